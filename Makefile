@@ -1,0 +1,46 @@
+# Every target sets up what it needs: a virtual environment, uv inside it, the locked packages.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo test check bench interop
+
+help:
+	@echo "make demo     real data through a local cluster and back; ends by itself"
+	@echo "make test     every test"
+	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
+	@echo "make check    format, lint, types, imports, fast tests: before each commit"
+	@echo "make bench    speed, as ratios to raw limits measured in the same run"
+	@echo "make interop  against Apache RocketMQ itself; needs Maven"
+
+$(VENV)/bin/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.8
+
+$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
+	$(BIN)/uv sync --all-packages --frozen --quiet
+	@touch $@
+
+up: $(VENV)/.synced
+	@$(BIN)/python -m deploy.local $(ARGS)
+
+demo: $(VENV)/.synced
+	@$(BIN)/python -m demo.flights $(ARGS)
+
+test: $(VENV)/.synced
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.synced
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not slow" tests/house tests/unit tests/api tests/contract $(ARGS)
+
+bench: $(VENV)/.synced
+	@$(BIN)/python -m bench $(ARGS)
+
+interop: $(VENV)/.synced
+	@$(BIN)/python -m interop $(ARGS)

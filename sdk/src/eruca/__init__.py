@@ -1,0 +1,1 @@
+"""Eruca: RocketMQ's message model over HTTP."""

@@ -1,0 +1,397 @@
+"""One tree of errors for both ends: services raise them, the SDK raises the same class again.
+
+Over HTTP an error is an RFC 9457 problem document (``application/problem+json``)::
+
+    type        "/problems/<code>"
+    title       the class's one-line meaning
+    status      the HTTP status
+    detail      what happened here, with the names and values involved
+    code        stable, kebab-case; what programs branch on
+    request_id  to find it in the service's log
+    retryable   whether the same request may succeed later, unchanged
+    fix         what the caller can do about it
+    errors      [{"pointer", "detail"}] for each field that failed validation, else absent
+
+The tree::
+
+    ErucaError
+    ├── RequestError              the request is wrong; repeating it is useless          4xx
+    │   ├── ValidationError           422 validation-failed
+    │   ├── MalformedBodyError        400 malformed-body
+    │   ├── MalformedBatchError       400 malformed-records
+    │   ├── TooLargeError             413 too-large
+    │   ├── UnsupportedMediaTypeError 415 unsupported-media-type
+    │   ├── NotAcceptableError        406 not-acceptable
+    │   ├── MethodNotAllowedError     405 method-not-allowed
+    │   └── NotFoundError             404 not-found
+    │       ├── TopicNotFoundError        topic-not-found
+    │       ├── QueueNotFoundError        queue-not-found
+    │       ├── GroupNotFoundError        group-not-found
+    │       ├── RecordNotFoundError       record-not-found
+    │       ├── BrokerNotFoundError       broker-not-found
+    │       └── KeyNotFoundError          key-not-found
+    ├── RefusedError              understood, and not allowed in this state              4xx
+    │   ├── PermissionDeniedError     403 permission-denied
+    │   ├── SystemTopicError          403 system-topic-protected
+    │   └── ConflictError             409 conflict
+    ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
+    │   ├── OverloadedError           429 overloaded
+    │   ├── NotReadyError             503 not-ready
+    │   ├── DiskFullError             503 disk-full
+    │   └── StoreFailedError          503 store-failed
+    ├── InternalError             a defect; logged under its request_id                  500
+    └── ClientError               raised by the SDK itself, never sent
+        ├── NameServersUnreachableError
+        ├── NoRouteError
+        ├── TransportError
+        ├── TimeoutExpiredError
+        ├── ClosedError
+        └── SendFailedError
+
+Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
+
+
+class ErucaError(Exception):
+    """Anything Eruca reports. Subclasses fix ``code``, ``status`` and ``title``."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "The request failed"
+    retryable: ClassVar[bool] = False
+    default_fix: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        fix: str | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        request_id: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.fix = fix or self.default_fix
+        self.errors = [dict(error) for error in errors]
+        self.request_id = request_id
+        self.retry_after_seconds = retry_after_seconds
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document."""
+        document: dict[str, Any] = {
+            "type": f"/problems/{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "request_id": request_id or self.request_id,
+            "retryable": self.retryable,
+            "fix": self.fix,
+        }
+        if self.errors:
+            document["errors"] = self.errors
+        return document
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.fix})" if self.fix else self.detail
+
+
+class RequestError(ErucaError):
+    """The request is wrong: repeating it unchanged is useless."""
+
+    code = "bad-request"
+    status = 400
+    title = "The request is wrong"
+
+
+class ValidationError(RequestError):
+    """A field's value is outside what the contract allows."""
+
+    code = "validation-failed"
+    status = 422
+    title = "A value is not allowed"
+
+
+class MalformedBodyError(RequestError):
+    """The body is not JSON, or not of the shape the operation takes."""
+
+    code = "malformed-body"
+    status = 400
+    title = "The body could not be read"
+
+
+class MalformedBatchError(RequestError):
+    """A body of the records media type is not a sound batch; nothing of it was stored."""
+
+    code = "malformed-records"
+    status = 400
+    title = "The batch of records is not sound"
+
+
+class TooLargeError(RequestError):
+    """A body, batch or property exceeds its limit."""
+
+    code = "too-large"
+    status = 413
+    title = "The message or batch is too large"
+
+
+class UnsupportedMediaTypeError(RequestError):
+    """The operation does not take this Content-Type."""
+
+    code = "unsupported-media-type"
+    status = 415
+    title = "The content type is not supported here"
+
+
+class NotAcceptableError(RequestError):
+    """The operation cannot answer in any media type of the Accept header."""
+
+    code = "not-acceptable"
+    status = 406
+    title = "The requested answer format is not supported here"
+
+
+class MethodNotAllowedError(RequestError):
+    """The path exists, but not with this method."""
+
+    code = "method-not-allowed"
+    status = 405
+    title = "The method is not allowed here"
+
+
+class NotFoundError(RequestError):
+    """Nothing is there."""
+
+    code = "not-found"
+    status = 404
+    title = "There is nothing at this path"
+
+
+class TopicNotFoundError(NotFoundError):
+    """The topic does not exist, and is not created by sending to it."""
+
+    code = "topic-not-found"
+    title = "The topic does not exist"
+    default_fix = "create it: eruca topic create NAME, or PUT /v1/topics/NAME"
+
+
+class QueueNotFoundError(NotFoundError):
+    """The topic has no queue of this number here."""
+
+    code = "queue-not-found"
+    title = "The topic has no such queue on this broker"
+
+
+class GroupNotFoundError(NotFoundError):
+    """The consumer group does not exist."""
+
+    code = "group-not-found"
+    title = "The consumer group does not exist"
+
+
+class RecordNotFoundError(NotFoundError):
+    """No record starts at this log offset, or retention has deleted it."""
+
+    code = "record-not-found"
+    title = "There is no record at this log offset"
+
+
+class BrokerNotFoundError(NotFoundError):
+    """No broker of this name and id is registered."""
+
+    code = "broker-not-found"
+    title = "The broker is not registered"
+
+
+class KeyNotFoundError(NotFoundError):
+    """The name server's key-value table has no such entry."""
+
+    code = "key-not-found"
+    title = "There is no such key"
+
+
+class RefusedError(ErucaError):
+    """Understood, and not allowed in this state."""
+
+    code = "refused"
+    status = 409
+    title = "The request was refused"
+
+
+class PermissionDeniedError(RefusedError):
+    """The topic's or broker's permission forbids it."""
+
+    code = "permission-denied"
+    status = 403
+    title = "The permission does not allow it"
+
+
+class SystemTopicError(RefusedError):
+    """The topic belongs to the system."""
+
+    code = "system-topic-protected"
+    status = 403
+    title = "The topic belongs to the system"
+    default_fix = "use a topic of your own; system topics are written by the broker alone"
+
+
+class ConflictError(RefusedError):
+    """The state has changed, or already is otherwise."""
+
+    code = "conflict"
+    status = 409
+    title = "The request conflicts with the current state"
+
+
+class UnavailableError(ErucaError):
+    """The same request may succeed later."""
+
+    code = "unavailable"
+    status = 503
+    title = "The service cannot do this now"
+    retryable = True
+
+
+class OverloadedError(UnavailableError):
+    """A limit on work in progress is reached; the detail names it."""
+
+    code = "overloaded"
+    status = 429
+    title = "Too much work is in progress"
+    default_fix = "wait for Retry-After, then repeat; or add brokers"
+
+
+class NotReadyError(UnavailableError):
+    """The service is starting or stopping."""
+
+    code = "not-ready"
+    title = "The service is starting or stopping"
+
+
+class DiskFullError(UnavailableError):
+    """The disk is too full to accept writes."""
+
+    code = "disk-full"
+    title = "The broker's disk is full"
+    default_fix = "free disk space, shorten retention, or send to another broker"
+
+
+class StoreFailedError(UnavailableError):
+    """The store has stopped accepting writes after an I/O error; the detail says which."""
+
+    code = "store-failed"
+    title = "The broker's store has failed"
+    default_fix = "mend the disk, then restart the broker; what was acknowledged is kept"
+
+
+class InternalError(ErucaError):
+    """A defect of the service, logged under the request id."""
+
+    code = "internal"
+    status = 500
+    title = "The service has a defect"
+
+
+class ClientError(ErucaError):
+    """Raised by the SDK itself; never crosses the wire."""
+
+    code = "client"
+    title = "The client could not do this"
+
+
+class NameServersUnreachableError(ClientError):
+    """No name server answered."""
+
+    code = "name-servers-unreachable"
+    title = "No name server answered"
+    retryable = True
+
+
+class NoRouteError(ClientError):
+    """No live broker has the topic, or none that may be used this way."""
+
+    code = "no-route"
+    title = "No broker serves the topic"
+    retryable = True
+
+
+class TransportError(ClientError):
+    """The connection failed or the answer could not be read; it is unknown what the server did."""
+
+    code = "transport"
+    title = "The connection failed"
+    retryable = True
+
+
+class TimeoutExpiredError(ClientError):
+    """The deadline passed before an answer came; it is unknown what the server did."""
+
+    code = "timeout"
+    title = "The deadline passed"
+    retryable = True
+
+
+class ClosedError(ClientError):
+    """The client, producer or consumer has been closed."""
+
+    code = "closed"
+    title = "The client is closed"
+
+
+class SendFailedError(ClientError):
+    """Every attempt to send failed; ``attempts`` says where and how, oldest first."""
+
+    code = "send-failed"
+    title = "The message could not be sent"
+    retryable = True
+
+    def __init__(self, detail: str, *, attempts: Sequence[tuple[str, ErucaError]] = ()) -> None:
+        super().__init__(detail)
+        self.attempts = list(attempts)
+
+
+def every_error(root: type[ErucaError] = ErucaError) -> Iterator[type[ErucaError]]:
+    """Yield the whole tree, parents first."""
+    yield root
+    for child in root.__subclasses__():
+        yield from every_error(child)
+
+
+_BY_CODE: Final = {kind.code: kind for kind in every_error() if not issubclass(kind, ClientError)}
+
+
+def error_of_problem(
+    document: Mapping[str, Any], status: int, *, retry_after_seconds: float | None = None
+) -> ErucaError:
+    """Return the error a problem document tells of; for an unknown code the nearest kind."""
+    code = document.get("code")
+    kind = _BY_CODE.get(code) if isinstance(code, str) else None
+    if kind is None:
+        kind = _kind_of_status(status)
+    detail = document.get("detail") or document.get("title") or f"HTTP status {status}"
+    return kind(
+        str(detail),
+        fix=document.get("fix"),
+        errors=document.get("errors") or (),
+        request_id=document.get("request_id"),
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _kind_of_status(status: int) -> type[ErucaError]:
+    if status == 404:
+        return NotFoundError
+    if status == 429:
+        return OverloadedError
+    if status in (502, 503, 504):
+        return UnavailableError
+    return InternalError if status >= 500 else RequestError

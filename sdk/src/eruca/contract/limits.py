@@ -1,0 +1,43 @@
+"""Every limit of the wire, with its unit and its reason.
+
+Checked at the API, asserted in the core. Operational limits (memory, held requests, disk) are
+settings of the service that owns them, not part of the contract.
+
+Source: RocketMQ 5.3, ``Validators``, ``TopicValidator``, ``MessageStoreConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPIC_SIZE_MAX: Final = 127  # characters; more would need the V2 record, kept for retry topics
+DERIVED_TOPIC_SIZE_MAX: Final = 255  # characters of a retry or dead-letter topic
+GROUP_SIZE_MAX: Final = 120  # characters, so that its derived topics fit their own limit
+
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one message's body, and of a batch's bodies
+PROPERTIES_SIZE_MAX: Final = 32_767  # bytes: the record's length field is a signed short
+USER_PROPERTY_COUNT_MAX: Final = 128  # names a user may set on one message
+RECORDS_SIZE_MAX: Final = BODY_SIZE_MAX + 64 * 1024  # bytes of a batch's records, as RocketMQ
+BATCH_COUNT_MAX: Final = 8_192  # messages in one batch; bounds the broker's arrays
+JSON_BODY_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of a request; base64 adds a third
+
+QUEUE_COUNT_MAX: Final = 1_024  # queues of one topic on one broker
+QUEUE_COUNT_DEFAULT: Final = 4  # RocketMQ's defaultTopicQueueNums
+
+PULL_COUNT_MAX: Final = 4_096  # messages in one answer
+PULL_COUNT_DEFAULT: Final = 32  # RocketMQ's pullBatchSize
+PULL_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of records in one answer
+PULL_SIZE_DEFAULT: Final = 1024 * 1024  # bytes; the first message always comes, however large
+PULL_QUEUE_COUNT_MAX: Final = 256  # queues in one multi-queue pull
+WAIT_SECONDS_MAX: Final = 30.0  # how long a request may be held
+
+LOG_READ_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of log in one answer of the feed
+LOG_READ_SIZE_DEFAULT: Final = 1024 * 1024
+
+LIST_LIMIT_MAX: Final = 1_000  # items in one page of a list
+LIST_LIMIT_DEFAULT: Final = 100
+
+KEY_QUERY_COUNT_MAX: Final = 64  # messages one key look-up returns; RocketMQ's maxMsgsNumBatch
+
+KV_NAME_SIZE_MAX: Final = 255  # characters of a namespace or key at the name server
+KV_VALUE_SIZE_MAX: Final = 64 * 1024  # characters of a value

@@ -1,0 +1,160 @@
+"""Messages in JSON: what a client sends, what it gets back, what it pulls.
+
+These structs are the hot path's JSON: msgspec decodes, checks and encodes them in one step. Their
+OpenAPI schemas come from the same structs.
+
+A body names its own form: exactly one of ``text``, ``json`` and ``base64``. Nothing is guessed on
+the way in; on the way out a body that is UTF-8 comes as ``text``, any other as ``base64``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from eruca.contract.limits import BATCH_COUNT_MAX, TOPIC_SIZE_MAX, USER_PROPERTY_COUNT_MAX
+from eruca.contract.wire import PullStatus
+
+Tag = Annotated[str, Meta(min_length=1, description="One tag; consumers filter by it.")]
+Key = Annotated[str, Meta(min_length=1, pattern=r"^\S+$", description="A key to find it by.")]
+
+
+class Body(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message's body: exactly one of the three."""
+
+    text: str | UnsetType = UNSET  # stored as UTF-8
+    json: Raw | UnsetType = UNSET  # stored as the JSON text it came as
+    base64: str | UnsetType = UNSET  # stored decoded
+
+
+class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message to send."""
+
+    body: Body
+    tag: Tag | None = None
+    keys: list[Key] = []
+    properties: Annotated[dict[str, str], Meta(max_length=USER_PROPERTY_COUNT_MAX)] = {}
+    sharding_key: Annotated[str, Meta(min_length=1)] | None = None  # same key, same queue
+    message_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None  # unique id
+    flag: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0  # the application's own
+
+
+class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch: stored as a whole or not at all, in one queue."""
+
+    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_COUNT_MAX)]
+
+
+class SendReceipt(Struct, frozen=True, kw_only=True):
+    """Where a message has been stored."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int  # index in the queue
+    log_offset: int  # bytes from the start of the broker's log
+    message_id: str  # the unique id: the client's, or made by the broker
+    offset_message_id: str
+    stored_at: str  # RFC 3339, UTC
+    durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
+
+
+class SendReceipts(Struct, frozen=True):
+    """Receipts of a batch, in the request's order."""
+
+    messages: list[SendReceipt]
+
+
+class BatchReceipt(Struct, frozen=True, kw_only=True):
+    """Where a batch of records has been stored: consecutive offsets from these on."""
+
+    queue_id: int
+    queue_offset: int  # of the first message
+    log_offset: int  # of the first record; the others follow back to back
+    count: int
+    store_timestamp: int  # ms since the epoch, of all of them
+    durability: str
+
+
+class PulledBody(Struct, frozen=True, omit_defaults=True):
+    """A body on its way out: ``text`` where it is UTF-8, else ``base64``."""
+
+    text: str | None = None
+    base64: str | None = None
+
+
+class PulledMessage(Struct, frozen=True, kw_only=True):
+    """A stored message."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    log_offset: int
+    size: int  # bytes in the log
+    message_id: str | None  # the unique id
+    offset_message_id: str
+    tag: str | None
+    keys: list[str]
+    sharding_key: str | None
+    properties: dict[str, str]  # the user's own
+    body: PulledBody
+    flag: int
+    reconsume_times: int
+    born_at: str  # RFC 3339, UTC, the producer's clock
+    born_host: str
+    stored_at: str  # RFC 3339, UTC, the broker's clock
+    store_host: str
+
+
+class PullAnswer(Struct, frozen=True, kw_only=True):
+    """What a pull of one queue found."""
+
+    status: PullStatus
+    messages: list[PulledMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueuePosition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One queue of a multi-queue pull."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_SIZE_MAX + 128)]
+    queue_id: Annotated[int, Meta(ge=0)]
+    offset: Annotated[int, Meta(ge=0)]
+    filter: str = "*"  # tags, "a || b"
+
+
+class MultiPullQueueAnswer(Struct, frozen=True, kw_only=True):
+    """One queue's part of a multi-queue pull in JSON."""
+
+    topic: str
+    queue_id: int
+    answer: PullAnswer
+
+
+class MultiPullAnswer(Struct, frozen=True):
+    """What a pull of many queues found; queues without news are left out."""
+
+    queues: list[MultiPullQueueAnswer]
+
+
+class LogRecordView(Struct, frozen=True, kw_only=True):
+    """A record of the log in JSON, system topics' records included."""
+
+    log_offset: int
+    size: int
+    message: PulledMessage
+    sys_flag: int
+    prepared_offset: int
+    system_properties: dict[str, Any]
+
+
+class LogAnswer(Struct, frozen=True, kw_only=True):
+    """A stretch of the log in JSON."""
+
+    records: list[LogRecordView]
+    next_offset: int
+    min_offset: int
+    max_offset: int

@@ -1,0 +1,375 @@
+"""The JSON models beside the hot path: topics, routes, brokers, groups, offsets, status.
+
+Requests forbid unknown fields, so that a misspelt one is an error and not a surprise. Offsets are
+JSON integers of up to 64 bits.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from eruca.contract import names
+from eruca.contract.limits import (
+    DERIVED_TOPIC_SIZE_MAX,
+    GROUP_SIZE_MAX,
+    KV_VALUE_SIZE_MAX,
+    PULL_COUNT_DEFAULT,
+    PULL_COUNT_MAX,
+    PULL_QUEUE_COUNT_MAX,
+    PULL_SIZE_DEFAULT,
+    PULL_SIZE_MAX,
+    QUEUE_COUNT_DEFAULT,
+    QUEUE_COUNT_MAX,
+    WAIT_SECONDS_MAX,
+)
+
+OFFSET_MAX = 2**63 - 1
+
+
+def _checked_topic(name: str) -> str:
+    fault = names.broker_topic_fault(name)
+    if fault is not None:
+        raise ValueError(f"not a topic's name: {fault.value.replace('_', ' ')}")
+    return name
+
+
+def _checked_group(name: str) -> str:
+    fault = names.broker_group_fault(name)
+    if fault is not None:
+        raise ValueError(f"not a group's name: {fault.value.replace('_', ' ')}")
+    return name
+
+
+TopicName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=DERIVED_TOPIC_SIZE_MAX,
+        pattern=names.NAME_PATTERN,
+        description="Letters, digits, %, |, _ and -; up to 127 of them (255 when derived).",
+        examples=["flights"],
+    ),
+    AfterValidator(_checked_topic),
+]
+GroupName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=GROUP_SIZE_MAX,
+        pattern=names.NAME_PATTERN,
+        description="Letters, digits, %, |, _ and -; up to 120 of them.",
+        examples=["billing"],
+    ),
+    AfterValidator(_checked_group),
+]
+BrokerName = Annotated[
+    str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.@-]+$", examples=["broker-a"])
+]
+ClusterName = Annotated[
+    str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.-]+$", examples=["eruca"])
+]
+BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, description="0 is the master.")]
+QueueId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+QueueCount = Annotated[int, Field(ge=1, le=QUEUE_COUNT_MAX)]
+Permission = Literal["rw", "r", "w", "none"]
+WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
+
+
+class Request(BaseModel):
+    """Base of what clients send: unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Answer(BaseModel):
+    """Base of what services send: a client ignores fields it does not know."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+# --- Topics ---------------------------------------------------------------------------------------
+
+
+class TopicSettings(Request):
+    """What a user sets on a topic."""
+
+    read_queue_count: QueueCount = QUEUE_COUNT_DEFAULT
+    write_queue_count: QueueCount = QUEUE_COUNT_DEFAULT
+    permission: Permission = "rw"
+    ordered: bool = Field(
+        default=False, description="Ordered consumption is expected of this topic."
+    )
+
+
+class TopicConfig(Answer):
+    """A topic as one broker holds it."""
+
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: Permission
+    ordered: bool = False
+    is_system: bool = False
+
+
+class TopicList(Answer):
+    """A page of topics, by name."""
+
+    topics: list[TopicConfig]
+    next_cursor: str | None = None
+
+
+class QueueOffsets(Answer):
+    """What a queue holds: offsets from ``min_offset`` up to, not including, ``max_offset``."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    earliest_stored_at: datetime | None = Field(description="Of the first message still there.")
+    latest_stored_at: datetime | None = Field(description="Of the last message.")
+
+
+class TopicQueues(Answer):
+    """A topic's queues on one broker."""
+
+    topic: str
+    queues: list[QueueOffsets]
+
+
+class OffsetByTime(Answer):
+    """The offset a time leads to."""
+
+    topic: str
+    queue_id: int
+    timestamp: datetime
+    boundary: Literal["lower", "upper"]
+    offset: int
+
+
+class QueuePositionRequest(Request):
+    """One queue of a multi-queue pull; see :class:`eruca.contract.messages.QueuePosition`."""
+
+    topic: TopicName
+    queue_id: QueueId
+    offset: Offset
+    filter: str = "*"
+
+
+class MultiPullRequest(Request):
+    """A pull of many queues in one held request."""
+
+    queues: Annotated[
+        list[QueuePositionRequest], Field(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)
+    ]
+    max_count: Annotated[int, Field(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
+    max_bytes: Annotated[int, Field(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
+    wait_seconds: WaitSeconds = 0
+
+
+# --- Groups and their offsets ---------------------------------------------------------------------
+
+
+class OffsetCommit(Request):
+    """A group's new position in one queue: the next offset it will read."""
+
+    topic: TopicName
+    queue_id: QueueId
+    offset: Offset
+
+
+class OffsetCommits(Request):
+    """Positions to store; all of them or, if one is refused, none."""
+
+    offsets: Annotated[list[OffsetCommit], Field(min_length=1, max_length=1_024)]
+
+
+class CommittedOffset(Answer):
+    """A group's position in one queue. Unknown is null, never 0."""
+
+    topic: str
+    queue_id: int
+    committed_offset: int | None
+    min_offset: int | None = Field(description="null where the queue is not on this broker")
+    max_offset: int | None
+    lag: int | None = Field(description="max_offset minus committed_offset; null while unknown")
+
+
+class GroupOffsets(Answer):
+    """A group's positions on one broker."""
+
+    group: str
+    offsets: list[CommittedOffset]
+
+
+# --- Name server ----------------------------------------------------------------------------------
+
+
+class BrokerRegistration(Request):
+    """What a broker tells a name server; ``topics`` null is a light heartbeat."""
+
+    cluster: ClusterName
+    urls: dict[
+        Annotated[str, Field(min_length=1, max_length=64)],
+        Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s/?#]+(:\d+)?$")],
+    ] = Field(
+        min_length=1,
+        max_length=16,
+        description="Where clients reach it, by network; `default` for all others",
+        examples=[{"default": "http://127.0.0.1:10911"}],
+    )
+    store_host: Annotated[str, Field(max_length=64)] = Field(
+        description="IP:port that is written into its records", examples=["127.0.0.1:10911"]
+    )
+    data_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
+        description="grows with each change of its topics"
+    )
+    topics: Annotated[list[TopicConfig], Field(max_length=100_000)] | None = None
+    expiry_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 120.0
+
+
+class RegistrationResult(Answer):
+    """What the name server knows after a registration."""
+
+    broker_name: str
+    broker_id: int
+    needs_topics: bool = Field(description="the version differs: register again, with topics")
+    order_topics: dict[str, str] = Field(description="the KV namespace ORDER_TOPIC_CONFIG")
+
+
+class BrokerAddress(Answer):
+    """One live broker process."""
+
+    broker_id: int
+    urls: dict[str, str]
+    store_host: str
+    data_version: int
+    last_seen_at: datetime
+    expires_at: datetime
+
+
+class BrokerGroup(Answer):
+    """A broker name and the processes that serve it: id 0 is the master."""
+
+    cluster: str
+    broker_name: str
+    brokers: list[BrokerAddress]
+
+
+class BrokerList(Answer):
+    """Every live broker."""
+
+    brokers: list[BrokerGroup]
+
+
+class ClusterList(Answer):
+    """Broker names by cluster."""
+
+    clusters: dict[str, list[str]]
+
+
+class TopicNames(Answer):
+    """A page of the topics some live broker has."""
+
+    topics: list[str]
+    next_cursor: str | None = None
+
+
+class QueueData(Answer):
+    """A topic's queues on one broker name."""
+
+    broker_name: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: Permission
+
+
+class RouteBroker(Answer):
+    """Where a broker name is reached: URLs by broker id, then by network."""
+
+    cluster: str
+    broker_name: str
+    urls: dict[int, dict[str, str]]
+    store_hosts: dict[int, str]
+
+
+class TopicRoute(Answer):
+    """Which queues a topic has where; sorted by broker name."""
+
+    topic: str
+    queues: list[QueueData]
+    brokers: list[RouteBroker]
+    order_config: str | None = None
+
+
+class KvValue(Request):
+    """A value of the key-value table."""
+
+    value: Annotated[str, Field(max_length=KV_VALUE_SIZE_MAX)]
+
+
+class KvEntry(Answer):
+    """An entry of the key-value table."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+# --- Status ---------------------------------------------------------------------------------------
+
+
+class ProjectionStatus(Answer):
+    """How far a projection of the log has come."""
+
+    name: str
+    log_offset: int = Field(description="everything before it has been read")
+    behind_bytes: int
+
+
+class LogStatus(Answer):
+    """What the log holds."""
+
+    min_offset: int
+    max_offset: int = Field(description="where the next record goes")
+    flushed_offset: int = Field(description="everything before it survives power loss")
+    segment_size: int
+    segment_count: int
+
+
+class BrokerStatus(Answer):
+    """Who a broker is and how it is doing."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    role: Literal["master"]
+    version: str
+    store_host: str
+    started_at: datetime
+    flush_mode: Literal["sync", "async"]
+    is_writable: bool
+    refusal: str | None = Field(description="why writes are refused, else null")
+    disk_used_ratio: float
+    log: LogStatus
+    projections: list[ProjectionStatus]
+    held_requests: int
+    held_requests_max: int
+    bytes_in_flight: int
+    bytes_in_flight_max: int
+    topics: int
+    groups: int
+
+
+class NamesrvStatus(Answer):
+    """Who a name server is and what it knows."""
+
+    version: str
+    started_at: datetime
+    brokers: int
+    topics: int
+    held_requests: int
+    held_requests_max: int

@@ -1,0 +1,123 @@
+"""Names of topics and groups: which are legal, which are the system's, which are derived.
+
+Source: RocketMQ 5.3, ``TopicValidator`` (broker), ``Validators`` (client), ``MixAll``,
+``KeyBuilder``. The broker checks characters before length and lets retry and dead-letter topics
+have 255 characters; the client checks length first and has no such exception.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from eruca.contract.limits import DERIVED_TOPIC_SIZE_MAX, GROUP_SIZE_MAX, TOPIC_SIZE_MAX
+
+NAME_PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"  # control records: the broker's own state changes
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        OP_HALF_TOPIC,
+        CHECK_MAX_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+        EVENTS_TOPIC,
+    }
+)
+SEND_FORBIDDEN_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        EVENTS_TOPIC,
+    }
+)
+
+# Java's Character.isWhitespace: unlike Python's, without the no-break spaces and U+0085.
+_JAVA_WHITESPACE: Final = "".join(
+    c for c in map(chr, range(0x3001)) if c.isspace() and c not in "\x85\xa0\u2007\u202f"
+)
+
+_LEGAL = re.compile(NAME_PATTERN + r"\Z")
+
+
+class NameFault(StrEnum):
+    """What is wrong with a name."""
+
+    BLANK = "blank"
+    ILLEGAL_CHARACTER = "illegal_character"
+    TOO_LONG = "too_long"
+
+
+def broker_topic_fault(name: str) -> NameFault | None:
+    """Return what a broker finds wrong with a topic's name, or None."""
+    derived = name.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
+    return _fault(name, DERIVED_TOPIC_SIZE_MAX if derived else TOPIC_SIZE_MAX, length_first=False)
+
+
+def broker_group_fault(name: str) -> NameFault | None:
+    """Return what a broker finds wrong with a group's name, or None."""
+    return _fault(name, GROUP_SIZE_MAX, length_first=False)
+
+
+def client_topic_fault(name: str) -> NameFault | None:
+    """Return what a client finds wrong with a topic's name, or None."""
+    return _fault(name, TOPIC_SIZE_MAX, length_first=True)
+
+
+def client_group_fault(name: str) -> NameFault | None:
+    """Return what a client finds wrong with a group's name, or None."""
+    return _fault(name, GROUP_SIZE_MAX, length_first=True)
+
+
+def is_system_topic(name: str) -> bool:
+    """Tell whether *name* belongs to the system: users neither create, change nor delete it."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_send_forbidden(name: str) -> bool:
+    """Tell whether clients may not send to *name*: the broker alone writes there."""
+    return name in SEND_FORBIDDEN_TOPICS
+
+
+def is_system_group(name: str) -> bool:
+    """Tell whether *name* is reserved for the system's own consumers."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that holds a group's retries."""
+    return RETRY_TOPIC_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic that holds what a group gave up on."""
+    return DEAD_LETTER_TOPIC_PREFIX + group
+
+
+def _fault(name: str, size_max: int, *, length_first: bool) -> NameFault | None:
+    if not name.strip(_JAVA_WHITESPACE):
+        return NameFault.BLANK
+    illegal = NameFault.ILLEGAL_CHARACTER if not _LEGAL.match(name) else None
+    too_long = NameFault.TOO_LONG if len(name) > size_max else None
+    return (too_long or illegal) if length_first else (illegal or too_long)

@@ -1,0 +1,74 @@
+"""Message properties: the names RocketMQ gives a meaning, and the text they are stored as.
+
+Stored as ``name U+0001 value U+0002`` repeated, UTF-8, at most 32 767 bytes. Neither part may
+hold U+0001 or U+0002.
+
+Source: RocketMQ 5.3, ``MessageConst``, ``MessageDecoder.messageProperties2String`` and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+NAME_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+KEY_SEPARATOR: Final = " "
+
+TAGS: Final = "TAGS"
+KEYS: Final = "KEYS"
+UNIQ_KEY: Final = "UNIQ_KEY"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+TIMER_DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+
+# What a user may not set: MessageConst's set and the names used internally without being in it.
+# fmt: off
+RESERVED: Final = frozenset((
+    "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC",
+    "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID",
+    "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
+    "UNIQ_KEY", "EXTEND_UNIQ_INFO", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "POP_CK",
+    "POP_CK_OFFSET", "1ST_POP_TIME", "TRAN_PREPARED_QUEUE_OFFSET", "DUP_INFO", "INSTANCE_ID",
+    "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER",
+    "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET", "TIMER_DELAY_MS", "TIMER_DELAY_SEC",
+    "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES",
+    "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP",
+    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "__SHARDINGKEY",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "TRANSACTION_CHECK_TIMES",
+    "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "REDIRECT", "TRACE_CONTEXT",
+))
+# fmt: on
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> str:
+    """Return the stored text of *properties*, in their order; None values are left out."""
+    return "".join(
+        f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+        for name, value in properties.items()
+        if value is not None
+    )
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Return the properties in *text*; a later one of the same name wins.
+
+    Like RocketMQ's reader, it skips a fragment without a name or without a value.
+    """
+    properties: dict[str, str] = {}
+    for fragment in text.split(PROPERTY_SEPARATOR):
+        name, _, value = fragment.partition(NAME_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def split_keys(keys: str | None) -> list[str]:
+    """Return the single keys of a KEYS value, without empty ones."""
+    return [key for key in (keys or "").split(KEY_SEPARATOR) if key]

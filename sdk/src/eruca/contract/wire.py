@@ -1,0 +1,208 @@
+"""``application/vnd.eruca.records``: batches of log records on the wire.
+
+Both directions carry the log's own bytes behind a small preamble, so that neither side touches a
+message to move it. Big-endian, sizes in bytes.
+
+A batch (request body of ``POST …/queues/{queue_id}/records``)::
+
+    magic    4s   b"ERB1"
+    count    u32  messages, 1 … BATCH_COUNT_MAX
+    size     u32  bytes of all records
+    reserved u32  0
+    sizes    u32[count]   each record's size
+    records  size bytes
+
+The producer leaves QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST zero; the broker
+stamps them. BORNHOST is zero as well: the broker stamps the peer's address. The store host's
+family (SYSFLAG) must be the broker's, which the topic's route tells.
+
+A pull (answer of one queue)::
+
+    magic    4s   b"ERP1"
+    count    u32
+    size     u32
+    status   u32  index into PullStatus
+    next     i64  queue offset to pull from next
+    min      i64  first queue offset that is still there
+    max      i64  queue offset the next message will get
+    sizes    u32[count]
+    records  size bytes
+
+A pull of many queues: ``b"ERM1"``, u32 section count, then per section u32 index into the
+request's list of queues and u32 size of the pull block that follows. Only queues with something to
+say are in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from eruca.contract.limits import BATCH_COUNT_MAX, RECORDS_SIZE_MAX
+from eruca.contract.records import RECORD_SIZE_MIN, Buffer
+
+RECORDS_MEDIA_TYPE: Final = "application/vnd.eruca.records"
+LOG_MEDIA_TYPE: Final = "application/vnd.eruca.log"
+NEXT_OFFSET_HEADER: Final = "eruca-next-offset"  # of the log feed: where to read on
+MIN_OFFSET_HEADER: Final = "eruca-min-offset"
+MAX_OFFSET_HEADER: Final = "eruca-max-offset"
+
+BATCH_MAGIC: Final = b"ERB1"
+PULL_MAGIC: Final = b"ERP1"
+MULTI_PULL_MAGIC: Final = b"ERM1"
+BATCH_PREAMBLE: Final = struct.Struct(">4sIII")
+PULL_PREAMBLE: Final = struct.Struct(">4sIIIqqq")
+MULTI_PULL_PREAMBLE: Final = struct.Struct(">4sI")
+MULTI_PULL_SECTION: Final = struct.Struct(">II")
+
+BATCH_BODY_SIZE_MAX: Final = BATCH_PREAMBLE.size + 4 * BATCH_COUNT_MAX + RECORDS_SIZE_MAX
+
+
+class MalformedRecordsError(ValueError):
+    """A body of the records media type does not hold what its preamble says."""
+
+
+class PullStatus(StrEnum):
+    """How a pull ended; every status but FOUND comes without messages.
+
+    The order of the members is the wire's: the preamble holds the index.
+    """
+
+    FOUND = "found"
+    NO_NEW_MESSAGE = "no_new_message"  # at the end of the queue; the only status that is held
+    NO_MATCHED_MESSAGE = "no_matched_message"  # the filter passed nothing up to next
+    OFFSET_TOO_SMALL = "offset_too_small"  # retention has deleted it; next is the first one there
+    OFFSET_TOO_LARGE = "offset_too_large"  # beyond the end; next is the end
+
+
+_STATUSES: Final = tuple(PullStatus)
+_STATUS_INDEX: Final = {status: index for index, status in enumerate(_STATUSES)}
+
+
+class PulledRecords(NamedTuple):
+    """One queue's part of a pull, decoded no further than its preamble."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    sizes: Sequence[int]  # bytes of each record
+    records: memoryview  # the records, back to back
+
+
+def encode_batch(records: Sequence[bytes]) -> bytes:
+    """Return the request body for encoded *records*."""
+    sizes = list(map(len, records))
+    head = BATCH_PREAMBLE.pack(BATCH_MAGIC, len(sizes), sum(sizes), 0)
+    return b"".join((head, struct.pack(f">{len(sizes)}I", *sizes), *records))
+
+
+def batch_extent(body: Buffer) -> tuple[int, int]:
+    """Return a batch's message count and where its records start.
+
+    Raises:
+        MalformedRecordsError: The preamble is cut short, foreign, beyond a limit, or does not
+            account for every byte of *body*.
+    """
+    total = len(body)
+    if total < BATCH_PREAMBLE.size:
+        raise MalformedRecordsError(f"{total} bytes are too few for a batch's preamble")
+    magic, count, size, reserved = BATCH_PREAMBLE.unpack_from(body)
+    if magic != BATCH_MAGIC or reserved:
+        raise MalformedRecordsError(f"the body starts with {magic!r}, not with {BATCH_MAGIC!r}")
+    if not 1 <= count <= BATCH_COUNT_MAX:
+        raise MalformedRecordsError(f"a batch holds 1 to {BATCH_COUNT_MAX} messages, not {count}")
+    start = BATCH_PREAMBLE.size + 4 * count
+    if start + size != total or size < count * RECORD_SIZE_MIN:
+        raise MalformedRecordsError(
+            f"{count} sizes and {size} bytes of records do not make a body of {total} bytes"
+        )
+    return count, start
+
+
+def batch_sizes(body: Buffer, count: int) -> tuple[int, ...]:
+    """Return the sizes column of a batch whose extent is known."""
+    return struct.unpack_from(f">{count}I", body, BATCH_PREAMBLE.size)
+
+
+def encode_pull_head(
+    status: PullStatus,
+    *,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+    sizes: bytes = b"",
+    records_size: int = 0,
+) -> bytes:
+    """Return what precedes the records of one queue; *sizes* is the column, already big-endian."""
+    head = PULL_PREAMBLE.pack(
+        PULL_MAGIC,
+        len(sizes) // 4,
+        records_size,
+        _STATUS_INDEX[status],
+        next_offset,
+        min_offset,
+        max_offset,
+    )
+    return head + sizes
+
+
+def decode_pull(body: Buffer) -> PulledRecords:
+    """Return one queue's answer.
+
+    Raises:
+        MalformedRecordsError: The body is cut short or not a pull.
+    """
+    view = memoryview(body)
+    if len(view) < PULL_PREAMBLE.size:
+        raise MalformedRecordsError(f"{len(view)} bytes are too few for a pull's preamble")
+    magic, count, size, status, following, lowest, highest = PULL_PREAMBLE.unpack_from(view)
+    start = PULL_PREAMBLE.size + 4 * count
+    if magic != PULL_MAGIC or status >= len(_STATUSES) or start + size != len(view):
+        raise MalformedRecordsError("the body is not a whole pull")
+    sizes = struct.unpack_from(f">{count}I", view, PULL_PREAMBLE.size)
+    if sum(sizes) != size:
+        raise MalformedRecordsError("the sizes do not add up to the records")
+    return PulledRecords(
+        _STATUSES[status], following, lowest, highest, sizes, view[start : start + size]
+    )
+
+
+def encode_multi_pull_heads(blocks: Iterable[tuple[int, int]]) -> tuple[bytes, list[bytes]]:
+    """Return the preamble, and for each (queue index, block size) what precedes its block."""
+    heads = [MULTI_PULL_SECTION.pack(index, size) for index, size in blocks]
+    return MULTI_PULL_PREAMBLE.pack(MULTI_PULL_MAGIC, len(heads)), heads
+
+
+def decode_multi_pull(body: Buffer) -> list[tuple[int, PulledRecords]]:
+    """Return (index into the request's queues, its answer) for each section.
+
+    Raises:
+        MalformedRecordsError: The body is cut short or not a pull of many queues.
+    """
+    view = memoryview(body)
+    if len(view) < MULTI_PULL_PREAMBLE.size:
+        raise MalformedRecordsError("too few bytes for a multi-queue pull")
+    magic, count = MULTI_PULL_PREAMBLE.unpack_from(view)
+    if magic != MULTI_PULL_MAGIC:
+        raise MalformedRecordsError(f"the body starts with {magic!r}, not {MULTI_PULL_MAGIC!r}")
+    sections = []
+    position = MULTI_PULL_PREAMBLE.size
+    for _ in range(count):
+        if position + MULTI_PULL_SECTION.size > len(view):
+            raise MalformedRecordsError("a section is cut short")
+        index, size = MULTI_PULL_SECTION.unpack_from(view, position)
+        position += MULTI_PULL_SECTION.size
+        sections.append((index, decode_pull(view[position : position + size])))
+        position += size
+    if position != len(view):
+        raise MalformedRecordsError("bytes follow the last section")
+    return sections
+
+
+def record_starts(sizes: Sequence[int]) -> list[int]:
+    """Return where each record starts among the records, from their sizes."""
+    return list(accumulate(sizes[:-1], initial=0)) if sizes else []

@@ -1,0 +1,1 @@
+"""The SDK's synchronous shell, generated from ``eruca.aio``."""

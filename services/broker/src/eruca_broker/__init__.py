@@ -1,0 +1,1 @@
+"""The broker: one append-only commit log, and projections of it."""

@@ -1,0 +1,1 @@
+"""Pure decisions of the broker: no I/O, clock or randomness."""

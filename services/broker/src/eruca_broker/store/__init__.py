@@ -1,0 +1,1 @@
+"""Files: the commit log, its projections, and how they are recovered."""

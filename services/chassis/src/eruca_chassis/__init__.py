@@ -1,0 +1,1 @@
+"""What every service needs and none owns; no word of messaging occurs in here."""
