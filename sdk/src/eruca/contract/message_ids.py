@@ -120,7 +120,8 @@ def _decode(text: str) -> bytes:
 
 
 def _at(ms: int, zone: tzinfo) -> datetime:
-    return datetime.fromtimestamp(0, UTC).astimezone(zone) + ms * _MS
+    # Added in UTC: a zone's clock jumps, so wall time plus a span is not always the moment meant.
+    return (datetime.fromtimestamp(0, UTC) + ms * _MS).astimezone(zone)
 
 
 def _ms(moment: datetime) -> int:

@@ -115,9 +115,21 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_TOPIC_PREFIX + group
 
 
+def pop_retry_topic(group: str, topic: str) -> str:
+    """Return the topic that holds the retries of one topic for a group that pops."""
+    return f"{RETRY_TOPIC_PREFIX}{group}+{topic}"
+
+
+def pop_retry_topic_v1(group: str, topic: str) -> str:
+    """Return the same topic as brokers before 5.2 named it; both parts may hold the separator."""
+    return f"{RETRY_TOPIC_PREFIX}{group}_{topic}"
+
+
 def _fault(name: str, size_max: int, *, length_first: bool) -> NameFault | None:
     if not name.strip(_JAVA_WHITESPACE):
         return NameFault.BLANK
     illegal = NameFault.ILLEGAL_CHARACTER if not _LEGAL.match(name) else None
-    too_long = NameFault.TOO_LONG if len(name) > size_max else None
+    # Java counts UTF-16 code units; it matters only for which fault is told first.
+    size = len(name.encode("utf-16-le", "surrogatepass")) // 2
+    too_long = NameFault.TOO_LONG if size > size_max else None
     return (too_long or illegal) if length_first else (illegal or too_long)

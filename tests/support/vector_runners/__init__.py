@@ -1,0 +1,52 @@
+"""Runners of the conformance vectors: what turns one case of a file into calls and assertions.
+
+Each module beside this one exposes ``RUNNERS``. A key is ``"<file>/<kind>"``, or ``"<file>"`` alone
+for a file whose cases have no kind, or for a runner that tells all of its file's kinds apart by
+itself. A runner takes the case and asserts; for a kind it does not know it must fail.
+
+A new module is added to the import and to ``_MODULES`` below; two runners for one key are an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from support.vector_runners import hashes, message_formats, names
+
+Case: TypeAlias = dict[str, Any]
+Runner: TypeAlias = Callable[[Case], None]
+
+_MODULES: Final = (hashes, message_formats, names)
+
+# Kinds of files that are known in part: another module brings their runner.
+AWAITED: Final = frozenset(
+    {"commitlog_record/append", "index_file/index_file", "index_file/index_service"}
+)
+
+
+def _merged() -> dict[str, Runner]:
+    runners: dict[str, Runner] = {}
+    for module in _MODULES:
+        twice = runners.keys() & module.RUNNERS.keys()
+        assert not twice, f"{module.__name__} has a second runner for {sorted(twice)}"
+        runners.update(module.RUNNERS)
+    return runners
+
+
+RUNNERS: Final = _merged()
+
+
+def runner_for(file: str, kind: str | None) -> Runner | None:
+    """Return what runs a case of this *kind* of *file*; None while nobody has written it.
+
+    Raises:
+        LookupError: The file is known and the kind is not: the vectors hold something new.
+    """
+    key = f"{file}/{kind}"
+    runner = RUNNERS.get(key) or RUNNERS.get(file)
+    if runner is not None or key in AWAITED:
+        return runner
+    if any(known.split("/")[0] == file for known in RUNNERS):
+        raise LookupError(f"no runner knows the kind {kind!r} of the file {file!r}")
+    return None
