@@ -78,10 +78,15 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
 
 
 class PulledBody(Struct, frozen=True, omit_defaults=True):
-    """A body on its way out: ``text`` where it is UTF-8, else ``base64``."""
+    """A body on its way out: ``text`` where it is UTF-8, else ``base64``.
+
+    ``compression`` is there only where the broker could not undo it: ``base64`` then holds the
+    compressed bytes, in the format it names (``lz4``, ``zstd``, ``zlib``).
+    """
 
     text: str | None = None
     base64: str | None = None
+    compression: str | None = None
 
 
 class PulledMessage(Struct, frozen=True, kw_only=True):

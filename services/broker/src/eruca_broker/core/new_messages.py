@@ -1,0 +1,216 @@
+"""From JSON to the log: what a client sends becomes a record with the broker's fields still zero.
+
+Everything JSON's schema cannot say is checked here, so that no message enters the log that could
+not be told apart, filtered or found afterwards: the two characters that separate stored properties
+occur in none of them, a key holds no blank (keys are stored joined by blanks), a tag can be
+subscribed to, a property has a name of its own and a value.
+
+Source: RocketMQ 5.3, ``Validators``, ``MessageAccessor``, ``MessageDecoder``; its gRPC proxy's
+rules for tags.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eruca.contract import properties as names
+from eruca.contract.errors import TooLargeError, ValidationError
+from eruca.contract.hashing import queue_of_hash, string_hash
+from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, RECORDS_SIZE_MAX
+from eruca.contract.messages import Body, NewMessage
+from eruca.contract.records import MAGIC_V1, MAGIC_V2, Host, SysFlag, body_crc, layout_of
+from msgspec import UNSET
+
+_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # RocketMQ strips these before it stores
+_SEPARATORS: Final = re.compile(f"[{names.NAME_SEPARATOR}{names.PROPERTY_SEPARATOR}]")
+_V1_TOPIC_SIZE_MAX: Final = 127
+
+
+def encode_messages(
+    messages: Sequence[NewMessage],
+    *,
+    pointers: Sequence[str],
+    topic: str,
+    queue_id: int,
+    born_host: Host,
+    store_host: Host,
+    now_ms: int,
+    next_unique_id: Callable[[], str],
+) -> tuple[list[bytes], list[str]]:
+    """Return the records of *messages* and their unique ids, in order.
+
+    Args:
+        messages: At least one.
+        pointers: Where each message stands in the request, as the start of a JSON pointer.
+        topic: Where they go.
+        queue_id: Where they go.
+        born_host: The peer's address.
+        store_host: The broker's; only its family matters here, for the room it needs.
+        now_ms: The born timestamp: a JSON client's clock is not asked.
+        next_unique_id: Makes an id for a message that brings none.
+
+    Raises:
+        ValidationError: A message is not allowed; ``errors`` points at the place.
+        TooLargeError: A body, a message's properties or the whole exceeds its limit.
+    """
+    sys_flag = SysFlag.BORN_HOST_V6 if born_host.is_v6 else 0
+    sys_flag |= SysFlag.STORE_HOST_V6 if store_host.is_v6 else 0
+    layout = layout_of(sys_flag)
+    raw_topic = topic.encode()
+    is_v2 = len(raw_topic) > _V1_TOPIC_SIZE_MAX
+    magic = MAGIC_V2 if is_v2 else MAGIC_V1
+    topic_part = len(raw_topic).to_bytes(2 if is_v2 else 1, "big") + raw_topic
+    no_store_address = bytes(len(store_host.address))
+    records, unique_ids = [], []
+    total_size = bodies_size = 0
+    for message, pointer in zip(messages, pointers, strict=True):
+        body = body_bytes(message.body, pointer)
+        unique_id = message.message_id or next_unique_id()
+        properties = _stored_properties(message, unique_id, pointer)
+        size = layout.body + len(body) + len(topic_part) + 2 + len(properties)
+        header = layout.header.pack(
+            size,
+            magic,
+            body_crc(body),
+            queue_id,
+            message.flag,
+            0,
+            0,
+            sys_flag,
+            now_ms,
+            born_host.address,
+            born_host.port,
+            0,
+            no_store_address,
+            0,
+            0,
+            0,
+            len(body),
+        )
+        records.append(
+            b"".join((header, body, topic_part, len(properties).to_bytes(2, "big"), properties))
+        )
+        unique_ids.append(unique_id)
+        bodies_size += len(body)
+        total_size += size
+        if bodies_size > BODY_SIZE_MAX or total_size > RECORDS_SIZE_MAX:
+            raise TooLargeError(
+                f"the bodies exceed {BODY_SIZE_MAX} bytes, or with all else {RECORDS_SIZE_MAX}",
+                fix="send fewer messages at once",
+            )
+    return records, unique_ids
+
+
+def body_bytes(body: Body, pointer: str) -> bytes:
+    """Return the bytes a body stands for.
+
+    Raises:
+        ValidationError: Not exactly one form is given, it is empty, or it is not what it says.
+        TooLargeError: It exceeds the limit.
+    """
+    text, json, base64 = body.text, body.json, body.base64
+    if (text is UNSET) + (json is UNSET) + (base64 is UNSET) != 2:
+        raise _fault(f"{pointer}/body", "give exactly one of text, json and base64")
+    if text is not UNSET:
+        raw = text.encode()
+    elif json is not UNSET:
+        raw = bytes(json)
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            raise _fault(f"{pointer}/body/json", "it is not UTF-8") from error
+    else:
+        assert base64 is not UNSET
+        try:
+            raw = binascii.a2b_base64(base64, strict_mode=True)
+        except ValueError as error:  # binascii.Error, or a character beyond ASCII
+            raise _fault(f"{pointer}/body/base64", f"it is not base64: {error}") from error
+    if not raw:
+        raise _fault(f"{pointer}/body", "a message's body has at least one byte")
+    if len(raw) > BODY_SIZE_MAX:
+        raise TooLargeError(
+            f"the body has {len(raw)} bytes, more than {BODY_SIZE_MAX}",
+            fix="split it, or store it elsewhere and send where",
+        )
+    return raw
+
+
+def queue_of_sharding_keys(
+    messages: Sequence[NewMessage], pointers: Sequence[str], queue_count: int
+) -> int | None:
+    """Return the queue that the sharding keys select, or None where no message has one.
+
+    Raises:
+        ValidationError: The messages of a batch, which lie in one queue, belong into several.
+    """
+    selected: int | None = None
+    for message, pointer in zip(messages, pointers, strict=True):
+        if message.sharding_key is None:
+            continue
+        queue_id = queue_of_hash(string_hash(message.sharding_key), queue_count)
+        if selected is not None and queue_id != selected:
+            raise _fault(
+                f"{pointer}/sharding_key",
+                f"it selects queue {queue_id}, an earlier message's queue {selected}; a batch "
+                "lies in one queue",
+            )
+        selected = queue_id
+    return selected
+
+
+def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
+    stored: dict[str, str] = {}
+    if message.properties:
+        for name, value in message.properties.items():
+            _check_property(name, value, f"{pointer}/properties")
+        stored.update(message.properties)
+    if message.keys:
+        _check_keys(message.keys, f"{pointer}/keys")
+        stored[names.KEYS] = names.KEY_SEPARATOR.join(message.keys)
+    if message.tag is not None:
+        _check_tag(message.tag, f"{pointer}/tag")
+        stored[names.TAGS] = message.tag
+    if message.sharding_key is not None:
+        if not message.sharding_key.strip():
+            raise _fault(f"{pointer}/sharding_key", "it is blank")
+        stored[names.SHARDING_KEY] = message.sharding_key
+    if message.message_id is not None and message.message_id.split() != [message.message_id]:
+        raise _fault(f"{pointer}/message_id", "it holds a blank")
+    stored[names.UNIQ_KEY] = unique_id
+    text = names.encode_properties(stored)
+    # Each property brings one of either separator; any more stand inside a name or a value.
+    if len(_SEPARATORS.findall(text)) != 2 * len(stored):
+        raise _fault(pointer or "/", "tag, keys, ids and properties may not hold U+0001 or U+0002")
+    encoded = text.encode()
+    if len(encoded) > PROPERTIES_SIZE_MAX:
+        raise TooLargeError(
+            f"tag, keys, ids and properties take {len(encoded)} bytes together, more than "
+            f"{PROPERTIES_SIZE_MAX}"
+        )
+    return encoded
+
+
+def _check_property(name: str, value: str, pointer: str) -> None:
+    place = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+    if not name.strip() or not value.strip():
+        raise _fault(place, "a property's name and value are not blank")
+    if name in names.RESERVED or name.startswith(_TRANSIENT_PREFIX):
+        raise _fault(place, "the name is reserved; tag, keys and sharding_key have their fields")
+
+
+def _check_keys(keys: Sequence[str], pointer: str) -> None:
+    for index, key in enumerate(keys):
+        if key.split() != [key]:
+            raise _fault(f"{pointer}/{index}", "a key holds no blank")
+
+
+def _check_tag(tag: str, pointer: str) -> None:
+    if tag != tag.strip() or not tag or "|" in tag:
+        raise _fault(pointer, "a tag neither starts nor ends with a blank and holds no |")
+
+
+def _fault(pointer: str, detail: str) -> ValidationError:
+    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
