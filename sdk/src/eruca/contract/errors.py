@@ -46,7 +46,11 @@ The tree::
         ├── TransportError
         ├── TimeoutExpiredError
         ├── ClosedError
+        ├── DamagedMessageError
+        ├── OffsetOutOfRangeError
+        ├── NoCommittedOffsetError
         └── SendFailedError
+            └── PartialSendError
 
 Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
 """
@@ -357,6 +361,60 @@ class SendFailedError(ClientError):
     def __init__(self, detail: str, *, attempts: Sequence[tuple[str, ErucaError]] = ()) -> None:
         super().__init__(detail)
         self.attempts = list(attempts)
+
+
+class PartialSendError(SendFailedError):
+    """Of several batches some were stored and some were not; each batch is whole or absent.
+
+    ``outcomes`` has one entry for each message, in the order they were given: the ``SendResult``
+    of a stored one, the error of one that was not.
+    """
+
+    code = "partly-sent"
+    title = "Some of the messages could not be sent"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        outcomes: Sequence[object],
+        attempts: Sequence[tuple[str, ErucaError]] = (),
+    ) -> None:
+        super().__init__(detail, attempts=attempts)
+        self.outcomes = list(outcomes)
+
+    @property
+    def failed_indexes(self) -> list[int]:
+        """Which of the messages were not sent."""
+        return [i for i, outcome in enumerate(self.outcomes) if isinstance(outcome, ErucaError)]
+
+
+class DamagedMessageError(ClientError):
+    """A message's body is not what its producer sent, or cannot be unpacked."""
+
+    code = "damaged-message"
+    title = "The message is damaged"
+
+
+class OffsetOutOfRangeError(ClientError):
+    """A consumer's position is before the first or after the last message of its queue."""
+
+    code = "offset-out-of-range"
+    title = "The queue holds nothing at this offset"
+
+    def __init__(
+        self, detail: str, *, fix: str | None = None, min_offset: int, max_offset: int
+    ) -> None:
+        super().__init__(detail, fix=fix)
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+
+class NoCommittedOffsetError(ClientError):
+    """A consumer was told to start where its group stands, and the group stands nowhere yet."""
+
+    code = "no-committed-offset"
+    title = "The group has no committed offset in this queue"
 
 
 def every_error(root: type[ErucaError] = ErucaError) -> Iterator[type[ErucaError]]:
