@@ -1,0 +1,283 @@
+"""A whole Eruca on this machine: name servers and brokers as processes, started and stopped.
+
+``python -m deploy.local`` is a terminal around it; the demo, the tests and the benchmarks use it
+directly::
+
+    async with LocalCluster(brokers=2) as cluster:
+        client = eruca.AsyncClient(cluster.namesrv_urls)
+
+Crash rule: a child that dies on its own is started again (``restarts=False``: stays dead); one
+that was killed by :meth:`LocalCluster.kill` stays dead until :meth:`LocalCluster.restart`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import httpx
+import psutil
+
+from deploy.backoff import exit_text
+from deploy.plan import ClusterPlan, Service, plan_cluster, ports_from
+from deploy.ports import check_ports, free_ports
+from deploy.supervision import Child, Report
+
+_POLL_SECONDS: Final = 0.05  # between two looks at a service that is not ready yet
+_TAIL_SHOWN: Final = 20  # lines of a child's output in the error that says it did not start
+
+
+class StartError(Exception):
+    """The cluster did not come up; the text says which child and what it printed last."""
+
+
+def _ignore(_name: str, _text: str) -> None:
+    """Drop a line nobody asked for."""
+
+
+class LocalCluster:
+    """Name servers and brokers on the loopback interface, as an async context manager.
+
+    Args:
+        brokers: How many brokers, each one process with a store of its own.
+        namesrvs: How many name servers, independent of each other.
+        data_dir: Where the stores lie; None: a temporary directory, removed at the end.
+        base_port: The first port; 0: free ones; None: the standard ports.
+        settings: ``ERUCA_*`` settings for the children, above those of the environment.
+        restarts: Whether a child that dies on its own is started again.
+        start_seconds: How long the whole cluster may take to be ready.
+        stop_seconds: How long a child may take to stop before it is killed.
+        on_line: Called with a child's name and each line it prints.
+        on_event: Called with a child's name and what the supervisor has to say about it.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        namesrvs: int = 1,
+        data_dir: Path | None = None,
+        base_port: int | None = 0,
+        settings: Mapping[str, str] | None = None,
+        restarts: bool = True,
+        start_seconds: float = 60.0,
+        stop_seconds: float = 15.0,
+        on_line: Report = _ignore,
+        on_event: Report = _ignore,
+    ) -> None:
+        self._brokers = brokers
+        self._namesrvs = namesrvs
+        self._data_dir = data_dir
+        self._base_port = base_port
+        self._environment = {**os.environ, **(settings or {}), "PYTHONUNBUFFERED": "1"}
+        self._restarts = restarts
+        self._start_seconds = start_seconds
+        self._stop_seconds = stop_seconds
+        self._on_line = on_line
+        self._on_event = on_event
+        self._temporary: Path | None = None
+        self._plan: ClusterPlan | None = None
+        self._children: dict[str, Child] = {}
+
+    @property
+    def plan(self) -> ClusterPlan:
+        """Return what runs where; known from ``start`` on."""
+        assert self._plan is not None, "the cluster has not been started"
+        return self._plan
+
+    @property
+    def namesrv_urls(self) -> list[str]:
+        """Return the name servers' URLs: what a client needs."""
+        return [service.url for service in self.plan.namesrvs]
+
+    @property
+    def broker_urls(self) -> dict[str, str]:
+        """Return each broker's URL by its name."""
+        return {service.name: service.url for service in self.plan.brokers}
+
+    def pid(self, name: str) -> int | None:
+        """Return a child's process id, or None while it is dead."""
+        return self._children[name].pid
+
+    def tail(self, name: str) -> list[str]:
+        """Return the last lines a child printed."""
+        return list(self._children[name].tail)
+
+    def resident_bytes(self) -> int:
+        """Return the memory that all children hold, as far as it can be seen."""
+        total = 0
+        for child in self._children.values():
+            if child.pid is not None:
+                try:
+                    total += psutil.Process(child.pid).memory_info().rss
+                except psutil.Error:
+                    continue  # it has just died
+        return total
+
+    async def __aenter__(self) -> Self:
+        """Start it; what was started is stopped again if not all of it comes up."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start every service and return when each is ready and every broker registered.
+
+        Raises:
+            PlanError: The counts or ports are impossible.
+            PortTakenError: A port is in use; nothing has been started.
+            StartError: A service ended or was not ready in time; all are stopped again.
+        """
+        assert not self._children, "the cluster has been started already"
+        self._plan = self._make_plan()
+        for service in self._plan.services:
+            service.directory.mkdir(parents=True, exist_ok=True)
+            self._children[service.name] = Child(
+                service.name,
+                service.module,
+                {**self._environment, **service.settings},
+                on_line=self._on_line,
+                on_event=self._on_event,
+            )
+        try:
+            for child in self._children.values():
+                child.start()
+            async with asyncio.timeout(self._start_seconds):
+                await self._until_ready(self._plan.services)
+        except TimeoutError as error:
+            report = self._not_ready_report()
+            await self.stop()
+            raise StartError(report) from error
+        except BaseException:
+            await self.stop()
+            raise
+        for child in self._children.values():
+            child.restarts = self._restarts
+
+    async def stop(self) -> None:
+        """Stop brokers first, then name servers, and remove the data if it was temporary."""
+        if self._plan is not None:
+            for services in (self._plan.brokers, self._plan.namesrvs):
+                children = [self._children[s.name] for s in services if s.name in self._children]
+                await asyncio.gather(*(child.stop(self._stop_seconds) for child in children))
+        self._children.clear()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def kill_all_now(self) -> None:
+        """Send SIGKILL to every child, for somebody who will not wait."""
+        for child in self._children.values():
+            child.restarts = False
+            child.kill_now()
+
+    async def kill(self, name: str) -> None:
+        """Kill a child with SIGKILL; it stays dead until :meth:`restart`."""
+        await self._children[name].kill()
+
+    async def stop_one(self, name: str) -> None:
+        """Stop a child as an operator would; it stays down until :meth:`restart`."""
+        await self._children[name].stop(self._stop_seconds)
+
+    async def restart(self, name: str) -> None:
+        """Start a child again, stopping it first if it runs; return when it is ready.
+
+        Raises:
+            StartError: It ended or was not ready in time.
+        """
+        child = self._children[name]
+        await child.stop(self._stop_seconds)
+        child.start()
+        service = next(service for service in self.plan.services if service.name == name)
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                await self._until_ready([service])
+        except TimeoutError as error:
+            raise StartError(self._not_ready_report()) from error
+        child.restarts = self._restarts
+
+    def _make_plan(self) -> ClusterPlan:
+        brokers, namesrvs = self._brokers, self._namesrvs
+        ports = ports_from(self._base_port or None, namesrvs=namesrvs, brokers=brokers)
+        namesrv_host = self._environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
+        broker_host = self._environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
+        if self._base_port == 0:
+            ports = free_ports(broker_host, namesrvs + brokers)
+        else:
+            check_ports(namesrv_host, ports[:namesrvs])
+            check_ports(broker_host, ports[namesrvs:])
+        if self._data_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
+        data_dir = self._data_dir or self._temporary
+        assert data_dir is not None
+        return plan_cluster(
+            namesrvs=namesrvs,
+            brokers=brokers,
+            ports=ports,
+            data_dir=data_dir.absolute(),
+            environment=self._environment,
+        )
+
+    async def _until_ready(self, services: list[Service] | tuple[Service, ...]) -> None:
+        # trust_env: a proxy that the environment names has no business on the loopback interface.
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as client:
+            for service in services:
+                while not await _answers(client, f"{service.url}/readyz"):
+                    self._check_alive()
+                    await asyncio.sleep(_POLL_SECONDS)
+            names = {s.name for s in services} & {s.name for s in self.plan.brokers}
+            for namesrv in self.plan.namesrvs:
+                if self._children[namesrv.name].pid is None:
+                    continue  # dead on purpose: somebody restarts a broker meanwhile
+                while not names <= await _registered(client, namesrv.url):
+                    self._check_alive()
+                    await asyncio.sleep(_POLL_SECONDS)
+
+    def _check_alive(self) -> None:
+        for child in self._children.values():
+            if child.exit_code is not None and not child.was_stopped:
+                raise StartError(
+                    f"{child.name} {exit_text(child.exit_code)} while starting{_printed(child)}"
+                )
+
+    def _not_ready_report(self) -> str:
+        tails = "".join(_printed(child) for child in self._children.values())
+        return f"not everything was ready within {self._start_seconds:g} s{tails}"
+
+
+async def _answers(client: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await client.get(url)).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+async def _registered(client: httpx.AsyncClient, namesrv_url: str) -> set[str]:
+    try:
+        answer = await client.get(f"{namesrv_url}/v1/brokers")
+    except httpx.TransportError:
+        return set()
+    if answer.status_code != httpx.codes.OK:
+        return set()
+    return {group["broker_name"] for group in answer.json()["brokers"]}
+
+
+def _printed(child: Child) -> str:
+    lines = list(child.tail)[-_TAIL_SHOWN:]
+    if not lines:
+        return f"\n{child.name} printed nothing"
+    return f"\n{child.name} printed last:\n" + "\n".join(f"    {line}" for line in lines)

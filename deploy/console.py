@@ -1,0 +1,119 @@
+"""What a local cluster shows: each child's lines behind its coloured name, and where to go next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deploy.plan import NAMESRV_PORT, ClusterPlan
+
+_COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
+_NAME_WIDTH: Final = 9
+_SUPERVISOR: Final = "cluster"
+
+
+class ClusterConsole(Console):
+    """Prints whole lines, so that the output of several children is never mixed within one.
+
+    When whoever reads the output goes away, it falls silent and calls ``on_reader_gone``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, emoji=False)
+        self.on_reader_gone: Callable[[], None] | None = None
+        self._prefix_colours: dict[str, str] = {}
+
+    def child_line(self, name: str, text: str) -> None:
+        """Print one line of a child's output; its own colours stay."""
+        self._prefixed(name, self._colour(name), Text.from_ansi(text))
+
+    def child_event(self, name: str, text: str) -> None:
+        """Print what the supervisor has to say about a child."""
+        self._prefixed(_SUPERVISOR, "bold", Text(f"{name} {text}", style="bold"))
+
+    def say(self, text: str) -> None:
+        """Print what the supervisor has to say about the whole."""
+        self._prefixed(_SUPERVISOR, "bold", Text(text, style="bold"))
+
+    def on_broken_pipe(self) -> None:
+        """Fall silent instead of ending the process: the children are to be stopped in order."""
+        self.quiet = True
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())  # or the interpreter complains when it exits
+        os.close(devnull)
+        if self.on_reader_gone is not None:
+            self.on_reader_gone()
+
+    def _prefixed(self, name: str, colour: str, content: Text) -> None:
+        prefix = Text(f"{name:<{_NAME_WIDTH}} │ ", style=colour)
+        self.print(prefix + content, soft_wrap=True, highlight=False)
+
+    def _colour(self, name: str) -> str:
+        known = self._prefix_colours
+        return known.setdefault(name, _COLOURS[len(known) % len(_COLOURS)])
+
+
+def ready_report(
+    plan: ClusterPlan,
+    data_dir: Path,
+    *,
+    seconds: float,
+    resident_bytes: int,
+    environment: Mapping[str, str],
+) -> RenderableType:
+    """Return the table of what runs where, and commands to try."""
+    table = Table(title="Eruca is ready", title_justify="left", title_style="bold green")
+    for heading in ("service", "URL", "API", "data"):
+        table.add_column(heading, overflow="fold")
+    for service in plan.services:
+        table.add_row(
+            service.name, service.url, f"{service.url}/docs", _short(service.directory, data_dir)
+        )
+    caption = (
+        f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
+        f"{resident_bytes / 2**20:.0f} MiB; data in {data_dir}; Ctrl-C stops"
+    )
+    return Group(Text(), table, Text(caption), Text(), _try_this(plan, environment), Text())
+
+
+def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableType:
+    urls = ";".join(service.url for service in plan.namesrvs)
+    standard = f"http://127.0.0.1:{NAMESRV_PORT}"
+    lines = (
+        [] if standard in urls.split(";") else [f"export ERUCA_NAMESRV_URLS={shlex.quote(urls)}"]
+    )
+    command = _command(environment)
+    lines += [
+        f"{command} topic create orders",
+        f"{command} send orders 'order 17' --tag paid --key 17",
+        f"{command} tail orders --from earliest",
+        f"{command} status",
+        f"curl {plan.brokers[0].url}/v1/topics/orders/queues",
+    ]
+    return Text("Try, in another terminal:\n") + Text(
+        "\n".join(f"  {line}" for line in lines), style="cyan"
+    )
+
+
+def _command(environment: Mapping[str, str]) -> str:
+    """Return how this installation's command is called from the current directory."""
+    script = Path(sys.executable).with_name("eruca")
+    on_path = str(script.parent) in environment.get("PATH", "").split(":")
+    if on_path:
+        return "eruca"
+    try:
+        return str(script.relative_to(Path.cwd()))
+    except ValueError:
+        return str(script)
+
+
+def _short(directory: Path, data_dir: Path) -> str:
+    return f"{directory.relative_to(data_dir)}/"

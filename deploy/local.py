@@ -1,0 +1,150 @@
+"""``python -m deploy.local``: a local cluster until Ctrl-C.
+
+Exit codes: 0 after Ctrl-C or SIGTERM, 1 when it could not start (a taken port, a child that
+ended), 2 for wrong options. A second Ctrl-C kills at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from deploy.cluster import LocalCluster, StartError
+from deploy.console import ClusterConsole, ready_report
+from deploy.plan import BROKER_COUNT_MAX, GOVERNED, NAMESRV_COUNT_MAX, PlanError
+from deploy.ports import PortTakenError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cluster and return the exit code."""
+    options = _parser().parse_args(arguments)
+    console = ClusterConsole()
+    for name, option in GOVERNED.items():
+        if name in os.environ:
+            console.say(f"{name} is not used here: {option} decides")
+    cluster = LocalCluster(
+        brokers=options.brokers,
+        namesrvs=options.namesrvs,
+        data_dir=options.data,
+        base_port=options.base_port,
+        on_line=console.child_line,
+        on_event=console.child_event,
+    )
+    try:
+        return asyncio.run(_run(cluster, console, options.data.absolute()))
+    except (PlanError, PortTakenError, StartError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def default_data_dir(environment: Mapping[str, str]) -> Path:
+    """Return the user's own directory for data, as the XDG base directories say."""
+    base = environment.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "eruca" / "local"
+
+
+async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -> int:
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            console.say("killing")
+            cluster.kill_all_now()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, on_signal)
+    console.on_reader_gone = stop.set
+
+    console.say("starting")
+    started_at = time.perf_counter()
+    starting = asyncio.create_task(cluster.start())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()  # start() stops what it has started so far
+        await asyncio.wait([starting])
+        stopped.cancel()
+        return 0
+    try:
+        await starting
+        report = ready_report(
+            cluster.plan,
+            data_dir,
+            seconds=time.perf_counter() - started_at,
+            resident_bytes=cluster.resident_bytes(),
+            environment=os.environ,
+        )
+        console.print(report)
+        await stopped
+        console.say("stopping brokers, then name servers (again Ctrl-C: kill)")
+    finally:
+        stopped.cancel()
+        await cluster.stop()
+    console.say("stopped")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="deploy.local",
+        description="Run a local Eruca cluster until Ctrl-C. ERUCA_* settings are passed on.",
+    )
+    parser.add_argument(
+        "--brokers",
+        type=_count(BROKER_COUNT_MAX),
+        default=1,
+        metavar="N",
+        help=f"brokers, 1 to {BROKER_COUNT_MAX} (default 1)",
+    )
+    parser.add_argument(
+        "--namesrvs",
+        type=_count(NAMESRV_COUNT_MAX),
+        default=1,
+        metavar="N",
+        help=f"name servers, 1 to {NAMESRV_COUNT_MAX} (default 1)",
+    )
+    parser.add_argument(
+        "--data",
+        type=lambda text: Path(text).expanduser(),
+        default=default_data_dir(os.environ),
+        metavar="DIR",
+        help="where the stores lie (default %(default)s)",
+    )
+    parser.add_argument(
+        "--base-port",
+        type=_base_port,
+        default=None,
+        metavar="P",
+        help="name servers at P and on, brokers after them; 0: free ports "
+        "(default: 9876 and on, 10911 and on)",
+    )
+    return parser
+
+
+def _count(maximum: int) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"{text} is not between 1 and {maximum}")
+        return value
+
+    return count
+
+
+def _base_port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port")
+    return port
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""What a local cluster consists of: its services, their ports, directories and settings. Pure.
+
+Layout of the data directory::
+
+    broker-a/      the store of the first broker; broker-b/ the second's, and so on
+    namesrv-1/     kv.json, the key-value table of the first name server
+
+Ports: name servers first, brokers after them, each service one port.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+NAMESRV_PORT: Final = 9876
+BROKER_PORT: Final = 10911
+PORT_MAX: Final = 65_535
+
+BROKER_COUNT_MAX: Final = 9  # 10921 and 10931, which follow, are other services' standard ports
+NAMESRV_COUNT_MAX: Final = 9
+
+NAMESRV_MODULE: Final = "eruca_namesrv"
+BROKER_MODULE: Final = "eruca_broker"
+
+GOVERNED: Final[Mapping[str, str]] = {
+    "ERUCA_NAMESRV_PORT": "--base-port",
+    "ERUCA_NAMESRV_KV_FILE": "--data",
+    "ERUCA_BROKER_PORT": "--base-port",
+    "ERUCA_BROKER_NAME": "--brokers",
+    "ERUCA_BROKER_STORE_DIR": "--data",
+    "ERUCA_BROKER_NAMESRV_URLS": "--namesrvs",
+    "ERUCA_BROKER_ADVERTISED_URL": "--base-port",
+}
+"""Settings that differ from child to child, and the option that governs each instead."""
+
+
+class PlanError(ValueError):
+    """No such cluster can be; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process of the cluster."""
+
+    name: str
+    module: str
+    host: str  # what it binds
+    port: int
+    directory: Path
+    settings: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        """Return where it is reached from this machine."""
+        return local_url(self.host, self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """Every process of a local cluster, in the order they are started."""
+
+    namesrvs: tuple[Service, ...]
+    brokers: tuple[Service, ...]
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """Return all of them, name servers first."""
+        return self.namesrvs + self.brokers
+
+
+def broker_name(index: int) -> str:
+    """Return the name of the broker at *index*, from 0: ``broker-a``, ``broker-b``."""
+    return f"broker-{string.ascii_lowercase[index]}"
+
+
+def local_url(host: str, port: int) -> str:
+    """Return the URL of a service bound to *host*, as this machine reaches it."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+def ports_from(base_port: int | None, *, namesrvs: int, brokers: int) -> list[int]:
+    """Return the ports, name servers' first; None stands for the standard ones.
+
+    Raises:
+        PlanError: A count or a port is out of range.
+    """
+    if not 1 <= namesrvs <= NAMESRV_COUNT_MAX:
+        raise PlanError(f"{namesrvs} name servers: 1 to {NAMESRV_COUNT_MAX} are possible")
+    if not 1 <= brokers <= BROKER_COUNT_MAX:
+        raise PlanError(f"{brokers} brokers: 1 to {BROKER_COUNT_MAX} are possible")
+    if base_port is None:
+        return [
+            *range(NAMESRV_PORT, NAMESRV_PORT + namesrvs),
+            *range(BROKER_PORT, BROKER_PORT + brokers),
+        ]
+    last = base_port + namesrvs + brokers - 1
+    if base_port < 1 or last > PORT_MAX:
+        raise PlanError(f"ports {base_port} to {last}: 1 to {PORT_MAX} are possible")
+    return list(range(base_port, last + 1))
+
+
+def plan_cluster(
+    *,
+    namesrvs: int,
+    brokers: int,
+    ports: Sequence[int],
+    data_dir: Path,
+    environment: Mapping[str, str],
+) -> ClusterPlan:
+    """Return the cluster's processes.
+
+    Args:
+        namesrvs: How many name servers.
+        brokers: How many brokers.
+        ports: One for each service, name servers first.
+        data_dir: Holds one directory per service.
+        environment: What the children inherit; of it only the hosts to bind are read here.
+    """
+    assert len(ports) == namesrvs + brokers
+    namesrv_host = environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
+    broker_host = environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
+    name_servers = tuple(
+        _namesrv(f"namesrv-{index + 1}", namesrv_host, ports[index], data_dir)
+        for index in range(namesrvs)
+    )
+    namesrv_urls = ";".join(service.url for service in name_servers)
+    return ClusterPlan(
+        namesrvs=name_servers,
+        brokers=tuple(
+            _broker(
+                broker_name(index), broker_host, ports[namesrvs + index], data_dir, namesrv_urls
+            )
+            for index in range(brokers)
+        ),
+    )
+
+
+def _namesrv(name: str, host: str, port: int, data_dir: Path) -> Service:
+    directory = data_dir / name
+    settings = {
+        "ERUCA_NAMESRV_HOST": host,
+        "ERUCA_NAMESRV_PORT": str(port),
+        "ERUCA_NAMESRV_KV_FILE": str(directory / "kv.json"),
+    }
+    return Service(name, NAMESRV_MODULE, host, port, directory, settings)
+
+
+def _broker(name: str, host: str, port: int, data_dir: Path, namesrv_urls: str) -> Service:
+    directory = data_dir / name
+    settings = {
+        "ERUCA_BROKER_NAME": name,
+        "ERUCA_BROKER_HOST": host,
+        "ERUCA_BROKER_PORT": str(port),
+        "ERUCA_BROKER_STORE_DIR": str(directory),
+        "ERUCA_BROKER_NAMESRV_URLS": namesrv_urls,
+        "ERUCA_BROKER_ADVERTISED_URL": local_url(host, port),
+    }
+    return Service(name, BROKER_MODULE, host, port, directory, settings)

@@ -1,0 +1,79 @@
+"""Ports: which are free, and who holds one that is not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import psutil
+
+# Below the range from which kernels take ports for outgoing connections (32768 on, on Linux):
+# a service that is killed and started again must find its port free.
+_FREE_FROM: Final = 20_000
+_FREE_TO: Final = 32_000
+_ATTEMPTS: Final = 1_000
+
+
+class PortTakenError(Exception):
+    """A port is in use; the text names it and, where it can be found, the process."""
+
+
+def check_ports(host: str, ports: list[int]) -> None:
+    """Make sure that services can listen on *ports*.
+
+    Raises:
+        PortTakenError: On the first that is taken or not allowed.
+    """
+    for port in ports:
+        try:
+            with _bound(host, port):
+                pass
+        except PermissionError as error:
+            raise PortTakenError(f"port {port} on {host} needs more rights than we have") from error
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise PortTakenError(f"port {port} on {host}: {error.strerror}") from error
+            raise PortTakenError(f"port {port} on {host} is taken{_by_whom(port)}") from error
+
+
+def free_ports(host: str, count: int) -> list[int]:
+    """Return *count* different ports that nobody listens on at this moment."""
+    choice = random.SystemRandom()  # the tests' seed must not give parallel runs the same ports
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        for _ in range(_ATTEMPTS):
+            if len(ports) == count:
+                return ports
+            port = choice.randrange(_FREE_FROM, _FREE_TO)
+            with contextlib.suppress(OSError):
+                held.enter_context(_bound(host, port))
+                ports.append(port)
+    raise PortTakenError(f"no {count} free ports between {_FREE_FROM} and {_FREE_TO} on {host}")
+
+
+@contextlib.contextmanager
+def _bound(host: str, port: int) -> Iterator[None]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        # As servers do: connections that are still winding down are no obstacle.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1)
+        yield
+
+
+def _by_whom(port: int) -> str:
+    try:
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and connection.pid is not None
+            if listens and connection.laddr and connection.laddr.port == port:
+                process = psutil.Process(connection.pid)
+                command = " ".join(process.cmdline())[:80] or process.name()
+                return f" by process {connection.pid} ({command})"
+    except psutil.Error:
+        return ""  # it is somebody else's, or has just ended: the port is what matters
+    return ""

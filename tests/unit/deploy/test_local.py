@@ -1,0 +1,49 @@
+"""The command line of the local cluster: wrong options and taken ports are clear errors."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from deploy.local import default_data_dir, main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--brokers", "0"], "0 is not between 1 and 9"),
+        (["--brokers", "many"], "invalid"),
+        (["--namesrvs", "10"], "10 is not between 1 and 9"),
+        (["--base-port", "70000"], "70000 is not a port"),
+        (["--colour"], "--colour"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+
+    assert stopped.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_taken_port_is_an_error_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        code = main(["--base-port", str(port), "--data", str(data)])
+
+    assert code == 1
+    assert f"port {port} on 127.0.0.1 is taken by process" in capsys.readouterr().err
+    assert not data.exists()
+
+
+def test_data_lies_in_the_users_own_directory() -> None:
+    assert default_data_dir({"XDG_DATA_HOME": "/data"}) == Path("/data/eruca/local")
+    assert default_data_dir({}) == Path.home() / ".local/share/eruca/local"

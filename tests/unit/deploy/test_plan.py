@@ -1,0 +1,101 @@
+"""The cluster's plan: ports, names, directories and settings of every process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.plan import (
+    BROKER_COUNT_MAX,
+    GOVERNED,
+    NAMESRV_COUNT_MAX,
+    PlanError,
+    local_url,
+    plan_cluster,
+    ports_from,
+)
+
+
+def test_standard_ports_leave_those_of_other_services_alone() -> None:
+    ports = ports_from(None, namesrvs=NAMESRV_COUNT_MAX, brokers=BROKER_COUNT_MAX)
+
+    assert ports[0] == 9876
+    assert ports[NAMESRV_COUNT_MAX] == 10911
+    assert not {10921, 10931} & set(ports)
+    assert len(set(ports)) == len(ports)
+
+
+def test_a_base_port_numbers_name_servers_first() -> None:
+    assert ports_from(7000, namesrvs=2, brokers=3) == [7000, 7001, 7002, 7003, 7004]
+
+
+@pytest.mark.parametrize(
+    ("base_port", "namesrvs", "brokers", "named"),
+    [
+        (65_535, 1, 1, "65536"),
+        (0, 1, 1, "ports 0"),
+        (None, 0, 1, "0 name servers"),
+        (None, 1, 10, "10 brokers"),
+        (7000, 1, 0, "0 brokers"),
+    ],
+)
+def test_an_impossible_cluster_is_an_error_that_says_so(
+    base_port: int | None, namesrvs: int, brokers: int, named: str
+) -> None:
+    with pytest.raises(PlanError, match=named):
+        ports_from(base_port, namesrvs=namesrvs, brokers=brokers)
+
+
+def test_brokers_know_every_name_server_and_have_a_store_each(tmp_path: Path) -> None:
+    plan = plan_cluster(
+        namesrvs=2, brokers=2, ports=[7000, 7001, 7002, 7003], data_dir=tmp_path, environment={}
+    )
+
+    assert [service.name for service in plan.services] == [
+        "namesrv-1",
+        "namesrv-2",
+        "broker-a",
+        "broker-b",
+    ]
+    broker = plan.brokers[1]
+    assert broker.url == "http://127.0.0.1:7003"
+    assert broker.settings == {
+        "ERUCA_BROKER_NAME": "broker-b",
+        "ERUCA_BROKER_HOST": "127.0.0.1",
+        "ERUCA_BROKER_PORT": "7003",
+        "ERUCA_BROKER_STORE_DIR": str(tmp_path / "broker-b"),
+        "ERUCA_BROKER_NAMESRV_URLS": "http://127.0.0.1:7000;http://127.0.0.1:7001",
+        "ERUCA_BROKER_ADVERTISED_URL": "http://127.0.0.1:7003",
+    }
+
+
+def test_hosts_to_bind_come_from_the_environment(tmp_path: Path) -> None:
+    environment = {"ERUCA_BROKER_HOST": "0.0.0.0", "ERUCA_NAMESRV_HOST": "::1"}
+
+    plan = plan_cluster(
+        namesrvs=1, brokers=1, ports=[7000, 7001], data_dir=tmp_path, environment=environment
+    )
+
+    assert plan.brokers[0].settings["ERUCA_BROKER_HOST"] == "0.0.0.0"
+    assert plan.brokers[0].url == "http://127.0.0.1:7001"
+    assert plan.namesrvs[0].url == "http://[::1]:7000"
+
+
+def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_path: Path) -> None:
+    plan = plan_cluster(namesrvs=1, brokers=1, ports=[1, 2], data_dir=tmp_path, environment={})
+    settings = {name for service in plan.services for name in service.settings}
+
+    assert settings - {"ERUCA_NAMESRV_HOST", "ERUCA_BROKER_HOST"} == set(GOVERNED)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+    ],
+)
+def test_a_service_that_listens_everywhere_is_reached_on_loopback(host: str, url: str) -> None:
+    assert local_url(host, 80) == url

@@ -1,0 +1,35 @@
+"""Ports: a taken one is named together with the process that holds it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from deploy.ports import PortTakenError, check_ports, free_ports
+
+
+def test_a_taken_port_is_named_with_the_process_that_holds_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        with pytest.raises(PortTakenError, match=f"port {port} .* process {os.getpid()} "):
+            check_ports("127.0.0.1", [*free_ports("127.0.0.1", 1), port])
+
+
+def test_free_ports_are_different_and_can_be_listened_on() -> None:
+    ports = free_ports("127.0.0.1", 20)
+
+    check_ports("127.0.0.1", ports)
+    assert len(set(ports)) == 20
+
+
+def test_an_address_that_is_not_ours_is_an_error_that_names_it() -> None:
+    with pytest.raises(PortTakenError, match=r"192\.0\.2\.1"):
+        check_ports("192.0.2.1", free_ports("127.0.0.1", 1))
+
+
+def test_no_free_port_at_an_address_that_is_not_ours() -> None:
+    with pytest.raises(PortTakenError, match="no 1 free ports"):
+        free_ports("192.0.2.1", 1)
