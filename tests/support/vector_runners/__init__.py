@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from support.vector_runners import hashes, message_formats, names
+from support.vector_runners import hashes, latency_faults, message_formats, names
 
 Case: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Case], None]
 
-_MODULES: Final = (hashes, message_formats, names)
+_MODULES: Final = (hashes, latency_faults, message_formats, names)
 
 # Kinds of files that are known in part: another module brings their runner.
 AWAITED: Final = frozenset(
