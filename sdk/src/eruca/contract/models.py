@@ -25,6 +25,7 @@ from eruca.contract.limits import (
     QUEUE_COUNT_MAX,
     WAIT_SECONDS_MAX,
 )
+from eruca.contract.records import Host
 
 OFFSET_MAX = 2**63 - 1
 
@@ -41,6 +42,11 @@ def _checked_group(name: str) -> str:
     if fault is not None:
         raise ValueError(f"not a group's name: {fault.value.replace('_', ' ')}")
     return name
+
+
+def _checked_host(text: str) -> str:
+    Host.from_text(text)
+    return text
 
 
 TopicName = Annotated[
@@ -221,7 +227,7 @@ class BrokerRegistration(Request):
         description="Where clients reach it, by network; `default` for all others",
         examples=[{"default": "http://127.0.0.1:10911"}],
     )
-    store_host: Annotated[str, Field(max_length=64)] = Field(
+    store_host: Annotated[str, Field(max_length=64), AfterValidator(_checked_host)] = Field(
         description="IP:port that is written into its records", examples=["127.0.0.1:10911"]
     )
     data_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(

@@ -44,6 +44,7 @@ BLANK_SIZE_MIN: Final = 8  # bytes a segment keeps free behind its last record
 V1_TOPIC_SIZE_MAX: Final = 127  # bytes
 IPV4_HOST_SIZE: Final = 8
 IPV6_HOST_SIZE: Final = 20
+PORT_MAX: Final = 65_535
 BODY_CRC_MASK: Final = 0x7FFF_FFFF
 
 PROPERTY_CRC_NAME: Final = "__CRC32#"
@@ -87,6 +88,23 @@ class Host(NamedTuple):
     def parse(cls, ip: str, port: int) -> Self:
         """Return the host of a literal IPv4 or IPv6 address; raise ValueError for a name."""
         return cls(ip_address(ip).packed, port)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return the host of ``IP:port``, an IPv6 address with or without brackets.
+
+        Raises:
+            ValueError: *text* is nothing of the kind.
+        """
+        ip, _, port = text.rpartition(":")
+        if not (port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
+            raise ValueError(f"{text!r} does not end in a port")
+        return cls.parse(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else ip, int(port))
+
+    @property
+    def text(self) -> str:
+        """``IP:port``, an IPv6 address in brackets."""
+        return f"[{self.ip}]:{self.port}" if self.is_v6 else f"{self.ip}:{self.port}"
 
     @property
     def ip(self) -> str:
