@@ -1,0 +1,69 @@
+"""Open files, at most so many at once: the descriptors of thousands of small files.
+
+A projection has one or more files per queue, far more than a process may hold open. The least
+recently used descriptor is closed when the limit is reached. Closing loses nothing: what was
+written stays with the kernel, and a flush opens the file anew.
+
+Used from one thread only. A descriptor handed out is good until the next call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+
+class OpenFiles:
+    """Descriptors by path, opened for reading and writing."""
+
+    def __init__(self, limit: int) -> None:
+        assert limit >= 1, limit
+        self._limit = limit
+        self._descriptors: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._descriptors)
+
+    def descriptor(self, path: str) -> int:
+        """Return a descriptor of the existing file at *path*.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        found = self._descriptors.get(path)
+        if found is not None:
+            self._descriptors.move_to_end(path)
+            return found
+        return self._keep(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def create(self, path: str, size: int) -> int:
+        """Create the file at *path* with *size* bytes, all zero, that take no room yet.
+
+        A file that is there already, left by a creation that failed, is completed.
+
+        Raises:
+            OSError: It could not be made that long; calling again tries again.
+        """
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            descriptor = self._keep(path, os.open(path, flags, mode=0o644))
+        os.ftruncate(descriptor, size)
+        return descriptor
+
+    def forget(self, path: str) -> None:
+        """Close the file at *path*, if it is open."""
+        descriptor = self._descriptors.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def _keep(self, path: str, descriptor: int) -> int:
+        while len(self._descriptors) >= self._limit:
+            os.close(self._descriptors.popitem(last=False)[1])
+        self._descriptors[path] = descriptor
+        return descriptor
