@@ -1,0 +1,283 @@
+"""The application every service builds on: FastAPI, with one way to fail and one way to be seen.
+
+Whatever a client sends, it gets an answer of the service's contract: every refusal is a problem
+document, whoever noticed (a handler, FastAPI, the router, this class); an exception nobody expected
+is logged under the request's id and answered 500 with that id and nothing else.
+
+A request takes one of two ways. *Hot* routes go to raw ASGI handlers at once (:mod:`.hot`); for
+them nothing is prepared that they may not need: the request id is worked out only for a problem.
+All else goes through FastAPI, with its id in the answer and in every log line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, TypeAlias
+
+import structlog
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from fastapi.routing import iter_route_contexts
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from starlette.exceptions import HTTPException
+
+from eruca.contract.errors import (
+    ErucaError,
+    InternalError,
+    MalformedBodyError,
+    MethodNotAllowedError,
+    NotFoundError,
+    TooLargeError,
+    error_of_problem,
+)
+from eruca_chassis.asgi import (
+    REQUEST_ID_HEADER,
+    ClientGoneError,
+    Handler,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    body_too_large,
+    declared_size,
+    problem_body,
+    problem_headers,
+    request_id,
+    send_problem,
+)
+from eruca_chassis.explorer import explorer_router
+from eruca_chassis.hot import HotRoutes
+from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
+from eruca_chassis.openapi import finish
+from eruca_chassis.operations import TAG, operations_router
+from eruca_chassis.readiness import Readiness
+from eruca_chassis.validation import error_of_faults
+
+Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
+
+GATED_PREFIX: Final = "/v1"  # what waits until the service is ready
+BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a request that FastAPI reads, unless told otherwise
+BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
+
+_log = structlog.get_logger()
+_ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
+
+
+class ServiceApp(FastAPI):
+    """One service's application; it refuses requests until ``app.readiness.ready()``.
+
+    Args:
+        title: The service's name, as people say it.
+        summary: What it is, in one line.
+        description: What a reader of its API should know first; Markdown.
+        version: The service's version.
+        routers: Its own routes, under ``/v1``.
+        tags: OpenAPI tag objects, in the order in which the explorer shows them.
+        lifespan: Starts and stops what the service needs.
+        hot: Routes that bypass FastAPI. Each must be declared in a router too, for the document.
+        body_size_max: Bytes of a request's body; hot routes look after their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        summary: str,
+        description: str,
+        version: str,
+        routers: Sequence[APIRouter] = (),
+        tags: Sequence[dict[str, Any]] = (),
+        lifespan: Lifespan | None = None,
+        hot: HotRoutes | None = None,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        super().__init__(
+            title=title,
+            summary=summary,
+            description=description,
+            version=version,
+            lifespan=lifespan,
+            openapi_tags=[*tags, {"name": TAG, "description": "For those who run the service"}],
+            servers=[{"url": "/", "description": "this service"}],
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,  # a redirect would be an answer without a problem document
+            strict_content_type=False,  # a body without a content type is taken for JSON
+            generate_unique_id_function=lambda route: route.name,
+            exception_handlers={
+                ErucaError: _on_error,
+                HTTPException: _on_http_exception,
+                RequestValidationError: _on_invalid_request,
+                Exception: _on_defect,
+            },
+        )
+        self.body_size_max = body_size_max
+        self.readiness = Readiness()
+        self.registry = CollectorRegistry()
+        self.metrics = RequestMetrics()
+        self.stop_hooks: list[Callable[[], None]] = []
+        self._hot = hot or HotRoutes()
+        self._hot_metrics = {
+            route: self.metrics.route(route.method, route.template) for route in self._hot.routes
+        }
+        self._templates: dict[object, str] = {}
+        self.registry.register(self.metrics)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.include_router(operations_router(self.readiness, self.registry))
+        self.include_router(explorer_router(title))
+        for router in routers:
+            self.include_router(router)
+
+    def begin_stop(self) -> None:
+        """Stop being ready, and release what waits: called once, when the process is to end."""
+        self.readiness.stop()
+        for hook in self.stop_hooks:
+            hook()
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            finish(super().openapi(), gated_prefix=GATED_PREFIX)
+        return super().openapi()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        started = time.perf_counter()
+        route = self._hot.find(scope)
+        if route is not None:
+            status = await self._answer(route.handle, scope, receive, send)
+            metrics = self._hot_metrics[route]
+        else:
+            status = await self._answer(self._through_fastapi, scope, receive, send)
+            metrics = self._metrics_of(scope)
+        metrics.add(status, time.perf_counter() - started)
+
+    async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
+        """Run *handle*, send what it raises as a problem, and return the status."""
+        try:
+            if self.readiness.reason is not None and scope["path"].startswith(GATED_PREFIX):
+                raise self.readiness.error()
+            return await handle(scope, receive, send)
+        except ErucaError as error:
+            return await send_problem(send, error, request_id(scope))
+        except ClientGoneError:
+            return CLIENT_GONE_STATUS
+        except Exception:
+            _log.exception(
+                "request failed",
+                request_id=request_id(scope),
+                method=scope["method"],
+                path=scope["path"],
+            )
+            if _ANSWERED not in scope:
+                await send_problem(send, _defect(), request_id(scope))
+            return InternalError.status
+
+    async def _through_fastapi(self, scope: Scope, receive: Receive, send: Send) -> int:
+        identity = request_id(scope)
+        if (declared_size(scope) or 0) > self.body_size_max:
+            raise body_too_large(self.body_size_max, BODY_SIZE_LIMIT_NAME)
+        status = CLIENT_GONE_STATUS
+        size = 0
+
+        async def receive_within_limit() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self.body_size_max:
+                raise HTTPException(TooLargeError.status)  # the one kind FastAPI lets through
+            return message
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                scope[_ANSWERED] = True
+                headers = [h for h in message.get("headers", ()) if h[0] != REQUEST_ID_HEADER]
+                headers.append((REQUEST_ID_HEADER, identity.encode()))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=identity):
+            # HEAD is GET without a body, which the server leaves out by its own copy of the scope.
+            routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+            try:
+                await super().__call__(routed, receive_within_limit, send_with_id)
+            finally:
+                scope["endpoint"] = routed.get("endpoint")
+        return status
+
+    def _metrics_of(self, scope: Scope) -> RouteMetrics:
+        if not self._templates:
+            self._templates = {
+                context.endpoint: context.path or UNKNOWN_ROUTE
+                for context in iter_route_contexts(self.routes)
+            }
+        template = self._templates.get(scope.get("endpoint"), UNKNOWN_ROUTE)
+        return self.metrics.route(scope["method"], template)
+
+    def allowed_methods(self, path: str) -> list[str]:
+        """Return every method that something takes at *path*, in order."""
+        methods = self._hot.methods(path)
+        for context in iter_route_contexts(self.routes):
+            if context.methods and context.path_regex.match(path):
+                methods |= context.methods
+        return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+
+
+def _problem(request: Request, error: ErucaError, **headers: str) -> Response:
+    identity = request_id(request.scope)
+    response = Response(problem_body(error, identity), status_code=error.status)
+    for name, value in problem_headers(error, identity):
+        response.headers[name.decode()] = value.decode()
+    response.headers.update(headers)
+    return response
+
+
+async def _on_error(request: Request, error: ErucaError) -> Response:
+    return _problem(request, error)
+
+
+async def _on_invalid_request(request: Request, error: RequestValidationError) -> Response:
+    return _problem(request, error_of_faults(error.errors(), request.headers.get("content-type")))
+
+
+async def _on_defect(request: Request, _error: Exception) -> Response:
+    return _problem(request, _defect())  # the caller raises it again, and __call__ logs it
+
+
+async def _on_http_exception(request: Request, error: HTTPException) -> Response:
+    """Send what FastAPI and the router refuse by themselves."""
+    app, method, path = request.app, request.scope["method"], request.scope["path"]
+    if error.status_code == NotFoundError.status:
+        return _problem(request, NotFoundError(f"there is nothing at {path}", fix="see /docs"))
+    if error.status_code == MethodNotAllowedError.status:
+        allowed = ", ".join(app.allowed_methods(path))
+        refusal = MethodNotAllowedError(f"{path} does not take {method}", fix=f"it takes {allowed}")
+        return _problem(request, refusal, allow=allowed)
+    if error.status_code == TooLargeError.status:
+        return _problem(request, body_too_large(app.body_size_max, BODY_SIZE_LIMIT_NAME))
+    if error.status_code == MalformedBodyError.status:
+        return _problem(
+            request,
+            MalformedBodyError(
+                "the body could not be read as JSON", fix="send one JSON value, in UTF-8"
+            ),
+        )
+    return _problem(request, error_of_problem({"detail": error.detail}, error.status_code))
+
+
+def _defect() -> InternalError:
+    return InternalError(
+        "the service met an error it did not expect",
+        fix="report it with the request_id, under which the service's log has the details",
+    )

@@ -1,0 +1,143 @@
+"""Speaking ASGI directly: what a handler needs that FastAPI does not stand in front of.
+
+Errors are raised, not sent: the application's ``__call__`` turns an ``ErucaError`` into a problem
+document. A handler must therefore raise before it starts to answer.
+
+Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 section 10.2.3 (Retry-After).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TooLargeError
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Header: TypeAlias = tuple[bytes, bytes]
+Handler: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[int]]
+"""A raw handler: answers the request and returns the status it answered with."""
+
+REQUEST_ID_HEADER: Final = b"x-request-id"
+_REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
+_SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
+
+_JSON_HEADER: Final = (b"content-type", b"application/json")
+_PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its request was complete: nobody to answer."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header called *name* (in lower case), or None."""
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found
+    return None
+
+
+def declared_size(scope: Scope) -> int | None:
+    """Return the body's size in bytes as Content-Length says, or None where it does not."""
+    value = header(scope, b"content-length")
+    return int(value) if value is not None and value.isdigit() else None
+
+
+def request_id(scope: Scope) -> str:
+    """Return the request's id: the client's X-Request-Id if it is sane, else one made here."""
+    known = scope.get(_REQUEST_ID_KEY)
+    if known is None:
+        sent = header(scope, REQUEST_ID_HEADER)
+        sane = sent is not None and _SANE_REQUEST_ID.match(sent)
+        known = sent.decode() if sent is not None and sane else secrets.token_hex(8)
+        scope[_REQUEST_ID_KEY] = known
+    return str(known)
+
+
+async def read_body(receive: Receive, *, size_max: int, limit_name: str) -> bytes | bytearray:
+    """Return the whole body.
+
+    Time is bounded by the connection's watch (:mod:`eruca_chassis.connections`), which cuts a
+    client that takes too long; so no timer is needed here.
+
+    Raises:
+        TooLargeError: There is more than *size_max* bytes of it; what follows is not read.
+        ClientGoneError: The client left in mid-upload.
+    """
+    chunks: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGoneError
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > size_max:
+            raise body_too_large(size_max, limit_name)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    # Joining a list costs a quarter of growing one buffer, once malloc keeps its pages.
+    return chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
+
+
+def body_too_large(size_max: int, limit_name: str) -> TooLargeError:
+    """Return the error for a body beyond the limit called *limit_name*."""
+    return TooLargeError(
+        f"the request's body is larger than {limit_name}, {size_max} bytes",
+        fix="send less in one request",
+    )
+
+
+async def send_answer(
+    send: Send, status: int, body: bytes | memoryview, headers: Iterable[Header]
+) -> int:
+    """Send a whole answer and return its status."""
+    length = (b"content-length", b"%d" % len(body))
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+    return status
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> int:
+    """Send *body*, which is JSON already, and return the status."""
+    return await send_answer(send, status, body, [_JSON_HEADER, *headers])
+
+
+async def send_problem(
+    send: Send, error: ErucaError, request_id: str, headers: Iterable[Header] = ()
+) -> int:
+    """Send *error* as a problem document and return its status."""
+    return await send_answer(
+        send,
+        error.status,
+        problem_body(error, request_id),
+        [*problem_headers(error, request_id), *headers],
+    )
+
+
+def problem_body(error: ErucaError, request_id: str | None) -> bytes:
+    """Return the problem document of *error*, as JSON."""
+    text = json.dumps(error.problem(request_id), ensure_ascii=False, separators=(",", ":"))
+    # A lone surrogate has no UTF-8; written as a backslash escape it is JSON, and no 500.
+    return text.encode("utf-8", "backslashreplace")
+
+
+def problem_headers(error: ErucaError, request_id: str | None) -> list[Header]:
+    """Return the headers that go with the problem document of *error*."""
+    headers = [_PROBLEM_HEADER]
+    if request_id is not None:
+        headers.append((REQUEST_ID_HEADER, request_id.encode("latin-1", "replace")))
+    if error.retry_after_seconds is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
+    return headers

@@ -1,0 +1,224 @@
+"""The service's side of each connection: what uvicorn leaves open, closed.
+
+uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for the handler,
+and stops a handler from sending more while the last piece waits for the client. It does not bound:
+how long a request's head or body may take, how large a head is, how many requests are pipelined,
+how long an answer may stay unread, nor how many bytes of unread answers there are in all. And its
+own refusals are plain text. :class:`ServiceProtocol` mends these:
+
+- *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
+- *unread answers* are added up when a transport says that it is full; beyond ``unread_size_max``
+  the connection that has been full longest is cut, so that a stuck reader harms only itself;
+- *times* are watched by one sweep per second over all connections, which costs a request nothing:
+  a connection found in the same unfinished state for longer than it may be is cut.
+
+Source: uvicorn 0.54, ``HttpToolsProtocol`` (whose attributes are relied upon: the tests over real
+sockets notice when they change).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from eruca.contract.errors import ErucaError, OverloadedError, RequestError, TooLargeError
+from eruca_chassis.asgi import (
+    Receive,
+    Scope,
+    Send,
+    problem_body,
+    problem_headers,
+    request_id,
+    send_problem,
+)
+
+HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
+PIPELINE_MAX: Final = 256  # requests sent ahead on one connection; each costs about 2 KB
+REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
+SWEEP_SECONDS: Final = 1.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may cost; the meaning of each is the setting's of the same name."""
+
+    connections_max: int
+    request_seconds: float
+    unread_seconds: float
+    unread_size_max: int
+
+
+class ConnectionWatch:
+    """All connections of one server: their number, what they have not read, and for how long."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.connections: set[ServiceProtocol] = set()
+        self.unread_size = 0  # bytes in transports that said they are full
+        self._unread: dict[ServiceProtocol, int] = {}  # longest full first
+        self._unfinished: dict[ServiceProtocol, tuple[object, float]] = {}  # state, since when
+
+    def filled(self, connection: ServiceProtocol) -> None:
+        """Note that a transport is full, and cut the longest full ones if all are too much."""
+        size = connection.transport.get_write_buffer_size()
+        self._unread[connection] = size
+        self.unread_size += size
+        while self.unread_size > self.limits.unread_size_max:
+            slowest = next(iter(self._unread))
+            self.drained(slowest)
+            slowest.cut("unread_size_max is reached, and it has been stuck longest")
+
+    def drained(self, connection: ServiceProtocol) -> None:
+        """Note that a transport is no longer full, or no longer there."""
+        self.unread_size -= self._unread.pop(connection, 0)
+
+    def lost(self, connection: ServiceProtocol) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+        self.drained(connection)
+
+    def sweep(self, now: float) -> None:
+        """Cut each connection that has been in one unfinished state for too long."""
+        before, self._unfinished = self._unfinished, {}
+        for connection in list(self.connections):
+            state = connection.unfinished_state()
+            if state is None:
+                continue
+            seen, since = before.get(connection, (None, now))
+            if seen != state:
+                since = now
+            self._unfinished[connection] = (state, since)
+            if isinstance(state, Unread):
+                if now - since > self.limits.unread_seconds:
+                    connection.cut("it has read nothing of its answer for unread_seconds")
+            elif now - since > self.limits.request_seconds:
+                connection.refuse(_too_slow(self.limits.request_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The state of a connection that has bytes to read: moving for as long as this changes."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """The state of a connection whose request is not there yet: identified by that request."""
+
+    request: int  # id() of its scope, which lives as long as the request does
+
+
+class ServiceProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol with limits, and refusals that are problem documents."""
+
+    watch: ConnectionWatch  # set on the subclass that :func:`protocol_class` makes
+
+    _loose_size = 0  # bytes since a piece of body or the end of a message
+
+    def connection_made(  # type: ignore[override]  # as uvicorn's own
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Take the connection; or, beyond the limit, only to say so."""
+        super().connection_made(transport)
+        count = len(self.watch.connections)
+        maximum = self.watch.limits.connections_max
+        if count >= maximum + REFUSED_CONNECTIONS_MAX:
+            transport.abort()
+        elif count >= maximum:
+            self.app = _refuse_connection
+        self.watch.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self.watch.lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, and refuse what grows without coming to an end."""
+        self._loose_size += len(data)
+        super().data_received(data)
+        if self._loose_size > HEAD_SIZE_MAX:
+            self.refuse(TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes"))
+        elif len(self.pipeline) > PIPELINE_MAX:
+            self.cut("it sent more than PIPELINE_MAX requests ahead")
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._loose_size = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a request."""
+        self._loose_size = 0
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Hold the handler back: the transport is full."""
+        super().pause_writing()
+        self.watch.filled(self)
+
+    def resume_writing(self) -> None:
+        """Let the handler go on."""
+        super().resume_writing()
+        self.watch.drained(self)
+
+    def unfinished_state(self) -> Unread | Arriving | None:
+        """Return what is being waited for from the client, or None for nothing."""
+        unread = self.transport.get_write_buffer_size()
+        if unread:
+            return Unread(unread)
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering and (not self.cycle.more_body or self.flow.read_paused):
+            return None  # it is the handler's turn
+        if self.timeout_keep_alive_task is not None:
+            return None  # idle between requests, which uvicorn has a timer for
+        return Arriving(id(self.scope))
+
+    def cut(self, why: str) -> None:
+        """Drop the connection with whatever it has not read."""
+        _log.warning("connection cut", client=self.client, why=why)
+        self.transport.abort()
+
+    def refuse(self, error: ErucaError) -> None:
+        """Answer with a problem and close; or cut where an answer has begun."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if self.transport.is_closing() or (answering and self.cycle.response_started):
+            self.cut(error.detail)
+            return
+        body = problem_body(error, None)
+        headers = [
+            *problem_headers(error, None),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        lines = [STATUS_LINE[error.status], *(b"%s: %s\r\n" % header for header in headers)]
+        self.transport.write(b"".join([*lines, b"\r\n", body]))
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser could not read."""
+        self.refuse(RequestError("what arrived is not HTTP/1.1"))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: an upgrade that is not taken is answered as plain HTTP."""
+
+
+def protocol_class(watch: ConnectionWatch) -> type[ServiceProtocol]:
+    """Return the protocol class whose connections *watch* looks after."""
+    return type("WatchedProtocol", (ServiceProtocol,), {"watch": watch})
+
+
+def _too_slow(seconds: float) -> RequestError:
+    return RequestError(f"the request did not arrive whole within request_seconds, {seconds:g} s")
+
+
+async def _refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None:
+    error = OverloadedError("connections_max connections are open already", retry_after_seconds=1)
+    await send_problem(send, error, request_id(scope), [(b"connection", b"close")])

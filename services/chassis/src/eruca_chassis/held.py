@@ -1,0 +1,141 @@
+"""Held requests: kept open until there is something to say (long polling), with a cap.
+
+A service takes a place, registers it where the news will come from, and waits::
+
+    with held_requests.place() as place:
+        watchers.add(place)
+        while not (answer := look()):
+            if await place.wait(remaining_seconds, receive) is not Release.NEWS:
+                break
+
+Each place costs memory, so there are only so many: the next request is told to come back (429).
+A place is released by news, by time, by its client leaving, and by the service stopping; whoever
+wakes it need not know which came first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+from eruca.contract.errors import OverloadedError
+from eruca_chassis.asgi import Receive
+
+
+class Release(Enum):
+    """Why a held request goes on."""
+
+    NEWS = "news"
+    EXPIRED = "expired"
+    CLIENT_GONE = "client gone"
+    STOPPING = "stopping"
+
+
+class HeldPlace:
+    """One held request; made by :meth:`HeldRequests.place` and left with its ``with`` block."""
+
+    __slots__ = ("_owner", "_released", "_waiter", "_watch")
+
+    def __init__(self, owner: HeldRequests) -> None:
+        self._owner = owner
+        self._released: Release | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Say that there is news; kept for the next ``wait`` where none is under way."""
+        self._release(Release.NEWS)
+
+    async def wait(self, seconds: float, receive: Receive | None = None) -> Release:
+        """Wait for news for up to *seconds*; not at all if there was some since the last wait.
+
+        With *receive*, whose body must have been read, the client's leaving ends the wait too.
+        """
+        if self._released is None and self._owner.is_stopping:
+            self._released = Release.STOPPING
+        if self._released is None and seconds > 0:
+            if receive is not None and self._watch is None:
+                self._watch = asyncio.create_task(self._notice_leaving(receive))
+            await self._hold(seconds)
+        released = self._released or Release.EXPIRED
+        if released is Release.NEWS:
+            self._released = None
+        return released
+
+    async def _hold(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, self._end_wait)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    async def _notice_leaving(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._release(Release.CLIENT_GONE)
+
+    def _release(self, why: Release) -> None:
+        if self._released in (None, Release.NEWS):
+            self._released = why
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._owner.leave(self)
+
+
+class HeldRequests:
+    """All places of one service."""
+
+    def __init__(self, *, maximum: int, limit_name: str = "held_requests_max") -> None:
+        self.maximum = maximum
+        self.is_stopping = False
+        self._limit_name = limit_name
+        self._places: set[HeldPlace] = set()
+
+    def __len__(self) -> int:
+        """Return how many requests are held."""
+        return len(self._places)
+
+    def place(self) -> HeldPlace:
+        """Take a place.
+
+        Raises:
+            OverloadedError: All are taken.
+        """
+        if len(self._places) >= self.maximum:
+            raise OverloadedError(
+                f"{self._limit_name}, {self.maximum}, requests are being held already",
+                retry_after_seconds=1,
+            )
+        place = HeldPlace(self)
+        self._places.add(place)
+        return place
+
+    def leave(self, place: HeldPlace) -> None:
+        """Give a place back."""
+        self._places.discard(place)
+
+    def release_all(self) -> None:
+        """Let every held request go on, and hold no more: the service is stopping."""
+        self.is_stopping = True
+        for place in self._places:
+            place._release(Release.STOPPING)  # its owner's own kind; nobody else may say so

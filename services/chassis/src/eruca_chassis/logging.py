@@ -1,0 +1,69 @@
+"""One log for everything: structlog's events and the standard library's records, on stderr.
+
+For people it is coloured lines; for machines one JSON object per line. ``auto`` takes the first
+where stderr is a terminal. Nothing is configured on import.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal, TypeAlias
+
+import structlog
+from structlog.typing import Processor
+
+LogStyle: TypeAlias = Literal["auto", "console", "json"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle = "auto") -> None:
+    """Send every log line of this process to stderr, marked with the *service*'s name."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(["color_message"]),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _naming(service),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,  # or a test could not look at what is logged
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(style),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(number)
+    # Its start and stop messages say less than the service's own.
+    logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING))
+
+
+def _renderers(style: LogStyle) -> list[Processor]:
+    if style == "console" or (style == "auto" and sys.stderr.isatty()):
+        return [structlog.dev.ConsoleRenderer(colors=True)]
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(ensure_ascii=False),
+    ]
+
+
+def _naming(service: str) -> Processor:
+    def add_service(
+        _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        event.setdefault("service", service)
+        return event
+
+    return add_service

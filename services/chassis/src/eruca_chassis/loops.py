@@ -1,0 +1,90 @@
+"""Background work that does not die: a step, repeated, with somebody watching.
+
+A step that fails is logged and counted and tried again, at growing intervals; the loop itself ends
+only by ``stop``. This and the application's request handler are the only places that catch every
+exception: both are the outermost frame of what they run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+BACK_OFF_SECONDS: Final = 0.5  # after the first failure in a row; doubled by each further one
+BACK_OFF_SECONDS_MAX: Final = 30.0
+STOP_SECONDS: Final = 5.0  # how long a step may go on after ``stop``
+
+_log = structlog.get_logger()
+
+
+class BackgroundLoop:
+    """Runs *step* every *period_seconds*, first at once.
+
+    With a period of 0 a step follows the last one immediately, and must wait by itself.
+    """
+
+    def __init__(
+        self, name: str, step: Callable[[], Awaitable[None]], *, period_seconds: float
+    ) -> None:
+        self.name = name
+        self.failure_count = 0  # since the start
+        self._step = step
+        self._period_seconds = period_seconds
+        self._failures_in_a_row = 0
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, on the running event loop."""
+        assert self._task is None, f"loop {self.name} was started twice"
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    def wake(self) -> None:
+        """Run the next step now instead of after the rest of the period."""
+        self._woken.set()
+
+    async def stop(self, *, within_seconds: float = STOP_SECONDS) -> None:
+        """End the loop and wait for it; a step that takes longer than that is cancelled."""
+        self._is_stopping = True
+        self._woken.set()
+        if self._task is None:
+            return
+        _, running = await asyncio.wait([self._task], timeout=within_seconds)
+        for task in running:
+            _log.warning("loop cancelled in mid-step", loop=self.name, after=within_seconds)
+            task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._woken.clear()
+            pause = await self._run_step()
+            if not self._is_stopping and pause > 0:
+                await self._pause(pause)
+
+    async def _run_step(self) -> float:
+        """Run one step and return how long to pause after it."""
+        try:
+            await self._step()
+        except Exception:
+            self.failure_count += 1
+            doubled = BACK_OFF_SECONDS * (1 << self._failures_in_a_row)
+            pause = min(doubled, BACK_OFF_SECONDS_MAX)
+            self._failures_in_a_row = min(self._failures_in_a_row + 1, 16)
+            _log.exception(
+                "loop step failed", loop=self.name, failures=self.failure_count, pause=pause
+            )
+            return pause
+        self._failures_in_a_row = 0
+        return self._period_seconds
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass  # nobody woke it: the period is over

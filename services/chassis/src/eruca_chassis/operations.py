@@ -1,0 +1,102 @@
+"""The routes that every service has for those who run it: alive, ready, metrics, problems."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Path
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+
+from eruca.contract.errors import (
+    ClientError,
+    ErucaError,
+    NotFoundError,
+    NotReadyError,
+    every_error,
+)
+from eruca_chassis.problems import problems
+from eruca_chassis.readiness import Readiness
+
+TAG: Final = "operations"
+_KINDS: Final = {kind.code: kind for kind in every_error() if not issubclass(kind, ClientError)}
+
+
+class Health(BaseModel):
+    """The service's own word on how it is."""
+
+    status: Literal["ok", "ready"]
+
+
+class ProblemKind(BaseModel):
+    """One kind of problem."""
+
+    code: str
+    title: str
+    status: int
+    retryable: bool
+    description: str
+    fix: str | None
+
+
+def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIRouter:
+    """Return the routes, bound to one application's state."""
+    router = APIRouter(tags=[TAG])
+
+    @router.get("/healthz", operation_id="health", summary="Is the process alive?")
+    async def health() -> Health:
+        """Answer as long as the process can answer at all."""
+        return Health(status="ok")
+
+    @router.get(
+        "/readyz",
+        operation_id="readiness",
+        summary="Does it take requests?",
+        responses=problems(NotReadyError),
+    )
+    async def ready() -> Health:
+        """Answer 200 while requests are taken; 503 with the reason before and after."""
+        if not readiness.is_ready:
+            raise readiness.error()
+        return Health(status="ready")
+
+    @router.get(
+        "/metrics",
+        operation_id="metrics",
+        summary="Metrics for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        """Return every metric in Prometheus's text format."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get(
+        "/problems/{code}",
+        operation_id="describeProblem",
+        summary="What a problem's code means",
+        responses=problems(NotFoundError),
+    )
+    async def problem(
+        code: Annotated[str, Path(max_length=64, examples=["validation-failed"])],
+    ) -> ProblemKind:
+        """Describe the kind of problem that a problem document's `type` leads to."""
+        kind = _KINDS.get(code)
+        if kind is None:
+            raise NotFoundError(f"there is no kind of problem called {code}")
+        return _described(kind)
+
+    return router
+
+
+def _described(kind: type[ErucaError]) -> ProblemKind:
+    return ProblemKind(
+        code=kind.code,
+        title=kind.title,
+        status=kind.status,
+        retryable=kind.retryable,
+        description=(kind.__doc__ or kind.title).strip(),
+        fix=kind.default_fix,
+    )

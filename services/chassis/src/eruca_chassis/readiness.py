@@ -1,0 +1,57 @@
+"""Whether a service takes requests: not yet, now, or no more.
+
+Liveness (``/healthz``) says that the process answers; readiness (``/readyz``) that it can do its
+work. While it cannot, every resource under ``/v1`` answers 503 with the reason, so that a client
+tries elsewhere instead of getting half an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eruca.contract.errors import NotReadyError
+
+RETRY_SECONDS: Final = 1.0  # what clients are told to wait
+
+
+class Readiness:
+    """The one switch, thrown by the service itself; a new one is off."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = "the service is starting"
+
+    def ready(self) -> None:
+        """Take requests from now on, unless the service is stopping already."""
+        if not self.is_stopping:
+            self.reason = None
+
+    def not_ready(self, reason: str) -> None:
+        """Refuse requests; *reason* is a sentence without a full stop."""
+        if not self.is_stopping:
+            self.reason = reason
+
+    def stop(self) -> None:
+        """Refuse requests for good."""
+        self.reason = _STOPPING
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are taken."""
+        return self.reason is None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the service has begun to stop."""
+        return self.reason is _STOPPING
+
+    def error(self) -> NotReadyError:
+        """Return what a refused client is told."""
+        assert self.reason is not None
+        return NotReadyError(
+            self.reason,
+            fix="wait for Retry-After and repeat, or use another instance",
+            retry_after_seconds=RETRY_SECONDS,
+        )
+
+
+_STOPPING: Final = "the service is stopping"

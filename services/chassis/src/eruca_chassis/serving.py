@@ -1,0 +1,162 @@
+"""Running a service: one process, one event loop, one port, until it is told to stop.
+
+uvicorn with uvloop and httptools, without access log and without ``date`` and ``server`` headers.
+The port is bound first, so that a taken one is said before any work is done; then the service's
+lifespan starts; then connections are accepted. On SIGTERM or SIGINT the service stops being ready,
+its held requests are released, requests under way get ``stop_seconds`` to end, and the lifespan is
+closed; the exit code is 0. A second SIGINT does not wait for requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Generator, Sequence
+from typing import Final, NoReturn
+
+import structlog
+import uvicorn
+import uvloop
+
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.connections import (
+    SWEEP_SECONDS,
+    ConnectionLimits,
+    ConnectionWatch,
+    protocol_class,
+)
+from eruca_chassis.logging import configure_logging
+from eruca_chassis.loops import BackgroundLoop
+from eruca_chassis.process import (
+    freeze_start_up_objects,
+    keep_freed_memory,
+    raise_file_limit,
+)
+from eruca_chassis.settings import ServiceSettings
+
+LISTEN_EXIT_CODE: Final = 3  # the port is taken, or the address is not ours
+START_EXIT_CODE: Final = 4  # the service itself refused to start
+INTERRUPTED_EXIT_CODE: Final = 130  # as a shell has it; only before serving began
+
+_log = structlog.get_logger()
+
+
+class StartError(Exception):
+    """A service cannot start, for a reason its operator can mend: shown without a traceback."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells the service first that it stops."""
+
+    def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
+        self.service = app
+        self.watch = ConnectionWatch(
+            ConnectionLimits(
+                connections_max=settings.connections_max,
+                request_seconds=settings.request_seconds,
+                unread_seconds=settings.unread_seconds,
+                unread_size_max=settings.unread_size_max,
+            )
+        )
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol_class(self.watch),
+                ws="none",
+                lifespan="off",  # serve() runs it, so that its errors arrive as they are
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                backlog=settings.backlog,
+                timeout_keep_alive=settings.keep_alive_seconds,
+                timeout_graceful_shutdown=settings.stop_seconds,
+            )
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Release what is held, then let requests end."""
+        _log.info("stopping")
+        self.service.begin_stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop on a signal; and do not raise it again: a stop that was asked for is no failure."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+async def serve(server: Server, listener: socket.socket) -> None:
+    """Start the service on a bound socket, serve until *server* is told to exit, and stop it."""
+
+    async def sweep_connections() -> None:
+        server.watch.sweep(time.monotonic())
+
+    sweep = BackgroundLoop("connections", sweep_connections, period_seconds=SWEEP_SECONDS)
+    async with server.service.router.lifespan_context(server.service):
+        freeze_start_up_objects()
+        host, port = listener.getsockname()[:2]
+        _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
+        sweep.start()
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            await sweep.stop()
+    _log.info("stopped")
+
+
+def run(app: ServiceApp, settings: ServiceSettings, *, name: str) -> NoReturn:
+    """Be the service called *name* until a signal comes; then end the process."""
+    configure_logging(name, level=settings.log_level, style=settings.log_style)
+    raise_file_limit()
+    keep_freed_memory()
+    try:
+        listener = listen(settings.host, settings.port, settings.backlog)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        _fail(
+            f"{name}: cannot listen on {_shown_host(settings.host)}:{settings.port}: {reason}; "
+            f"stop what listens there or set {settings.prefix()}PORT",
+            LISTEN_EXIT_CODE,
+        )
+    try:
+        uvloop.run(serve(Server(app, settings), listener))
+    except StartError as error:
+        _fail(f"{name}: {error}", START_EXIT_CODE)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED_EXIT_CODE) from None
+    raise SystemExit(0)
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """Return a socket bound to *host* and *port* (0: any free one).
+
+    Raises:
+        OSError: The port is taken, the address is not this machine's, or the name is unknown.
+    """
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = addresses[0]
+    return socket.create_server(_host_and_port(address), family=family, backlog=backlog)
+
+
+def _host_and_port(address: Sequence[object]) -> tuple[str, int]:
+    host, port = address[:2]
+    assert isinstance(host, str)
+    assert isinstance(port, int)
+    return host, port
+
+
+def _shown_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    sys.stderr.write(message + "\n")
+    raise SystemExit(code)

@@ -1,0 +1,137 @@
+"""Settings: the environment, read once at start, checked, and frozen.
+
+A service subclasses :class:`ServiceSettings` and names its prefix; ``ERUCA_THING_PORT`` is then the
+field ``port``. A value out of range, and a variable with the prefix that no field has, stop the
+start with a line that names the variable, its value and what would be right: a misspelt setting
+must not pass for a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, Self, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from eruca_chassis.logging import LogLevel, LogStyle
+
+SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are wrong
+
+
+class SettingsError(Exception):
+    """The environment holds settings that are wrong; one line of ``faults`` for each."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = list(faults)
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    shared_variables: ClassVar[frozenset[str]] = frozenset()
+    """Variables with the service's prefix that belong to somebody else."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(default=0, ge=0, le=65_535, description="port to listen on; 0: any free one")
+    log_level: LogLevel = Field(default="info", description="the least that is logged")
+    log_style: LogStyle = Field(default="auto", description="auto: console on a terminal")
+    backlog: int = Field(default=2_048, ge=1, description="connections the kernel may keep waiting")
+    connections_max: int = Field(
+        default=10_000, ge=1, description="open connections; each costs about 10 KB"
+    )
+    keep_alive_seconds: int = Field(
+        default=75, ge=1, description="an idle connection is closed after this"
+    )
+    request_seconds: float = Field(
+        default=30, gt=0, description="a request must have arrived whole within this"
+    )
+    unread_seconds: float = Field(
+        default=30, gt=0, description="a client that reads nothing of its answer is cut after this"
+    )
+    unread_size_max: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="bytes of answers that clients have not read yet, of all connections",
+    )
+    stop_seconds: int = Field(
+        default=10, ge=1, description="how long requests may go on once the service is stopping"
+    )
+
+    @classmethod
+    def prefix(cls) -> str:
+        """Return what the service's variables begin with."""
+        return str(cls.model_config["env_prefix"])
+
+    @classmethod
+    def load(cls) -> Self:
+        """Return the settings of this process's environment.
+
+        Raises:
+            SettingsError: Something in it is wrong.
+        """
+        faults = cls._unknown(os.environ)
+        try:
+            settings = cls()
+        except ValidationError as error:
+            raise SettingsError([*faults, *map(cls._fault, error.errors())]) from None
+        if faults:
+            raise SettingsError(faults)
+        return settings
+
+    @classmethod
+    def _unknown(cls, variables: Mapping[str, str]) -> list[str]:
+        known = {cls.prefix() + name.upper() for name in cls.model_fields}
+        faults = []
+        for variable in sorted(variables):
+            if not variable.startswith(cls.prefix()) or variable in known | cls.shared_variables:
+                continue
+            near = difflib.get_close_matches(variable, known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+            faults.append(f"{variable}: there is no such setting; {fix}")
+        return faults
+
+    @classmethod
+    def _fault(cls, error: Mapping[str, object]) -> str:
+        location = error["loc"]
+        assert isinstance(location, tuple)
+        variable = cls.prefix() + str(location[0]).upper() if location else cls.prefix() + "*"
+        described = cls.model_fields[str(location[0])].description if location else None
+        message = str(error["msg"]).removeprefix("Value error, ")
+        about = f" ({described})" if described else ""
+        return f"{variable}={error['input']}: {message[:1].lower()}{message[1:]}{about}"
+
+
+_Settings = TypeVar("_Settings", bound=ServiceSettings)
+
+
+def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settings:
+    """Return the settings; or end the process, saying on stderr what is wrong with them.
+
+    A service takes no arguments but ``--help``, which lists its settings.
+    """
+    if arguments in (["--help"], ["-h"]):
+        sys.stdout.write(settings_help(kind))
+        raise SystemExit(0)
+    faults = [f"{a}: no such argument; try --help" for a in arguments]
+    if not faults:
+        try:
+            return kind.load()
+        except SettingsError as error:
+            faults = error.faults
+    sys.stderr.write("".join(f"{fault}\n" for fault in faults))
+    raise SystemExit(SETTINGS_EXIT_CODE)
+
+
+def settings_help(kind: type[ServiceSettings]) -> str:
+    """Return a line for each setting: its variable, default and meaning."""
+    lines = ["Settings, read from the environment:\n"]
+    for name, field in kind.model_fields.items():
+        default = "required" if field.is_required() else f"default {field.get_default()!s}"
+        lines.append(f"  {kind.prefix()}{name.upper()}\n      {field.description} [{default}]\n")
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""Turning what FastAPI finds wrong with a request into one of the contract's errors.
+
+Each entry of ``errors`` names one value by a JSON Pointer whose first segment is the part of the
+request: ``/body/urls/default``, ``/query/limit``, ``/path/name``, ``/header/if-none-match``.
+
+Source: RFC 9457 section 3.2, RFC 6901.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from eruca.contract.errors import (
+    ErucaError,
+    MalformedBodyError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+
+ERROR_COUNT_MAX: Final = 32  # entries of ``errors``; the first ones are the ones to mend first
+VALUE_SIZE_MAX: Final = 80  # characters of a refused value that are shown
+
+
+def error_of_faults(faults: Sequence[Mapping[str, Any]], content_type: str | None) -> ErucaError:
+    """Return the error for pydantic's list of *faults* in one request."""
+    first = faults[0]
+    if first["type"] == "json_invalid":
+        why = first.get("ctx", {}).get("error", "not JSON")
+        return MalformedBodyError(
+            f"the body is not JSON: {why} (at character {first['loc'][-1]})",
+            fix="send one JSON value, in UTF-8",
+        )
+    body_unread = tuple(first["loc"]) == ("body",) and isinstance(first.get("input"), bytes)
+    if body_unread and not _is_json(content_type):
+        return UnsupportedMediaTypeError(
+            f"this operation takes application/json, not {content_type or 'an unnamed type'}",
+            fix="set the header Content-Type: application/json",
+        )
+    errors = [{"pointer": _pointer(f["loc"]), "detail": _detail(f)} for f in faults]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return ValidationError(
+        f"{errors[0]['pointer']}: {errors[0]['detail']}{more}",
+        errors=errors[:ERROR_COUNT_MAX],
+        fix="correct the values that `errors` points at; /openapi.json has their limits",
+    )
+
+
+def _is_json(content_type: str | None) -> bool:
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def _pointer(location: Sequence[str | int]) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
+
+
+def _detail(fault: Mapping[str, Any]) -> str:
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] in ("missing", "extra_forbidden"):
+        return message
+    return f"{message}; got {_shown(fault.get('input'))}"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= VALUE_SIZE_MAX else text[: VALUE_SIZE_MAX - 1] + "…"
