@@ -57,6 +57,11 @@ class OpenFiles:
         if descriptor is not None:
             os.close(descriptor)
 
+    def forget_below(self, directory: str) -> None:
+        """Close the files in *directory*."""
+        for path in [path for path in self._descriptors if path.startswith(f"{directory}/")]:
+            self.forget(path)
+
     def close(self) -> None:
         """Close all files."""
         while self._descriptors:

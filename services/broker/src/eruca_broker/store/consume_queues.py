@@ -1,0 +1,225 @@
+"""All consume queues of a store: ``consumequeue/{topic}/{queue_id}/``.
+
+Queues are opened when they are first asked for, and hold no descriptor of their own: one limit,
+``open_files_max``, is shared by all. A queue object takes about a kilobyte, so a hundred thousand
+of them are affordable; their entries stay on disk.
+
+At start-up the store calls :meth:`ConsumeQueues.verify` after an orderly close, or
+:meth:`ConsumeQueues.recover_all` after a crash. Both return what is damaged; each damaged queue is
+then removed with :meth:`ConsumeQueues.delete` and put again from the log, the others stay.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eruca_broker.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
+from eruca_broker.store.directories import make_directory
+from eruca_broker.store.open_files import OpenFiles
+from eruca_broker.store.queue_check import (
+    QueueDigest,
+    check_digests,
+    check_structure,
+    file_digests,
+)
+from eruca_broker.store.queue_files import DamagedQueueError, QueueFiles
+from eruca_broker.store.unflushed import Unflushed
+
+OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit
+
+Key = tuple[str, int]
+"""A queue: its topic and its number."""
+
+
+class DamagedQueue(NamedTuple):
+    """A queue that must be deleted and rebuilt, and why."""
+
+    topic: str
+    queue_id: int
+    reason: str
+
+
+class ConsumeQueues:
+    """The consume queues below *directory*, which is created if need be. Used from one thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        entries_per_file: int = ENTRIES_PER_FILE,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> None:
+        make_directory(directory)
+        self._directory = str(directory)
+        self._entries_per_file = entries_per_file
+        self._open_files = OpenFiles(open_files_max)
+        self._unflushed = Unflushed()
+        self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
+        self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
+
+    def __iter__(self) -> Iterator[Key]:
+        """Iterate over the queues there are, as (topic, queue id)."""
+        return iter(list(self._queues))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue; an empty one if it does not exist yet.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+        """
+        key = (topic, queue_id)
+        return self._queues.get(key) or self._open(key)
+
+    def existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue that has or had entries, or None, without making one.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+        """
+        key = (topic, queue_id)
+        return self.queue(topic, queue_id) if key in self._queues else None
+
+    def delete(self, topic: str, queue_id: int) -> None:
+        """Delete one queue with its files, damaged or not."""
+        self._queues.pop((topic, queue_id), None)
+        self._digests.pop((topic, queue_id), None)
+        directory = self._path(topic, queue_id)
+        self._open_files.forget_below(directory)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        self._unflushed.directories.add(f"{self._directory}/{topic}")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete all queues of a topic."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            self.delete(*key)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(f"{self._directory}/{topic}")
+        self._unflushed.directories.add(self._directory)
+
+    def truncate(self, log_offset: int) -> None:
+        """Remove, in all queues, the entries of records at or behind *log_offset*."""
+        self._digests.clear()
+        for key in self:
+            self.queue(*key).truncate(log_offset)
+
+    def delete_expired(self, min_log_offset: int) -> int:
+        """Move each queue's minimum to the log's, delete files it has passed; return how many."""
+        return sum(self.queue(*key).delete_expired(min_log_offset) for key in self)
+
+    def take_unflushed(self) -> Unflushed:
+        """Return what must be flushed for all entries up to now to be durable.
+
+        Its ``sync`` may be called in another thread. Until it has returned, nothing is promised.
+        """
+        return self._unflushed.take()
+
+    def flush_all(self) -> None:
+        """Make all entries durable; as ``take_unflushed().sync()``.
+
+        Raises:
+            OSError: Something is not durable; calling again goes on with that.
+        """
+        self._unflushed.sync()
+
+    def digests(self) -> list[QueueDigest]:
+        """Return the digest of every queue, for :meth:`verify` to compare with later.
+
+        Files that were verified and have been full since then are not read again.
+        """
+        return [self._digest(key) for key in self]
+
+    def verify(self, digests: Iterable[QueueDigest] | None, *, log_end: int) -> list[DamagedQueue]:
+        """Return the queues that are not what they were when *digests* were taken.
+
+        Args:
+            digests: Of every queue; None where there are none, then only entries that contradict
+                one another or the log are found.
+            log_end: Where the log ends: no entry may point behind it.
+        """
+        damaged = []
+        expected = None if digests is None else {item[:2]: item for item in digests}
+        for key in sorted(self._queues.keys() | (expected or {}).keys()):
+            try:
+                files = self._discover(key)
+                if expected is None:
+                    check_structure(files, log_end)
+                elif key in expected:
+                    check_digests(files, expected[key])
+                    self._digests[key] = expected[key]
+                else:
+                    raise DamagedQueueError("it was not there when the store was closed")
+            except DamagedQueueError as error:
+                damaged.append(DamagedQueue(*key, str(error)))
+        return damaged
+
+    def recover_all(self, limit: int) -> list[DamagedQueue]:
+        """Open every queue after a crash; see :meth:`ConsumeQueue.recover`. Return the damaged.
+
+        Args:
+            limit: Log offset up to which all queues had been flushed.
+        """
+        damaged = []
+        for key in self:
+            try:
+                self._open(key, limit)
+            except DamagedQueueError as error:
+                damaged.append(DamagedQueue(*key, str(error)))
+        return damaged
+
+    def close(self) -> None:
+        """Close all files. Nothing is flushed."""
+        self._open_files.close()
+
+    def _path(self, topic: str, queue_id: int) -> str:
+        return f"{self._directory}/{topic}/{queue_id}"
+
+    def _open(self, key: Key, limit: int | None = None) -> ConsumeQueue:
+        queue = ConsumeQueue.open(
+            self._path(*key),
+            entries_per_file=self._entries_per_file,
+            open_files=self._open_files,
+            unflushed=self._unflushed,
+            limit=limit,
+        )
+        self._queues[key] = queue
+        return queue
+
+    def _digest(self, key: Key) -> QueueDigest:
+        known = self._digests.get(key)
+        queue = self._queues[key]
+        if known is not None and (queue is None or not queue.changed):
+            return known
+        queue = queue or self._open(key)
+        full: dict[int, int] = {}
+        if known is not None:
+            full_count = known.max_offset // self._entries_per_file
+            full = {number: crc for number, crc in known.files if number < full_count}
+        files = file_digests(queue.files, queue.max_offset, full)
+        return QueueDigest(*key, queue.max_offset, files)
+
+    def _discover(self, key: Key) -> QueueFiles:
+        files = QueueFiles(
+            self._path(*key), self._entries_per_file, self._open_files, self._unflushed
+        )
+        files.discover()
+        return files
+
+
+def _list(directory: Path) -> Iterator[Key]:
+    with os.scandir(directory) as topics:
+        for topic in topics:
+            if topic.is_dir():
+                with os.scandir(topic) as queues:
+                    for queue in queues:
+                        # RocketMQ, too, passes over what is no number.
+                        if queue.name.isdecimal() and queue.name == str(int(queue.name)):
+                            yield topic.name, int(queue.name)
