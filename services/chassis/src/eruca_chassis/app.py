@@ -120,6 +120,7 @@ class ServiceApp(FastAPI):
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
         self.stop_hooks: list[Callable[[], None]] = []
+        self.address: tuple[str, int] | None = None  # where it listens; known to the lifespan
         self._hot = hot or HotRoutes()
         self._hot_metrics = {
             route: self.metrics.route(route.method, route.template) for route in self._hot.routes

@@ -100,9 +100,10 @@ async def serve(server: Server, listener: socket.socket) -> None:
         server.watch.sweep(time.monotonic())
 
     sweep = BackgroundLoop("connections", sweep_connections, period_seconds=SWEEP_SECONDS)
+    host, port = listener.getsockname()[:2]
+    server.service.address = (host, port)
     async with server.service.router.lifespan_context(server.service):
         freeze_start_up_objects()
-        host, port = listener.getsockname()[:2]
         _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
         sweep.start()
         try:
