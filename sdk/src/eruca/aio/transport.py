@@ -1,0 +1,172 @@
+"""The transport seam: what the SDK needs of HTTP, in two implementations.
+
+:class:`eruca.aio.http1.Http1Transport` carries the hot routes, :class:`HttpxTransport` the rest
+(administration, name servers), with whatever httpx can do: proxies, its own transports, the
+environment. Either can be replaced by an object with the same two methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from eruca.contract.errors import (
+    PROBLEM_MEDIA_TYPE,
+    ClosedError,
+    ErucaError,
+    TimeoutExpiredError,
+    TransportError,
+    error_of_problem,
+)
+from eruca.contract.records import Buffer
+
+if TYPE_CHECKING:
+    import httpx
+
+JSON_HEADER: Final = ("content-type", "application/json")
+_DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+
+class HttpTransport(Protocol):
+    """Sends one request and returns its answer, whatever its status.
+
+    ``request`` raises TransportError or TimeoutExpiredError when there is no answer; being
+    cancelled gives up the connection. *url* is scheme, host and port; *target* begins with ``/``.
+    """
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: Sequence[Buffer] = (),
+        timeout: float,
+    ) -> HttpResponse:
+        """Return the answer, within *timeout* seconds."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; requests under way fail."""
+        ...
+
+
+class HttpxTransport:
+    """The transport seam on httpx; makes its client when it is first used."""
+
+    def __init__(
+        self, client: httpx.AsyncClient | None = None, *, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        self._client = client
+        self._ssl_context = ssl_context
+        self._is_closed = False
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: Sequence[Buffer] = (),
+        timeout: float,
+    ) -> HttpResponse:
+        """Return the answer, within *timeout* seconds."""
+        import httpx  # takes 0.1 s and more, which whoever only sends need not spend
+
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        if self._client is None:
+            self._client = httpx.AsyncClient(verify=self._ssl_context or True)
+        try:
+            # httpx limits each step of a request; the deadline is for all of it.
+            async with asyncio.timeout(timeout):
+                answer = await self._client.request(
+                    method,
+                    url.rstrip("/") + target,
+                    headers=list(headers),
+                    content=b"".join(body) if body else None,
+                    timeout=timeout,
+                )
+        except (TimeoutError, httpx.TimeoutException):
+            raise TimeoutExpiredError(
+                f"{method} {url}{target}: no answer within {timeout:.3g} s"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransportError(
+                f"{method} {url}{target}: {error or type(error).__name__}"
+            ) from error
+        return HttpResponse(answer.status_code, dict(answer.headers), answer.content)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._is_closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+def raise_for_problem(response: HttpResponse, what: str) -> HttpResponse:
+    """Return *response* where it is a success or a 304, else raise what it tells of."""
+    if response.status < 400:
+        return response
+    raise problem_error(response, what)
+
+
+def problem_error(response: HttpResponse, what: str) -> ErucaError:
+    """Return the error of an answer of status 400 or more; foreign answers are quoted."""
+    retry_after = _seconds(response.headers.get("retry-after"))
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type == PROBLEM_MEDIA_TYPE:
+        try:
+            document = msgspec.json.decode(response.body, type=dict)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            document = None
+        if document is not None:
+            return error_of_problem(document, response.status, retry_after_seconds=retry_after)
+    text = response.body[: 4 * _DETAIL_SIZE_MAX].decode(errors="replace")[:_DETAIL_SIZE_MAX].strip()
+    detail = f"{what}: HTTP status {response.status}, and no problem document: {text or 'nothing'}"
+    return error_of_problem(
+        {"detail": detail, "request_id": response.headers.get("x-request-id")},
+        response.status,
+        retry_after_seconds=retry_after,
+    )
+
+
+def path_segment(name: str) -> str:
+    """Return *name* as one segment of a path."""
+    return quote(name, safe="")
+
+
+def target_of(path: str, **query: str | float | bool | None) -> str:
+    """Return *path* with a query of what is not None."""
+    pairs = [
+        (name.rstrip("_"), str(value).lower() if isinstance(value, bool) else value)
+        for name, value in query.items()
+        if value is not None
+    ]
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None  # the other form, a date, says nothing a retry could use
+    return value if value is not None and 0 <= value < float("inf") else None
