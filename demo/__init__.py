@@ -1,0 +1,1 @@
+"""Eruca shown at work on real data: ``python -m demo.flights``."""
