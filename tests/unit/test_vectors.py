@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.vector_runners import runner_for
 
 DIRECTORY = Path(os.environ.get("ERUCA_VECTORS") or Path(__file__).parents[1] / "vectors")

@@ -12,12 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from support.vector_runners import hashes, latency_faults, message_formats, names
+from support.vector_runners import (
+    delays,
+    hashes,
+    latency_faults,
+    message_formats,
+    names,
+    tag_expressions,
+)
 
 Case: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Case], None]
 
-_MODULES: Final = (hashes, latency_faults, message_formats, names)
+_MODULES: Final = (delays, hashes, latency_faults, message_formats, names, tag_expressions)
 
 # Kinds of files that are known in part: another module brings their runner.
 AWAITED: Final = frozenset(

@@ -21,7 +21,8 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"  # control records: the broker's own state changes
 AUTO_CREATE_TOPIC: Final = "TBW102"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # messages with a delay level wait here
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"  # messages with a delivery time wait here
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"

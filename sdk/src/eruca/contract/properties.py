@@ -27,6 +27,7 @@ TIMER_DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+TIMER_DELETE_UNIQ_KEY: Final = "TIMER_DEL_UNIQKEY"
 
 # What a user may not set: MessageConst's set and the names used internally without being in it.
 # fmt: off

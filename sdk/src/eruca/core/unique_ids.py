@@ -1,0 +1,99 @@
+"""Unique ids for messages, made by the client: who (address, process, instance), when, and a count.
+
+No two ids of one generator are equal. Within a millisecond the 16-bit counter tells them apart.
+Wherever time or counter would come round again, the generator moves on to the next instance number:
+when a millisecond has used up the counter, when the clock is set back, and when a month begins, for
+the id counts its milliseconds from the start of the month and does not say which month. After a
+fork the child's ids differ by the process id, which the caller passes each time.
+
+Source: RocketMQ 5.3, ``MessageClientIDSetter``, whose instance is the hash of a class loader and
+stays the same; the layout is in :mod:`eruca.contract.message_ids`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eruca.contract.message_ids import encode_unique_id, month_start_ms
+
+_COUNTER_SIZE: Final = 1 << 16
+_COUNTER_DIGITS: Final = 4
+_DAY_MS: Final = 86_400_000
+_PROCESS_SHIFT: Final = 26  # Linux has process ids of up to 22 bits: 6 beyond the 16
+
+
+class UniqueIds:
+    """Makes unique ids. Not thread-safe.
+
+    Args:
+        address: 4 or 16 bytes that tell this machine from others.
+        instance: A random number, which tells generators of one process apart; 32 bits.
+        counter: Where to start counting; a random number makes ids harder to guess.
+    """
+
+    __slots__ = (
+        "_address",
+        "_counter",
+        "_day",
+        "_head",
+        "_instance",
+        "_left",
+        "_month_ms",
+        "_now_ms",
+        "_process_id",
+    )
+
+    def __init__(self, address: bytes, instance: int, counter: int = 0) -> None:
+        self._address = address
+        self._instance = instance
+        self._counter = counter % _COUNTER_SIZE
+        self._process_id = -1
+        self._now_ms = -1
+        self._day: int | None = None  # since the epoch, in UTC
+        self._month_ms = 0  # when its month began
+        self._left = 0  # ids that _now_ms still has room for
+        self._head = ""  # all but the counter, in hex
+
+    def next(self, now_ms: int, process_id: int) -> str:
+        """Return a new id.
+
+        Args:
+            now_ms: The wall clock, ms since the epoch.
+            process_id: This process, asked for at each call: a fork does not pass unnoticed.
+        """
+        if now_ms != self._now_ms or process_id != self._process_id or not self._left:
+            self._move_to(now_ms, process_id)
+        self._left -= 1
+        self._counter = counter = (self._counter + 1) % _COUNTER_SIZE
+        return f"{self._head}{counter:04X}"
+
+    def take(self, count: int, now_ms: int, process_id: int) -> list[str]:
+        """Return *count* new ids."""
+        ids: list[str] = []
+        while len(ids) < count:
+            if now_ms != self._now_ms or process_id != self._process_id or not self._left:
+                self._move_to(now_ms, process_id)
+            size = min(count - len(ids), self._left)
+            head, first = self._head, self._counter + 1
+            ids += [f"{head}{n % _COUNTER_SIZE:04X}" for n in range(first, first + size)]
+            self._counter = (self._counter + size) % _COUNTER_SIZE
+            self._left -= size
+        return ids
+
+    def _move_to(self, now_ms: int, process_id: int) -> None:
+        """Work out all but the counter, for another moment or process."""
+        is_used_up = now_ms == self._now_ms and not self._left
+        if is_used_up or now_ms < self._now_ms:
+            self._instance += 1
+        day = now_ms // _DAY_MS
+        if day != self._day:  # months begin with a day
+            month_ms = month_start_ms(now_ms)
+            self._instance += self._day is not None and month_ms != self._month_ms
+            self._day, self._month_ms = day, month_ms
+        self._now_ms, self._process_id, self._left = now_ms, process_id, _COUNTER_SIZE
+        # The id has room for 16 bits of the process id; the others go where instances do not count.
+        instance = self._instance ^ (process_id >> 16 << _PROCESS_SHIFT)
+        whole = encode_unique_id(
+            self._address, process_id, instance, now_ms - self._month_ms, counter=0
+        )
+        self._head = whole[:-_COUNTER_DIGITS]
