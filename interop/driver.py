@@ -1,0 +1,114 @@
+"""RocketMQ's client as seen from here: our Java program, one JSON line per request and answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from interop.messages import Message, NewMessage, Receipt, message_of_row, receipts_of_batch
+from interop.toolchain import Toolchain
+
+_ANSWER_SECONDS_MAX: Final = 180
+
+
+class DriverError(Exception):
+    """RocketMQ's client reported a failure, or did not answer."""
+
+
+class Driver:
+    """A session of RocketMQ's client at one name server."""
+
+    def __init__(self, toolchain: Toolchain, name_server: str, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / "driver.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                toolchain.command("eruca.interop.Driver", name_server, home=home, heap="256m"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                cwd=home,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def create_topic(self, topic: str, queue_count: int, broker: str) -> None:
+        """Create *topic* at the broker with this address."""
+        self._ask("create_topic", topic=topic, queues=queue_count, broker=broker)
+
+    def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
+        """Send one after another."""
+        rows = self._ask("send", messages=[message.as_json() for message in messages])
+        return [receipt for row in rows for receipt in receipts_of_batch(row)]
+
+    def send_batch(self, messages: Sequence[NewMessage]) -> list[Receipt]:
+        """Send all at once to one queue."""
+        [row] = self._ask("send_batch", messages=[message.as_json() for message in messages])
+        return receipts_of_batch(row)
+
+    def send_in_transaction(self, message: NewMessage, *, group: str, commit: bool) -> None:
+        """Send a half message and decide it at once."""
+        decision = "COMMIT_MESSAGE" if commit else "ROLLBACK_MESSAGE"
+        self._ask("transaction", group=group, decision=decision, message=message.as_json())
+
+    def queue_ranges(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return each queue's first and next offset."""
+        rows = self._ask("queues", topic=topic)
+        return {row["queue_id"]: (row["min_offset"], row["max_offset"]) for row in rows}
+
+    def read_topic(self, topic: str) -> list[Message]:
+        """Return every message of every queue."""
+        return [message_of_row(row) for row in self._ask("read_topic", topic=topic)]
+
+    def subscribe(
+        self, topic: str, expression: str, *, group: str, count: int, seconds: int = 40
+    ) -> list[Message]:
+        """Return what a consumer group gets until it has *count* messages or time is up."""
+        rows = self._ask(
+            "subscribe",
+            topic=topic,
+            expression=expression,
+            group=group,
+            count=count,
+            seconds=seconds,
+        )
+        return [message_of_row(row) for row in rows]
+
+    def find(self, by: str, topic: str, values: Sequence[str]) -> dict[str, list[Message]]:
+        """Find messages by ``key``, ``unique_id`` or ``offset_id``."""
+        rows = self._ask("find", by=by, topic=topic, values=list(values))
+        return {row["value"]: [message_of_row(found) for found in row["found"]] for row in rows}
+
+    def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """Return a group's committed offset in each queue."""
+        rows = self._ask("group_offsets", group=group, topic=topic)
+        return {row["queue_id"]: row["offset"] for row in rows}
+
+    def _ask(self, operation: str, **fields: object) -> list[dict[str, Any]]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(_ANSWER_SECONDS_MAX, self._process.kill)
+        watchdog.start()
+        try:
+            self._process.stdin.write(json.dumps({"do": operation, **fields}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            raise DriverError(f"RocketMQ's client ended during {operation!r}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise DriverError(f"{operation}: {answer['error']}")
+        rows: list[dict[str, Any]] = answer["rows"]
+        return rows

@@ -1,0 +1,118 @@
+package eruca.interop;
+
+import com.alibaba.fastjson2.JSONObject;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
+import org.apache.rocketmq.remoting.protocol.admin.TopicOffset;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** The clients that one run shares, and which request goes to which of them. */
+final class Session implements AutoCloseable {
+    private static final long ROUTE_NANOS_MAX = 20_000_000_000L;
+    private static final long ROUTE_POLL_MILLIS = 50;
+
+    private final String nameServer;
+    private final DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
+    private final DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop-reader");
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt();
+
+    Session(String nameServer) throws Exception {
+        this.nameServer = nameServer;
+        producer.setNamesrvAddr(nameServer);
+        consumer.setNamesrvAddr(nameServer);
+        admin.setNamesrvAddr(nameServer);
+        producer.start();
+        consumer.start();
+        admin.start();
+    }
+
+    List<JSONObject> handle(JSONObject request) throws Exception {
+        String operation = request.getString("do");
+        switch (operation) {
+            case "create_topic":
+                return createTopic(request);
+            case "send":
+                return new Sending(producer).send(request);
+            case "send_batch":
+                return new Sending(producer).sendBatch(request);
+            case "transaction":
+                return Sending.transaction(nameServer, request);
+            case "queues":
+                return queues(request.getString("topic"));
+            case "read_topic":
+                awaitRoute(request.getString("topic"));
+                return new Reading(consumer).topic(request.getString("topic"));
+            case "subscribe":
+                return Reading.subscribe(nameServer, request);
+            case "find":
+                return new Finding(admin).find(request);
+            case "group_offsets":
+                return groupOffsets(request);
+            default:
+                throw new IllegalArgumentException("unknown request: " + operation);
+        }
+    }
+
+    private List<JSONObject> createTopic(JSONObject request) throws Exception {
+        int queues = request.getIntValue("queues");
+        TopicConfig config = new TopicConfig(request.getString("topic"), queues, queues);
+        admin.createAndUpdateTopicConfig(request.getString("broker"), config);
+        awaitRoute(config.getTopicName());
+        return List.of();
+    }
+
+    /** The broker registers a new topic on its own time; there is nothing to subscribe to. */
+    private void awaitRoute(String topic) throws Exception {
+        long deadline = System.nanoTime() + ROUTE_NANOS_MAX;
+        while (true) {
+            try {
+                admin.examineTopicRouteInfo(topic);
+                return;
+            } catch (MQClientException unknown) {
+                if (System.nanoTime() > deadline) {
+                    throw unknown;
+                }
+                Thread.sleep(ROUTE_POLL_MILLIS);
+            }
+        }
+    }
+
+    private List<JSONObject> queues(String topic) throws Exception {
+        List<JSONObject> rows = new ArrayList<>();
+        Map<MessageQueue, TopicOffset> offsets = admin.examineTopicStats(topic).getOffsetTable();
+        for (Map.Entry<MessageQueue, TopicOffset> entry : offsets.entrySet()) {
+            rows.add(JSONObject.of(
+                "queue_id", entry.getKey().getQueueId(),
+                "min_offset", entry.getValue().getMinOffset(),
+                "max_offset", entry.getValue().getMaxOffset()));
+        }
+        return rows;
+    }
+
+    private List<JSONObject> groupOffsets(JSONObject request) throws Exception {
+        List<JSONObject> rows = new ArrayList<>();
+        Map<MessageQueue, OffsetWrapper> offsets =
+            admin.examineConsumeStats(request.getString("group"), request.getString("topic"))
+                .getOffsetTable();
+        for (Map.Entry<MessageQueue, OffsetWrapper> entry : offsets.entrySet()) {
+            rows.add(JSONObject.of(
+                "queue_id", entry.getKey().getQueueId(),
+                "offset", entry.getValue().getConsumerOffset()));
+        }
+        return rows;
+    }
+
+    @Override
+    public void close() {
+        admin.shutdown();
+        consumer.shutdown();
+        producer.shutdown();
+    }
+}

@@ -1,0 +1,156 @@
+"""Messages in one form, whoever stored or read them, so that they can be compared."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eruca.contract import properties as names
+from eruca.contract.properties import split_keys
+from eruca.contract.records import Record
+
+Place = tuple[str, int, int]  # topic, queue id, queue offset
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message before it is sent."""
+
+    topic: str
+    body: bytes
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    sharding_key: str | None = None
+    flag: int = 0
+    delay_level: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the Java program takes it."""
+        return {
+            "topic": self.topic,
+            "body": b64encode(self.body).decode(),
+            "tag": self.tag,
+            "keys": list(self.keys),
+            "properties": dict(self.properties),
+            "sharding_key": self.sharding_key,
+            "flag": self.flag,
+            "delay_level": self.delay_level,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where a message was stored, as its sender was told."""
+
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    offset_message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A stored message: all that must be the same on both sides."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_id: str | None
+    offset_message_id: str
+    tag: str | None
+    keys: tuple[str, ...]
+    sharding_key: str | None
+    properties: Mapping[str, str]  # the user's own
+    body: bytes
+    flag: int
+
+    @property
+    def place(self) -> Place:
+        """Where it is read."""
+        return self.topic, self.queue_id, self.queue_offset
+
+
+def stored(message: NewMessage, receipt: Receipt) -> Message:
+    """Return what reading must give for *message*."""
+    return Message(
+        topic=message.topic,
+        queue_id=receipt.queue_id,
+        queue_offset=receipt.queue_offset,
+        message_id=receipt.message_id,
+        offset_message_id=receipt.offset_message_id,
+        tag=message.tag,
+        keys=message.keys,
+        sharding_key=message.sharding_key,
+        properties=dict(message.properties),
+        body=message.body,
+        flag=message.flag,
+    )
+
+
+def by_place(messages: Iterable[Message]) -> dict[Place, Message]:
+    """Return messages by where they are read."""
+    return {message.place: message for message in messages}
+
+
+def message_of_properties(
+    properties: Mapping[str, str], *, body: bytes, place: Place, offset_id: str, flag: int
+) -> Message:
+    """Return a message from the properties it is stored with."""
+    topic, queue_id, queue_offset = place
+    return Message(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        message_id=properties.get(names.UNIQ_KEY),
+        offset_message_id=offset_id,
+        tag=properties.get(names.TAGS),
+        keys=tuple(split_keys(properties.get(names.KEYS))),
+        sharding_key=properties.get(names.SHARDING_KEY),
+        properties={
+            name: value for name, value in properties.items() if name not in names.RESERVED
+        },
+        body=body,
+        flag=flag,
+    )
+
+
+def message_of_row(row: Mapping[str, Any]) -> Message:
+    """Return a message as RocketMQ's client described it."""
+    return message_of_properties(
+        row["properties"],
+        body=b64decode(row["body"]),
+        place=(row["topic"], row["queue_id"], row["queue_offset"]),
+        offset_id=row["offset_message_id"] or row["message_id"],
+        flag=row["flag"],
+    )
+
+
+def message_of_record(record: Record, body: bytes, offset_id: str) -> Message:
+    """Return a message as it lies in the log; *body* is no longer compressed."""
+    return message_of_properties(
+        record.property_map(),
+        body=body,
+        place=(record.topic, record.queue_id, record.queue_offset),
+        offset_id=offset_id,
+        flag=record.flag,
+    )
+
+
+def receipts_of_batch(row: Mapping[str, Any]) -> list[Receipt]:
+    """Return one receipt per message of what RocketMQ's client got for a send or a batch."""
+    if row["status"] != "SEND_OK":
+        raise ValueError(f"RocketMQ did not store a message: {row}")
+    ids = row["message_id"].split(",")
+    offset_ids = row["offset_message_id"].split(",")
+    return [
+        Receipt(row["queue_id"], row["queue_offset"] + index, message_id, offset_id)
+        for index, (message_id, offset_id) in enumerate(zip(ids, offset_ids, strict=True))
+    ]
+
+
+def without_message_id(message: Message) -> Message:
+    """Return *message* without its unique id, where that is known to differ."""
+    return replace(message, message_id=None)

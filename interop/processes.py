@@ -1,0 +1,105 @@
+"""Child processes: started with a log file, awaited until ready, stopped or killed by their id."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+LOOPBACK: Final = "127.0.0.1"
+_POLL_SECONDS: Final = 0.1
+_LOG_TAIL_SIZE: Final = 1500  # characters of a dead child's log in the error
+
+
+class ChildError(Exception):
+    """A child process did not come up, or ended when it should not have."""
+
+
+class Child:
+    """One process of ours. Leaving its context kills it, whatever happened."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                cwd=log.parent,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.kill()
+
+    def wait_until(self, ready: Callable[[], bool], *, seconds_max: float = 60) -> None:
+        """Return once *ready* says so.
+
+        Raises:
+            ChildError: The process ended, or time is up.
+        """
+        deadline = time.monotonic() + seconds_max
+        while not ready():
+            if self._process.poll() is not None:
+                raise ChildError(f"{self.name} ended with {self._process.returncode}: {self.tail}")
+            if time.monotonic() > deadline:
+                raise ChildError(f"{self.name} is not ready after {seconds_max} s: {self.tail}")
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self, *, seconds_max: float = 90) -> int:
+        """Ask the process to end, wait for it, and return its exit code."""
+        self._process.terminate()
+        try:
+            return self._process.wait(seconds_max)
+        except subprocess.TimeoutExpired as error:
+            raise ChildError(f"{self.name} has not stopped after {seconds_max} s") from error
+
+    def kill(self) -> None:
+        """End the process without its knowing (SIGKILL)."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-_LOG_TAIL_SIZE:]
+
+
+def free_ports(*offsets: int) -> int:
+    """Return a port that is free, as are its neighbours at these *offsets*."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            port: int = probe.getsockname()[1]
+        if port + max(offsets, default=0) < 0xFFFF and all(
+            _is_free(port + offset) for offset in offsets
+        ):
+            return port
+    raise ChildError("no free ports found")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

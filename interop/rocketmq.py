@@ -1,0 +1,94 @@
+"""A RocketMQ cluster of one name server, one broker on a given store, and a client session."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from interop.driver import Driver
+from interop.processes import LOOPBACK, Child, free_ports
+from interop.toolchain import Toolchain
+
+BROKER: Final = "broker-a"
+CLUSTER: Final = "eruca"
+NEIGHBOURS: Final = (-2, 1)  # ports a broker opens beside its own: for queries, for replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a store's files: small, so that a few thousand messages fill several of each."""
+
+    segment: int = 1024 * 1024  # bytes
+    queue_file_entries: int = 100
+    index_slots: int = 500
+    index_entries: int = 3000
+
+
+SIZES: Final = Sizes()
+
+
+class RocketMq:
+    """RocketMQ on the store in *store*, reachable at *port*; its logs go to *home*."""
+
+    def __init__(self, toolchain: Toolchain, store: Path, home: Path, *, port: int) -> None:
+        self.address = f"{LOOPBACK}:{port}"
+        self._toolchain = toolchain
+        self._store = store
+        self._home = home
+        self._port = port
+        self._children = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as starting:
+            name_server_port = free_ports()
+            self.name_server = f"{LOOPBACK}:{name_server_port}"
+            starting.enter_context(
+                self._start("namesrv.NamesrvStartup", {"listenPort": name_server_port})
+            )
+            self.broker = starting.enter_context(
+                self._start("broker.BrokerStartup", self._broker_settings())
+            )
+            self.client = starting.enter_context(
+                Driver(self._toolchain, self.name_server, self._home)
+            )
+            self._children = starting.pop_all()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._children.close()
+
+    def _start(self, program: str, settings: dict[str, object]) -> Child:
+        name = program.partition(".")[0]
+        self._home.mkdir(parents=True, exist_ok=True)
+        configuration = self._home / f"{name}.properties"
+        configuration.write_text("".join(f"{key}={settings[key]}\n" for key in settings))
+        command = self._toolchain.command(
+            f"org.apache.rocketmq.{program}", "-c", str(configuration), home=self._home
+        )
+        child = Child(f"RocketMQ {name}", command, self._home / f"{name}.log")
+        child.wait_until(lambda: "boot success" in child.log.read_text(errors="replace"))
+        return child
+
+    def _broker_settings(self) -> dict[str, object]:
+        return {
+            "brokerClusterName": CLUSTER,
+            "brokerName": BROKER,
+            "brokerId": 0,
+            "brokerIP1": LOOPBACK,
+            "bindAddress": LOOPBACK,
+            "listenPort": self._port,
+            "haListenPort": self._port + 1,
+            "namesrvAddr": self.name_server,
+            "storePathRootDir": self._store,
+            "storePathCommitLog": self._store / "commitlog",
+            "mappedFileSizeCommitLog": SIZES.segment,
+            "mappedFileSizeConsumeQueue": SIZES.queue_file_entries * 20,
+            "maxHashSlotNum": SIZES.index_slots,
+            "maxIndexNum": SIZES.index_entries,
+            "messageIndexSafe": "true",  # after a kill, recover the key index as well as the queues
+            "autoCreateTopicEnable": "true",
+            "enablePropertyFilter": "true",
+            "flushDiskType": "ASYNC_FLUSH",
+        }

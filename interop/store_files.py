@@ -1,0 +1,183 @@
+"""A store's files read with the contract's codec alone: no broker of either side is involved.
+
+Every record must encode to the bytes it was decoded from, lie where it says, and be where the
+consume queues and the key index say. This holds for stores of both sides.
+
+Source: RocketMQ 5.3, ``ConsumeQueue``, ``IndexFile``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from eruca.contract import properties as names
+from eruca.contract.hashing import key_hash, tags_code
+from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.names import SCHEDULE_TOPIC
+from eruca.contract.properties import split_keys
+from eruca.contract.records import (
+    COMPRESSION_MASK,
+    MAGIC_BLANK,
+    Record,
+    SysFlag,
+    decode_record,
+    encode_record,
+)
+from interop.messages import Message, message_of_record
+
+_ENTRY: Final = struct.Struct(">qiq")
+_INDEX_HEADER_SIZE: Final = 40
+_INDEX_ENTRY: Final = struct.Struct(">iqii")
+_FILLER_SIZE: Final = 0x7FFF_FFFF  # of entries that stand for offsets never written
+
+QueueEntry = tuple[int, int, int]  # log offset, size, tags code
+
+
+class UnsoundStoreError(Exception):
+    """The files do not agree with one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The records of a commit log, in order."""
+
+    records: list[Record]
+    segments: int
+    blanks: int
+
+    def messages(self, topic: str) -> list[Message]:
+        """Return the messages a consumer of *topic* must get."""
+        return [
+            message_of_record(
+                record, plain_body(record), encode_offset_id(record.store_host, record.log_offset)
+            )
+            for record in self.records
+            if record.topic == topic and is_dispatched(record)
+        ]
+
+
+def read_log(store: Path) -> Log:
+    """Return every record of a store.
+
+    Raises:
+        UnsoundStoreError: A record is not where it says, or not the bytes it decodes to.
+    """
+    records: list[Record] = []
+    blanks = 0
+    paths = sorted((store / "commitlog").iterdir())
+    for path in paths:
+        found, has_blank = _read_segment(path)
+        records += found
+        blanks += has_blank
+    return Log(records, len(paths), blanks)
+
+
+def is_dispatched(record: Record) -> bool:
+    """Tell whether consume queues list the record: undecided and rolled-back ones are left out."""
+    return record.sys_flag & SysFlag.ROLLBACK in (0, SysFlag.COMMIT)
+
+
+def plain_body(record: Record) -> bytes:
+    """Return a record's body as its sender knew it."""
+    if not record.sys_flag & SysFlag.COMPRESSED:
+        return record.body
+    if record.sys_flag & COMPRESSION_MASK not in (0, SysFlag.COMPRESSION_ZLIB):
+        raise UnsoundStoreError(f"the record at {record.log_offset} is not compressed with zlib")
+    return zlib.decompress(record.body)
+
+
+def read_queues(store: Path) -> dict[tuple[str, int], dict[int, QueueEntry]]:
+    """Return the consume queues: entry by queue offset."""
+    queues: dict[tuple[str, int], dict[int, QueueEntry]] = {}
+    for path in sorted((store / "consumequeue").glob("*/*/*")):
+        queue = queues.setdefault((path.parent.parent.name, int(path.parent.name)), {})
+        first = int(path.name) // _ENTRY.size
+        for index, entry in enumerate(_ENTRY.iter_unpack(path.read_bytes())):
+            if 0 < entry[1] < _FILLER_SIZE:
+                queue[first + index] = entry
+    return queues
+
+
+def expected_queues(log: Log) -> dict[tuple[str, int], dict[int, QueueEntry]]:
+    """Return what the consume queues must hold, from the log alone."""
+    queues: dict[tuple[str, int], dict[int, QueueEntry]] = defaultdict(dict)
+    for record in log.records:
+        if is_dispatched(record) and record.topic != SCHEDULE_TOPIC:  # whose codes are times
+            tag = record.property_map().get(names.TAGS)
+            code = tags_code(tag) if tag else 0
+            entry = (record.log_offset, record.size, code)
+            queues[record.topic, record.queue_id][record.queue_offset] = entry
+    return dict(queues)
+
+
+def expected_keys(log: Log) -> dict[tuple[str, str], set[int]]:
+    """Return the log offsets that each topic's keys and unique ids must lead to."""
+    expected: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for record in log.records:
+        if record.sys_flag & SysFlag.ROLLBACK == SysFlag.ROLLBACK:
+            continue
+        properties = record.property_map()
+        for key in (properties.get(names.UNIQ_KEY), *split_keys(properties.get(names.KEYS))):
+            if key:
+                expected[record.topic, key].add(record.log_offset)
+    return expected
+
+
+class KeyIndex:
+    """The key index files of a store, as readers walk them."""
+
+    def __init__(self, store: Path, slot_count: int) -> None:
+        self._slot_count = slot_count
+        self._files = [path.read_bytes() for path in sorted((store / "index").iterdir())]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def find(self, topic: str, key: str) -> set[int]:
+        """Return the log offsets under the key's hash; others of the same hash are among them."""
+        wanted = key_hash(topic, key)
+        return {offset for data in self._files for offset in self._chain(data, wanted)}
+
+    def _chain(self, data: bytes, wanted: int) -> Iterator[int]:
+        slot = _INDEX_HEADER_SIZE + 4 * (wanted % self._slot_count)
+        (index,) = struct.unpack_from(">i", data, slot)
+        entries = _INDEX_HEADER_SIZE + 4 * self._slot_count
+        while index > 0:
+            place = entries + _INDEX_ENTRY.size * index
+            found, offset, _, previous = _INDEX_ENTRY.unpack_from(data, place)
+            if found == wanted:
+                yield offset
+            if previous == index:
+                raise UnsoundStoreError(f"entry {index} of the key index leads to itself")
+            index = previous
+
+
+def _read_segment(path: Path) -> tuple[list[Record], bool]:
+    data = memoryview(path.read_bytes())
+    base = int(path.name)
+    records: list[Record] = []
+    position = 0
+    while position < len(data):
+        size, magic = struct.unpack_from(">iI", data, position)
+        if size == 0:
+            return records, False
+        if magic == MAGIC_BLANK:
+            if size != len(data) - position:
+                raise UnsoundStoreError(f"the blank at {base + position} has a size of {size}")
+            return records, True
+        record = decode_record(data, position)
+        if encode_record(record) != data[position : position + record.size]:
+            raise UnsoundStoreError(f"the record at {base + position} encodes to other bytes")
+        if record.log_offset != base + position:
+            raise UnsoundStoreError(
+                f"the record at {base + position} says it lies at {record.log_offset}"
+            )
+        records.append(record)
+        position += record.size
+    raise UnsoundStoreError(f"{path.name} ends without a blank record")
