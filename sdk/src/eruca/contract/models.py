@@ -325,6 +325,13 @@ class KvEntry(Answer):
     value: str
 
 
+class KvNamespace(Answer):
+    """A namespace of the key-value table; without entries where there is no such namespace."""
+
+    namespace: str
+    entries: dict[str, str]
+
+
 # --- Status ---------------------------------------------------------------------------------------
 
 

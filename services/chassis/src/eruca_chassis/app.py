@@ -112,6 +112,7 @@ class ServiceApp(FastAPI):
                 ErucaError: _on_error,
                 HTTPException: _on_http_exception,
                 RequestValidationError: _on_invalid_request,
+                ClientGoneError: _on_client_gone,
                 Exception: _on_defect,
             },
         )
@@ -250,6 +251,10 @@ async def _on_error(request: Request, error: ErucaError) -> Response:
 
 async def _on_invalid_request(request: Request, error: RequestValidationError) -> Response:
     return _problem(request, error_of_faults(error.errors(), request.headers.get("content-type")))
+
+
+async def _on_client_gone(_request: Request, _error: ClientGoneError) -> Response:
+    return Response(status_code=CLIENT_GONE_STATUS)  # for the count; nobody reads it
 
 
 async def _on_defect(request: Request, _error: Exception) -> Response:

@@ -3,8 +3,9 @@
 A FastAPI route costs several times what a raw handler costs, so the requests a service lives by are
 found here by two dictionary look-ups and a comparison. Everything else falls through to FastAPI.
 
-A GET route takes HEAD too: the server leaves the body out. A template is ``/v1/things/{thing}/parts``: fixed segments and named ones, which the handler finds
-decoded in ``scope["path_params"]``.
+A GET route takes HEAD too: the server leaves the body out. A template is
+``/v1/things/{thing}/parts``: fixed segments and named ones, which the handler finds decoded in
+``scope["path_params"]``.
 """
 
 from __future__ import annotations

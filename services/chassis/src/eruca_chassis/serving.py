@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, NoReturn
 
 import structlog
@@ -36,16 +36,13 @@ from eruca_chassis.process import (
     raise_file_limit,
 )
 from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.start import StartError
 
 LISTEN_EXIT_CODE: Final = 3  # the port is taken, or the address is not ours
 START_EXIT_CODE: Final = 4  # the service itself refused to start
 INTERRUPTED_EXIT_CODE: Final = 130  # as a shell has it; only before serving began
 
 _log = structlog.get_logger()
-
-
-class StartError(Exception):
-    """A service cannot start, for a reason its operator can mend: shown without a traceback."""
 
 
 class Server(uvicorn.Server):
@@ -113,8 +110,12 @@ async def serve(server: Server, listener: socket.socket) -> None:
     _log.info("stopped")
 
 
-def run(app: ServiceApp, settings: ServiceSettings, *, name: str) -> NoReturn:
-    """Be the service called *name* until a signal comes; then end the process."""
+def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name: str) -> NoReturn:
+    """Be the service called *name* until a signal comes; then end the process.
+
+    The application is made once the port is ours. A ``StartError``, of *create_app* or of the
+    application's lifespan, ends the process with its text on stderr.
+    """
     configure_logging(name, level=settings.log_level, style=settings.log_style)
     raise_file_limit()
     keep_freed_memory()
@@ -128,7 +129,7 @@ def run(app: ServiceApp, settings: ServiceSettings, *, name: str) -> NoReturn:
             LISTEN_EXIT_CODE,
         )
     try:
-        uvloop.run(serve(Server(app, settings), listener))
+        uvloop.run(serve(Server(create_app(), settings), listener))
     except StartError as error:
         _fail(f"{name}: {error}", START_EXIT_CODE)
     except KeyboardInterrupt:

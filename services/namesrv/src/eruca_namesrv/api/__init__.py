@@ -1,0 +1,1 @@
+"""HTTP in, one call of the name server, HTTP out: one module per resource."""

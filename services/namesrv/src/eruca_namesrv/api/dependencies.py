@@ -1,0 +1,17 @@
+"""What a handler asks for, by annotation; ``app.create_app`` put it there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from eruca_namesrv.name_server import NameServer
+
+
+def _name_server(request: Request) -> NameServer:
+    name_server: NameServer = request.app.state.name_server
+    return name_server
+
+
+Names = Annotated[NameServer, Depends(_name_server)]

@@ -1,0 +1,76 @@
+"""The key-value table: small configuration shared by clients and brokers."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Path
+
+from eruca.contract.errors import KeyNotFoundError, TooLargeError
+from eruca.contract.limits import KV_NAME_SIZE_MAX
+from eruca.contract.models import KvEntry, KvNamespace, KvValue
+from eruca_chassis.problems import problems
+from eruca_namesrv.api.dependencies import Names
+
+_NAME_PATTERN = r"^[a-zA-Z0-9_%|@.:-]+$"
+
+Namespace: TypeAlias = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=KV_NAME_SIZE_MAX,
+        pattern=_NAME_PATTERN,
+        examples=["ORDER_TOPIC_CONFIG"],
+    ),
+]
+Key: TypeAlias = Annotated[
+    str,
+    Path(min_length=1, max_length=KV_NAME_SIZE_MAX, pattern=_NAME_PATTERN, examples=["flights"]),
+]
+
+router = APIRouter(prefix="/v1/kv", tags=["key-value table"])
+
+
+@router.get("/{namespace}", operation_id="listKv", summary="A namespace's entries")
+async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
+    """Return every key and value; none for a namespace that does not exist."""
+    return KvNamespace(namespace=namespace, entries=names.kv.entries(namespace))
+
+
+@router.get(
+    "/{namespace}/{key}",
+    operation_id="getKv",
+    summary="One value",
+    responses=problems(KeyNotFoundError),
+)
+async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
+    """Return one entry."""
+    return KvEntry(namespace=namespace, key=key, value=names.kv.get(namespace, key))
+
+
+@router.put(
+    "/{namespace}/{key}",
+    operation_id="putKv",
+    summary="Set a value",
+    responses=problems(TooLargeError),
+)
+async def put_kv(namespace: Namespace, key: Key, value: KvValue, names: Names) -> KvEntry:
+    """Set a value; it is on this name server's disk when this is answered.
+
+    Name servers do not talk to each other: set it at each.
+    """
+    await names.put_kv(namespace, key, value.value)
+    return KvEntry(namespace=namespace, key=key, value=value.value)
+
+
+@router.delete(
+    "/{namespace}/{key}",
+    operation_id="deleteKv",
+    summary="Remove a key",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(KeyNotFoundError),
+)
+async def delete_kv(namespace: Namespace, key: Key, names: Names) -> None:
+    """Remove an entry; it is gone from this name server's disk when this is answered."""
+    await names.delete_kv(namespace, key)

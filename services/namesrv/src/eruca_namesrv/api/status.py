@@ -1,0 +1,26 @@
+"""The name server's own status."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import APIRouter
+
+from eruca.contract.models import NamesrvStatus
+from eruca_namesrv.api.dependencies import Names
+
+router = APIRouter(prefix="/v1", tags=["status"])
+
+
+@router.get("/status", operation_id="getStatus", summary="Who this is and what it knows")
+async def get_status(names: Names) -> NamesrvStatus:
+    """Return what this name server knows, by numbers."""
+    names.expire()
+    return NamesrvStatus(
+        version=version("eruca-namesrv"),
+        started_at=names.started_at,
+        brokers=names.table.broker_count,
+        topics=len(names.table.topics()),
+        held_requests=len(names.held),
+        held_requests_max=names.held.maximum,
+    )

@@ -1,0 +1,70 @@
+"""Topics: which there are, and the route of each."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
+
+from eruca.contract.errors import OverloadedError, TopicNotFoundError
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.models import TopicName, TopicNames, TopicRoute, WaitSeconds
+from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.problems import problems
+from eruca_namesrv.api.dependencies import Names
+
+router = APIRouter(prefix="/v1/topics", tags=["topics"])
+
+_ETAG_HEADER: Final[dict[str, Any]] = {
+    "ETag": {"description": "changes exactly when the route does", "schema": {"type": "string"}}
+}
+_ETAGS = re.compile(r'\*|"[^"]*"')  # of If-None-Match; weak ones compare like strong ones there
+
+
+@router.get("", operation_id="listTopics", summary="Every topic that a live broker has")
+async def list_topics(
+    names: Names,
+    *,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> TopicNames:
+    """Return topics by name, a page at a time: go on with `next_cursor` until it is null."""
+    topics, has_more = names.topic_names(decode_cursor(cursor), limit)
+    return TopicNames(topics=topics, next_cursor=encode_cursor(topics[-1]) if has_more else None)
+
+
+@router.get(
+    "/{topic}/route",
+    operation_id="getRoute",
+    summary="Which queues a topic has where",
+    response_model=TopicRoute,
+    responses={
+        200: {"headers": _ETAG_HEADER},
+        304: {"description": "The route is the one of If-None-Match", "headers": _ETAG_HEADER},
+        **problems(TopicNotFoundError, OverloadedError),
+    },
+)
+async def get_route(
+    topic: TopicName,
+    names: Names,
+    request: Request,
+    *,
+    wait_seconds: WaitSeconds = 0,
+    if_none_match: Annotated[
+        str | None, Header(max_length=1024, description="ETags of routes that are known")
+    ] = None,
+) -> Response:
+    """Return the topic's route, with every network's URLs of each broker.
+
+    With `If-None-Match` and `wait_seconds` the request is held until the route is another one
+    (200), is gone (404), or the time is over (304). With `wait_seconds` alone it is held until the
+    topic exists.
+    """
+    known = frozenset(_ETAGS.findall(if_none_match or ""))
+    route = await names.route(topic, known, wait_seconds, request.receive)
+    headers = {"etag": route.etag, "cache-control": "no-cache"}
+    if route.etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(route.body, media_type="application/json", headers=headers)

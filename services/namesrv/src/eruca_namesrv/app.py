@@ -1,0 +1,86 @@
+"""The name server, put together: the only place that builds and wires."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+from prometheus_client import Gauge
+
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.held import HeldRequests
+from eruca_chassis.loops import BackgroundLoop
+from eruca_namesrv.api import brokers, kv, status, topics
+from eruca_namesrv.kv import KvTable
+from eruca_namesrv.name_server import EXPIRY_SCAN_SECONDS, NameServer
+from eruca_namesrv.route_table import RouteTable
+from eruca_namesrv.settings import NamesrvSettings
+
+_DESCRIPTION: Final = """
+A name server knows which brokers live and which queues each topic has on them. Brokers register
+with every name server about every 30 seconds; clients ask any one of them.
+
+It keeps nothing but the key-value table: after a restart it is empty until the brokers have
+registered again. Name servers never talk to each other, so two may disagree for a registration
+period. Every refusal is an `application/problem+json` document whose `code` is stable.
+"""
+_TAGS: Final = (
+    {"name": "topics", "description": "For clients: where a topic's queues are"},
+    {"name": "brokers", "description": "For brokers: being found"},
+    {"name": "key-value table", "description": "Small configuration shared by all"},
+    {"name": "status", "description": "What this name server knows, by numbers"},
+)
+
+
+def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> ServiceApp:
+    """Return the name server's application.
+
+    Raises:
+        InvalidKvFileError: ``kv_file`` does not hold a key-value table.
+    """
+    held = HeldRequests(maximum=settings.held_requests_max)
+    name_server = NameServer(
+        RouteTable(brokers_max=settings.brokers_max, topics_max=settings.topics_max),
+        KvTable.open(settings.kv_file, size_max=settings.kv_size_max),
+        held,
+        clock or SystemClock(),
+        returns_order_config=settings.returns_order_config,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        expiry = BackgroundLoop(
+            "expiry", name_server.expiry_step, period_seconds=EXPIRY_SCAN_SECONDS
+        )
+        expiry.start()
+        app.readiness.ready()
+        yield
+        await expiry.stop()
+
+    app = ServiceApp(
+        title="Eruca name server",
+        summary="Who is alive, and which queues a topic has where",
+        description=_DESCRIPTION,
+        version=version("eruca-namesrv"),
+        tags=_TAGS,
+        routers=[topics.router, brokers.router, kv.router, status.router],
+        lifespan=lifespan,
+        body_size_max=settings.body_size_max,
+    )
+    app.state.name_server = name_server
+    app.stop_hooks.append(held.release_all)
+    _add_gauges(app, name_server)
+    return app
+
+
+def _add_gauges(app: ServiceApp, name_server: NameServer) -> None:
+    table, held = name_server.table, name_server.held
+    for name, meaning, read in (
+        ("eruca_namesrv_brokers", "Live brokers", lambda: table.broker_count),
+        ("eruca_namesrv_topics", "Topics some live broker has", lambda: len(table.topics())),
+        ("eruca_namesrv_held_requests", "Requests held for a change", lambda: len(held)),
+    ):
+        Gauge(name, meaning, registry=app.registry).set_function(read)

@@ -1,0 +1,119 @@
+"""The key-value table: small configuration that clients and brokers share, kept in one file.
+
+Format: RocketMQ's ``kvConfig.json``, ``{"configTable": {namespace: {key: value}}}``, so that its
+file can be taken over.
+
+Crash rule: a change is written to a new file, made durable and put in the old one's place before it
+is seen or acknowledged; so the file is always whole, and the table never ahead of it. Changes are
+made one after another, each in a thread, for the disk may take its time.
+
+Source: RocketMQ 5.3, ``KVConfigManager``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Final, Self, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from eruca.contract.errors import KeyNotFoundError, TooLargeError
+from eruca_chassis.start import StartError
+
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # topic → "broker-a:4;broker-b:4"
+
+_Table: TypeAlias = dict[str, dict[str, str]]
+_FILE: Final = TypeAdapter(dict[str, _Table])
+_ROOT: Final = "configTable"
+
+
+class InvalidKvFileError(StartError):
+    """The file is there, and is not a key-value table or cannot be read."""
+
+
+class KvTable:
+    """Namespaces of keys and values; made by :meth:`open`."""
+
+    def __init__(self, path: Path | None, table: _Table, *, size_max: int) -> None:
+        self._path = path
+        self._table = table
+        self._size_max = size_max
+        self._changing = asyncio.Lock()
+
+    @classmethod
+    def open(cls, path: Path | None, *, size_max: int) -> Self:
+        """Return the table kept at *path*; a new one if there is no such file.
+
+        Raises:
+            InvalidKvFileError: The file is not such a table, or unreadable; it is left as it is.
+        """
+        table: _Table = {}
+        if path is not None and path.exists():
+            try:
+                table = _FILE.validate_json(path.read_bytes()).get(_ROOT, {})
+            except OSError as error:
+                raise InvalidKvFileError(f"{path} cannot be read: {error.strerror}") from None
+            except ValidationError as error:
+                raise InvalidKvFileError(
+                    f"{path} is not a key-value table: {error.errors()[0]['msg']}; "
+                    "mend it or move it away"
+                ) from None
+        return cls(path, table, size_max=size_max)
+
+    def get(self, namespace: str, key: str) -> str:
+        """Return a value; raise KeyNotFoundError if there is none."""
+        try:
+            return self._table[namespace][key]
+        except KeyError:
+            raise KeyNotFoundError(f"there is no key {key} in namespace {namespace}") from None
+
+    def entries(self, namespace: str) -> dict[str, str]:
+        """Return a namespace's keys and values, sorted by key; empty if it does not exist."""
+        return dict(sorted(self._table.get(namespace, {}).items()))
+
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value, durably.
+
+        Raises:
+            TooLargeError: The table would exceed ``kv_size_max``.
+        """
+        async with self._changing:
+            changed = {**self._table.get(namespace, {}), key: value}
+            await self._replace({**self._table, namespace: changed})
+
+    async def delete(self, namespace: str, key: str) -> None:
+        """Remove a key, durably; raise KeyNotFoundError if it is not there."""
+        async with self._changing:
+            self.get(namespace, key)
+            left = {k: v for k, v in self._table[namespace].items() if k != key}
+            rest = {name: table for name, table in self._table.items() if name != namespace}
+            await self._replace({**rest, namespace: left} if left else rest)
+
+    async def _replace(self, table: _Table) -> None:
+        size = sum(len(key) + len(value) for keys in table.values() for key, value in keys.items())
+        if size > self._size_max:
+            raise TooLargeError(
+                f"the key-value table would hold {size} characters; kv_size_max is {self._size_max}"
+            )
+        if self._path is not None:
+            # Shielded: a client that leaves must not part the file from the table.
+            await asyncio.shield(asyncio.to_thread(_write, self._path, table))
+        self._table = table
+
+
+def _write(path: Path, table: _Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    with new.open("w", encoding="utf-8") as file:
+        json.dump({_ROOT: table}, file, ensure_ascii=False, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)  # or a crash could bring the old file back
+    finally:
+        os.close(directory)

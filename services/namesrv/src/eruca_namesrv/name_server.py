@@ -1,0 +1,237 @@
+"""The name server's work: the route table, the key-value table, and who waits for a change.
+
+All on one event loop. A route is rendered once per change and its ETag is a digest of what is sent,
+so name servers that know the same agree on the tag, and a client may go from one to another. What
+a change touches is woken at once; expiry is looked for on every read, and every few seconds for
+those who wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import NotReadyError, TopicNotFoundError
+from eruca.contract.models import (
+    BrokerAddress,
+    BrokerGroup,
+    BrokerList,
+    BrokerRegistration,
+    ClusterList,
+    RegistrationResult,
+)
+from eruca_chassis.asgi import Receive
+from eruca_chassis.clock import Clock
+from eruca_chassis.held import HeldPlace, HeldRequests, Release
+from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
+from eruca_namesrv.route_table import LiveBroker, RouteTable
+
+EXPIRY_SCAN_SECONDS: Final = 5.0  # RocketMQ's scanNotActiveBrokerInterval
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedRoute:
+    """A route as it is sent."""
+
+    body: bytes  # JSON of a TopicRoute
+    etag: str  # strong, with its quotes
+
+
+class NameServer:
+    """One name server; what the HTTP routes call."""
+
+    def __init__(
+        self,
+        table: RouteTable,
+        kv: KvTable,
+        held: HeldRequests,
+        clock: Clock,
+        *,
+        returns_order_config: bool,
+    ) -> None:
+        self.table = table
+        self.kv = kv
+        self.held = held
+        self.started_at = _instant(clock.now_ms())
+        self._clock = clock
+        self._returns_order_config = returns_order_config
+        self._rendered: dict[str, RenderedRoute] = {}
+        self._sorted_topics: list[str] | None = None  # made again after a change
+        self._watchers: dict[str, set[HeldPlace]] = {}
+
+    def register(
+        self, broker_name: str, broker_id: int, registration: BrokerRegistration
+    ) -> RegistrationResult:
+        """Take in a broker's registration or heartbeat."""
+        self.expire()
+        registered = self.table.register(
+            broker_name,
+            broker_id,
+            registration,
+            now=self._clock.monotonic(),
+            now_ms=self._clock.now_ms(),
+        )
+        if registered.took_over_from is not None:
+            _log.warning(
+                "broker moved",
+                broker=f"{broker_name}/{broker_id}",
+                before=registered.took_over_from,
+                now=registration.store_host,
+            )
+        self._changed(registered.changed_topics)
+        return RegistrationResult(
+            broker_name=broker_name,
+            broker_id=broker_id,
+            needs_topics=registered.needs_topics,
+            order_topics=self.kv.entries(ORDER_NAMESPACE),
+        )
+
+    def unregister(self, broker_name: str, broker_id: int, store_host: str | None) -> None:
+        """Drop a broker that stops."""
+        self.expire()
+        self._changed(self.table.unregister(broker_name, broker_id, store_host=store_host))
+
+    async def expiry_step(self) -> None:
+        """Drop the brokers that were not heard of for too long: for the expiry loop."""
+        self.expire()
+
+    def expire(self) -> None:
+        """Drop the brokers that were not heard of for too long, and wake who waits for that."""
+        self._changed(self.table.expire(self._clock.monotonic()))
+
+    async def route(
+        self, topic: str, known_etags: frozenset[str], wait_seconds: float, receive: Receive
+    ) -> RenderedRoute:
+        """Return the topic's route, waiting until it is one that the client does not know.
+
+        After *wait_seconds* the route is returned as it is. Without known tags only a topic that
+        does not exist is waited for: a client that knew its route must hear that it is gone.
+
+        Raises:
+            TopicNotFoundError: No live broker has the topic.
+            OverloadedError: Too many requests are held.
+            NotReadyError: The name server stops while the request is held.
+        """
+        current = self._look_up(topic)
+        is_news = bool(known_etags) if current is None else not _knows(known_etags, current)
+        if wait_seconds > 0 and not is_news:
+            current = await self._changed_route(topic, current, wait_seconds, receive)
+        if current is None:
+            raise TopicNotFoundError(f"no live broker has topic {topic}")
+        return current
+
+    def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:
+        """Return up to *limit* topics that come after a name, and whether there are more."""
+        self.expire()
+        if self._sorted_topics is None:
+            self._sorted_topics = sorted(self.table.topics())
+        start = 0 if after is None else bisect_right(self._sorted_topics, after)
+        page = self._sorted_topics[start : start + limit]
+        return page, start + limit < len(self._sorted_topics)
+
+    def broker_list(self) -> BrokerList:
+        """Return every live broker."""
+        self.expire()
+        groups = groupby(self.table.brokers(), key=lambda broker: broker.broker_name)
+        return BrokerList(brokers=[_group(name, list(brokers)) for name, brokers in groups])
+
+    def cluster_list(self) -> ClusterList:
+        """Return the broker names of each cluster."""
+        self.expire()
+        clusters: dict[str, set[str]] = {}
+        for broker in self.table.brokers():
+            clusters.setdefault(broker.cluster, set()).add(broker.broker_name)
+        return ClusterList(clusters={name: sorted(clusters[name]) for name in sorted(clusters)})
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a value of the key-value table."""
+        await self.kv.put(namespace, key, value)
+        self._kv_changed(namespace, key)
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Remove a key of the key-value table."""
+        await self.kv.delete(namespace, key)
+        self._kv_changed(namespace, key)
+
+    def _kv_changed(self, namespace: str, key: str) -> None:
+        if namespace == ORDER_NAMESPACE and self._returns_order_config:
+            self._changed([key])
+
+    async def _changed_route(
+        self, topic: str, known: RenderedRoute | None, seconds: float, receive: Receive
+    ) -> RenderedRoute | None:
+        deadline = self._clock.monotonic() + seconds
+        with self.held.place() as place:
+            watchers = self._watchers.setdefault(topic, set())
+            watchers.add(place)
+            try:
+                released = Release.NEWS
+                while released is Release.NEWS:
+                    # Woken, perhaps by a change that was taken back: then it is no news.
+                    if (current := self._look_up(topic)) != known:
+                        return current
+                    left = deadline - self._clock.monotonic()
+                    released = await place.wait(left, receive)
+            finally:
+                watchers.discard(place)
+                if not watchers:
+                    self._watchers.pop(topic, None)
+        if released is Release.STOPPING:
+            raise NotReadyError(
+                "the name server is stopping", fix="ask another one", retry_after_seconds=1
+            )
+        return self._look_up(topic)
+
+    def _look_up(self, topic: str) -> RenderedRoute | None:
+        self.expire()
+        rendered = self._rendered.get(topic)
+        if rendered is None and (route := self.table.route(topic)) is not None:
+            if self._returns_order_config:
+                order = self.kv.entries(ORDER_NAMESPACE).get(topic)
+                route = route.model_copy(update={"order_config": order})
+            body = route.model_dump_json().encode()
+            digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+            rendered = self._rendered[topic] = RenderedRoute(body, f'"{digest}"')
+        return rendered
+
+    def _changed(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._sorted_topics = None
+            self._rendered.pop(topic, None)
+            for place in self._watchers.get(topic, ()):
+                place.wake()
+
+
+def _knows(known_etags: frozenset[str], route: RenderedRoute) -> bool:
+    return route.etag in known_etags or "*" in known_etags
+
+
+def _group(name: str, brokers: list[LiveBroker]) -> BrokerGroup:
+    return BrokerGroup(
+        cluster=brokers[0].cluster,
+        broker_name=name,
+        brokers=[
+            BrokerAddress(
+                broker_id=broker.broker_id,
+                urls=dict(broker.urls),
+                store_host=broker.store_host,
+                data_version=broker.data_version,
+                last_seen_at=_instant(broker.seen_at_ms),
+                expires_at=_instant(broker.seen_at_ms + round(broker.expiry_seconds * 1000)),
+            )
+            for broker in brokers
+        ],
+    )
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,0 +1,327 @@
+"""The route table: which brokers live, and which queues each topic has on them.
+
+Pure: time comes in as ``now`` (seconds of a clock that never goes back), and a change goes out as
+the set of topics whose route is another one now. Everything is soft state, told anew by every
+broker's next registration.
+
+The rules, and where they differ from RocketMQ's:
+
+- A registration holds for its ``expiry_seconds``: it is over when *more* than that has passed since
+  the last one (strictly). A broker name without any broker left disappears, with its topics.
+- Topics are taken from a master (id 0) only. They stay while any broker of the name lives: readers
+  may use a slave, and senders see that there is no master.
+- A registration with topics replaces all of the broker name's topics. RocketMQ keeps topics that
+  are no longer listed unless told otherwise, so that deleted topics linger; here a full
+  registration means what it says.
+- A registration without topics is a heartbeat; a master whose version is not the one its topics
+  came with is asked for them.
+- An address (``store_host``) has one id per broker name: registering another id drops the old one,
+  which is how a broker changes its role.
+- An id that lives at another address is taken over, as after a restart elsewhere, unless the
+  newcomer's topics are an older version: then it is a stranger with a copied name, and is refused.
+  (RocketMQ compares state versions and ignores the stranger silently.)
+- RocketMQ refuses an unknown broker that lists exactly one topic, for it could be an incremental
+  registration; there are none here.
+
+Source: RocketMQ 5.3, ``RouteInfoManager``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
+from eruca.contract.models import (
+    BrokerRegistration,
+    QueueData,
+    RouteBroker,
+    TopicConfig,
+    TopicRoute,
+)
+
+MASTER_ID: Final = 0
+RETRY_SECONDS: Final = 30.0  # a registration period: until then nothing may have become free
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """One broker process, as its last registration told."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    urls: Mapping[str, str]  # by network
+    store_host: str
+    data_version: int
+    expiry_seconds: float
+    seen_at: float  # on the clock that never goes back
+    seen_at_ms: int  # on the wall's
+
+    @property
+    def deadline(self) -> float:
+        """The last moment at which it counts as alive."""
+        return self.seen_at + self.expiry_seconds
+
+
+@dataclass(slots=True)
+class LiveGroup:
+    """A broker name: its brokers by id, and its master's topics."""
+
+    cluster: str
+    brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    topics_version: int | None = None  # the data version the topics came with
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What came of a registration."""
+
+    needs_topics: bool  # the broker must register again, with its topics
+    changed_topics: frozenset[str]
+    took_over_from: str | None = None  # the address that had the id until now
+
+
+class RouteTable:
+    """Everything a name server knows about brokers.
+
+    Nothing disappears by itself: whoever asks calls :meth:`expire` with the time first.
+    """
+
+    def __init__(self, *, brokers_max: int, topics_max: int) -> None:
+        self.brokers_max = brokers_max
+        self.topics_max = topics_max
+        self.broker_count = 0
+        self.topic_entry_count = 0  # each topic counted once for each broker name
+        self._groups: dict[str, LiveGroup] = {}
+        self._names_by_topic: dict[str, set[str]] = {}
+        self._earliest_deadline = math.inf  # never later than the earliest one there is
+
+    def register(
+        self,
+        broker_name: str,
+        broker_id: int,
+        registration: BrokerRegistration,
+        *,
+        now: float,
+        now_ms: int,
+    ) -> Registered:
+        """Take in what a broker says of itself.
+
+        Raises:
+            ConflictError: The name belongs to another cluster, or the id to a newer broker.
+            OverloadedError: There are as many brokers or topics as there may be.
+        """
+        group = self._groups.get(broker_name) or LiveGroup(registration.cluster)
+        holder = group.brokers.get(broker_id)
+        self._check(broker_name, broker_id, registration, group)
+        broker = LiveBroker(
+            cluster=registration.cluster,
+            broker_name=broker_name,
+            broker_id=broker_id,
+            urls=registration.urls,
+            store_host=registration.store_host,
+            data_version=registration.data_version,
+            expiry_seconds=registration.expiry_seconds,
+            seen_at=now,
+            seen_at_ms=now_ms,
+        )
+        self._groups[broker_name] = group
+        where_before = _where(group)
+        for old_id in _other_ids(group, broker):
+            del group.brokers[old_id]
+            self.broker_count -= 1
+        self.broker_count += holder is None
+        group.cluster = registration.cluster
+        group.brokers[broker_id] = broker
+        self._earliest_deadline = min(self._earliest_deadline, broker.deadline)
+
+        changed: set[str] = set()
+        if broker_id == MASTER_ID and registration.topics is not None:
+            changed |= self._replace_topics(broker_name, group, registration.topics)
+            group.topics_version = registration.data_version
+        if _where(group) != where_before:
+            changed |= group.topics.keys()
+        moved = holder is not None and holder.store_host != broker.store_host
+        return Registered(
+            needs_topics=(
+                broker_id == MASTER_ID and group.topics_version != registration.data_version
+            ),
+            changed_topics=frozenset(changed),
+            took_over_from=holder.store_host if holder is not None and moved else None,
+        )
+
+    def unregister(
+        self, broker_name: str, broker_id: int, *, store_host: str | None
+    ) -> frozenset[str]:
+        """Drop a broker that stops and return the topics whose route changed.
+
+        With *store_host* only a broker of that address is dropped: one that was replaced must not
+        take its successor with it.
+
+        Raises:
+            BrokerNotFoundError: It is not registered (any more).
+            ConflictError: The id belongs to another address.
+        """
+        group = self._groups.get(broker_name)
+        broker = group.brokers.get(broker_id) if group else None
+        if group is None or broker is None:
+            raise BrokerNotFoundError(f"broker {broker_name}/{broker_id} is not registered")
+        if store_host is not None and broker.store_host != store_host:
+            raise ConflictError(
+                f"broker {broker_name}/{broker_id} is registered at {broker.store_host}, "
+                f"not at {store_host}"
+            )
+        return self._drop(broker_name, group, [broker_id])
+
+    def expire(self, now: float) -> frozenset[str]:
+        """Drop every broker that was not heard of for too long; return the changed topics."""
+        if now <= self._earliest_deadline:
+            return frozenset()
+        changed: set[str] = set()
+        for broker_name, group in list(self._groups.items()):
+            ids = [i for i, broker in group.brokers.items() if broker.deadline < now]
+            if ids:
+                changed |= self._drop(broker_name, group, ids)
+        self._earliest_deadline = min(
+            (broker.deadline for broker in self.brokers()), default=math.inf
+        )
+        return frozenset(changed)
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Return the topic's route, sorted by broker name, or None if no live broker has it."""
+        names = sorted(self._names_by_topic.get(topic, ()))
+        if not names:
+            return None
+        return TopicRoute(
+            topic=topic,
+            queues=[_queue_data(name, self._groups[name].topics[topic]) for name in names],
+            brokers=[_route_broker(name, self._groups[name]) for name in names],
+        )
+
+    def topics(self) -> Collection[str]:
+        """Return the topics that some live broker has, in no order."""
+        return self._names_by_topic.keys()
+
+    def brokers(self) -> Iterator[LiveBroker]:
+        """Yield every live broker, those of one name together, in order of name and id."""
+        for _, group in sorted(self._groups.items()):
+            for _, broker in sorted(group.brokers.items()):
+                yield broker
+
+    def _check(
+        self,
+        broker_name: str,
+        broker_id: int,
+        registration: BrokerRegistration,
+        group: LiveGroup,
+    ) -> None:
+        """Refuse before anything is changed."""
+        others = [
+            broker
+            for broker in group.brokers.values()
+            if broker.store_host != registration.store_host
+        ]
+        for other in others:
+            if other.broker_id != broker_id and other.cluster != registration.cluster:
+                raise ConflictError(
+                    f"broker name {broker_name} belongs to cluster {other.cluster}, "
+                    f"where {other.store_host} serves it",
+                    fix="give this broker a name of its own",
+                )
+            if other.broker_id == broker_id and other.data_version > registration.data_version:
+                raise ConflictError(
+                    f"broker {broker_name}/{broker_id} lives at {other.store_host} with data "
+                    f"version {other.data_version}; {registration.store_host} has an older one, "
+                    f"{registration.data_version}",
+                    fix="give this broker a name of its own, or stop the other one",
+                )
+        is_new = broker_id not in group.brokers
+        if is_new and self.broker_count >= self.brokers_max:
+            raise OverloadedError(
+                f"brokers_max, {self.brokers_max}, brokers are registered",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        listed = registration.topics if broker_id == MASTER_ID else None
+        grown = self.topic_entry_count - len(group.topics) + len(listed or ())
+        if listed is not None and grown > self.topics_max:
+            raise OverloadedError(
+                f"topics_max, {self.topics_max}, would be exceeded by {len(listed)} topics",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+
+    def _replace_topics(
+        self, broker_name: str, group: LiveGroup, listed: Iterable[TopicConfig]
+    ) -> set[str]:
+        before, after = group.topics, {config.topic: config for config in listed}
+        for topic in before.keys() - after.keys():
+            self._forget_topic(topic, broker_name)
+        for topic in after.keys() - before.keys():
+            self._names_by_topic.setdefault(topic, set()).add(broker_name)
+        self.topic_entry_count += len(after) - len(before)
+        group.topics = after
+        return {
+            topic
+            for topic in before.keys() | after.keys()
+            if _queues(before.get(topic)) != _queues(after.get(topic))
+        }
+
+    def _drop(self, broker_name: str, group: LiveGroup, ids: Iterable[int]) -> frozenset[str]:
+        for broker_id in ids:
+            del group.brokers[broker_id]
+            self.broker_count -= 1
+        changed = frozenset(group.topics)
+        if not group.brokers:
+            for topic in group.topics:
+                self._forget_topic(topic, broker_name)
+            self.topic_entry_count -= len(group.topics)
+            del self._groups[broker_name]
+        return changed
+
+    def _forget_topic(self, topic: str, broker_name: str) -> None:
+        names = self._names_by_topic[topic]
+        names.remove(broker_name)
+        if not names:
+            del self._names_by_topic[topic]
+
+
+def _other_ids(group: LiveGroup, broker: LiveBroker) -> list[int]:
+    return [
+        other.broker_id
+        for other in group.brokers.values()
+        if other.store_host == broker.store_host and other.broker_id != broker.broker_id
+    ]
+
+
+def _where(group: LiveGroup) -> object:
+    """Return what a group's part of a route is made of, its queues aside."""
+    return group.cluster, {
+        broker_id: (broker.urls, broker.store_host) for broker_id, broker in group.brokers.items()
+    }
+
+
+def _queues(config: TopicConfig | None) -> object:
+    """Return what a topic's part of a route is made of."""
+    return config and (config.read_queue_count, config.write_queue_count, config.permission)
+
+
+def _queue_data(broker_name: str, config: TopicConfig) -> QueueData:
+    return QueueData(
+        broker_name=broker_name,
+        read_queue_count=config.read_queue_count,
+        write_queue_count=config.write_queue_count,
+        permission=config.permission,
+    )
+
+
+def _route_broker(broker_name: str, group: LiveGroup) -> RouteBroker:
+    brokers = sorted(group.brokers.items())
+    return RouteBroker(
+        cluster=group.cluster,
+        broker_name=broker_name,
+        urls={broker_id: dict(broker.urls) for broker_id, broker in brokers},
+        store_hosts={broker_id: broker.store_host for broker_id, broker in brokers},
+    )
