@@ -1,0 +1,128 @@
+"""From an async function to a command: shared options, one event loop, errors as one line.
+
+Exit codes::
+
+    0    done
+    1    it failed: the line on stderr says what and how to mend it; or the doctor found faults
+    2    the command line is wrong
+    3    sent, except for bad rows that were skipped
+    130  stopped by Ctrl-C
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
+
+import typer
+
+from eruca.cli.session import Output, Session
+
+EXIT_FAILED: Final = 1
+EXIT_ROWS_SKIPPED: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
+NamesrvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv",
+        metavar="URL",
+        help="Name servers, parted by ';' [ERUCA_NAMESRV_URLS, else http://127.0.0.1:9876].",
+    ),
+]
+OutputOption = Annotated[
+    Output | None, typer.Option("--output", "-o", help="A table for people or JSON for programs.")
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., Coroutine[Any, Any, int | None]])
+
+
+def command(app: typer.Typer, name: str) -> Callable[[_Function], _Function]:
+    """Register an async function as a command of *app*.
+
+    Its first parameter is the :class:`Session`, the others are typer's. It returns the exit code,
+    or None for 0. ``--namesrv`` and ``--output`` are taken before and after the command's name.
+    """
+
+    def register(function: _Function) -> _Function:
+        app.command(name, help=inspect.getdoc(function))(_runner(function))
+        return function
+
+    return register
+
+
+def _runner(function: _Function) -> Callable[..., None]:
+    def run(
+        context: typer.Context,
+        *,
+        namesrv: str | None,
+        output: Output | None,
+        **arguments: object,
+    ) -> None:
+        given: Session = context.obj or Session()
+        session = Session(namesrv or given.namesrv_urls, output or given.output)
+        raise typer.Exit(run_guarded(function(session, **arguments), session))
+
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[1:]
+    shared: dict[str, Any] = {"namesrv": NamesrvOption, "output": OutputOption}
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        *(p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own),
+        *(
+            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+            for n, hint in shared.items()
+        ),
+    ]
+    # typer reads both: the names and defaults here, the types there.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # it may be set
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
+    """Run *work* on an event loop and return the exit code; failures become one line."""
+    from eruca.contract.errors import ErucaError  # not needed for --help
+
+    try:
+        return asyncio.run(work) or 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; what is still buffered goes nowhere.
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
+        return 0
+    except ErucaError as error:
+        _report(session, error_line(error), error.problem())
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        _report(session, text, {"code": "os-error", "detail": text})
+    return EXIT_FAILED
+
+
+def error_line(error: Exception) -> str:
+    """Return an error as one line: what happened, what is wrong with which field, what to do."""
+    from eruca.contract.errors import ErucaError
+
+    assert isinstance(error, ErucaError)
+    parts = [error.detail.rstrip(".")]
+    parts += [f"{fault.get('pointer', '')}: {fault.get('detail', '')}" for fault in error.errors]
+    line = "; ".join(parts)
+    if error.fix:
+        line += f". To mend it: {error.fix}"
+    return " ".join(line.split())  # a detail that quotes a foreign answer may hold line ends
+
+
+def _report(session: Session, line: str, problem: dict[str, Any]) -> None:
+    if session.is_json:
+        import msgspec
+
+        session.say(msgspec.json.encode(problem).decode())
+    else:
+        session.say(f"error: {line}")

@@ -1,0 +1,239 @@
+"""What the doctor makes of what it saw: findings, each with a fix. Pure.
+
+The thresholds are the brokers' own where they have one: writes are refused above a disk use of
+90 %, and the oldest segments are deleted above 75 %.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+from eruca.contract.models import BrokerAddress, BrokerStatus
+
+SLOW_SECONDS: Final = 0.5  # an empty request over a healthy network takes far less
+CLOCK_SKEW_SECONDS: Final = 5.0  # ids, times of storage and offsets by time drift apart beyond
+DISK_WARNING_RATIO: Final = 0.75
+DISK_REFUSAL_RATIO: Final = 0.90
+BEHIND_BYTES: Final = 64 * 1024 * 1024  # a projection that healthy dispatch never lags by
+NEAR_LIMIT_RATIO: Final = 0.9
+
+
+class Verdict(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"  # works, and soon may not
+    FAULT = "fault"  # does not work
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str  # which hop: settings, a name server's URL, a broker's name
+    check: str
+    verdict: Verdict
+    detail: str
+    fix: str | None = None
+
+
+def answer_time(subject: str, check: str, seconds: float) -> Finding:
+    """Judge how long an answer took."""
+    detail = f"answers in {seconds * 1000:.0f} ms"
+    if seconds < SLOW_SECONDS:
+        return Finding(subject, check, Verdict.OK, detail)
+    return Finding(
+        subject, check, Verdict.WARNING, detail, "look at the network between, and at its load"
+    )
+
+
+def proxy_in_between(urls: Sequence[str], environment: Mapping[str, str]) -> Finding | None:
+    """Warn of a proxy that the environment puts before name servers, or return None."""
+    lowered = {name.lower(): value for name, value in environment.items()}
+    proxy = lowered.get("http_proxy") or lowered.get("all_proxy")
+    if not proxy:
+        return None
+    exempt = [part.strip().lower().lstrip(".") for part in lowered.get("no_proxy", "").split(",")]
+    hosts = [urlsplit(url).hostname or "" for url in urls]
+    proxied = [h for h in hosts if "*" not in exempt and not _is_exempt(h, exempt)]
+    if not proxied:
+        return None
+    return Finding(
+        "settings",
+        "proxy",
+        Verdict.WARNING,
+        f"requests to {', '.join(proxied)} go through the proxy {proxy}",
+        f"export NO_PROXY={','.join(proxied)}, unless that is meant",
+    )
+
+
+def _is_exempt(host: str, exempt: Sequence[str]) -> bool:
+    return any(part and (host == part or host.endswith(f".{part}")) for part in exempt)
+
+
+def agreement(brokers_by_namesrv: Mapping[str, Iterable[str]]) -> Finding:
+    """Judge whether all name servers know the same brokers."""
+    known = {url: sorted(names) for url, names in brokers_by_namesrv.items()}
+    if len({tuple(names) for names in known.values()}) <= 1:
+        return Finding("name servers", "agreement", Verdict.OK, "all know the same brokers")
+    detail = "; ".join(f"{url} knows {', '.join(names) or 'none'}" for url, names in known.items())
+    return Finding(
+        "name servers",
+        "agreement",
+        Verdict.WARNING,
+        detail,
+        "give every broker all name servers in ERUCA_BROKER_NAMESRV_URLS; a name server that has "
+        "just started knows all of them after half a minute",
+    )
+
+
+def advertised_address(name: str, url: str, namesrv_urls: Sequence[str]) -> Finding:
+    """Judge whether a broker tells clients an address that can work from here."""
+    host = urlsplit(url).hostname or ""
+    remote = [u for u in namesrv_urls if not _is_loopback(urlsplit(u).hostname or "")]
+    if _is_unspecified(host):
+        fault = f"advertises {url}, an address to listen on, not one to connect to"
+    elif _is_loopback(host) and remote:
+        fault = f"advertises {url}, which leads every client to itself"
+    else:
+        return Finding(name, "advertised URL", Verdict.OK, url)
+    return Finding(
+        name,
+        "advertised URL",
+        Verdict.FAULT,
+        fault,
+        "set the broker's ERUCA_BROKER_ADVERTISED_URL to what clients reach it by",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def heartbeat(name: str, address: BrokerAddress, now_seconds: float) -> Finding:
+    """Judge how long ago a broker was last heard of; both times are the name server's clock's."""
+    left = address.expires_at.timestamp() - now_seconds
+    allowed = (address.expires_at - address.last_seen_at).total_seconds()
+    detail = f"registered; expires in {max(left, 0):.0f} s without a heartbeat"
+    if left >= allowed / 4:
+        return Finding(name, "registration", Verdict.OK, detail)
+    return Finding(
+        name,
+        "registration",
+        Verdict.WARNING,
+        f"{detail}: heartbeats are missing",
+        "see whether the broker runs, and reaches the name server",
+    )
+
+
+def identity(name: str, status: BrokerStatus, url: str) -> Finding:
+    """Judge whether the broker behind an advertised URL is the one that registered it."""
+    if status.broker_name == name:
+        return Finding(name, "identity", Verdict.OK, f"cluster {status.cluster}, {status.version}")
+    return Finding(
+        name,
+        "identity",
+        Verdict.FAULT,
+        f"{url} is {status.broker_name}",
+        "give each broker an ERUCA_BROKER_ADVERTISED_URL of its own",
+    )
+
+
+def broker_health(name: str, status: BrokerStatus) -> list[Finding]:
+    """Judge what a broker says of itself."""
+    return [
+        _writable(name, status),
+        _disk(name, status.disk_used_ratio),
+        _projections(name, status),
+        _load(name, status),
+    ]
+
+
+def _writable(name: str, status: BrokerStatus) -> Finding:
+    if status.is_writable:
+        return Finding(name, "writes", Verdict.OK, f"accepted; flush is {status.flush_mode}")
+    reason = status.refusal or "no reason given"
+    return Finding(
+        name, "writes", Verdict.FAULT, f"refused: {reason}", "mend that; its log says more"
+    )
+
+
+def _disk(name: str, ratio: float) -> Finding:
+    detail = f"{ratio:.0%} of the disk is used"
+    fix = "free disk space, shorten retention, or add a broker"
+    if ratio >= DISK_REFUSAL_RATIO:
+        return Finding(name, "disk", Verdict.FAULT, f"{detail}: writes are refused", fix)
+    if ratio >= DISK_WARNING_RATIO:
+        return Finding(name, "disk", Verdict.WARNING, f"{detail}: old segments go early", fix)
+    return Finding(name, "disk", Verdict.OK, detail)
+
+
+def _projections(name: str, status: BrokerStatus) -> Finding:
+    behind = {p.name: p.behind_bytes for p in status.projections if p.behind_bytes > BEHIND_BYTES}
+    if not behind:
+        return Finding(name, "projections", Verdict.OK, "all are up with the log")
+    detail = ", ".join(f"{key} is {size / 2**20:.0f} MiB" for key, size in behind.items())
+    return Finding(
+        name,
+        "projections",
+        Verdict.WARNING,
+        f"{detail} behind the log",
+        "wait: they catch up; if not, look at the broker's load and log",
+    )
+
+
+def _load(name: str, status: BrokerStatus) -> Finding:
+    held = (status.held_requests, status.held_requests_max)
+    size = (status.bytes_in_flight, status.bytes_in_flight_max)
+    detail = f"{held[0]} of {held[1]} held requests"
+    if any(value >= NEAR_LIMIT_RATIO * limit for value, limit in (held, size)):
+        mebibytes = f"{size[0] / 2**20:.0f} of {size[1] / 2**20:.0f} MiB in flight"
+        return Finding(
+            name,
+            "load",
+            Verdict.WARNING,
+            f"{detail}, {mebibytes}: near the limit",
+            "add brokers, or raise the limit",
+        )
+    return Finding(name, "load", Verdict.OK, detail)
+
+
+def clock(name: str, skew_seconds: float, uncertainty_seconds: float) -> Finding:
+    """Judge how far a service's clock is from ours.
+
+    Args:
+        name: The service.
+        skew_seconds: Its clock minus ours.
+        uncertainty_seconds: How wrong that may be.
+    """
+    detail = f"within {abs(skew_seconds) + uncertainty_seconds:.1f} s of ours"
+    if abs(skew_seconds) - uncertainty_seconds <= CLOCK_SKEW_SECONDS:
+        return Finding(name, "clock", Verdict.OK, detail)
+    direction = "ahead of" if skew_seconds > 0 else "behind"
+    return Finding(
+        name,
+        "clock",
+        Verdict.WARNING,
+        f"{abs(skew_seconds):.0f} s {direction} ours",
+        "synchronise both clocks (NTP)",
+    )
+
+
+def is_healthy(findings: Iterable[Finding]) -> bool:
+    """Tell whether nothing that was looked at is broken."""
+    return all(finding.verdict is not Verdict.FAULT for finding in findings)

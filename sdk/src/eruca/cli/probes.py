@@ -1,0 +1,82 @@
+"""One plain HTTP request of the doctor, and what it came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from eruca.contract.errors import PROBLEM_MEDIA_TYPE
+
+TIMEOUT_SECONDS: Final = 5.0
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a request came to: an answer that counts, or a fault."""
+
+    seconds: float
+    answer: httpx.Response | None  # of whatever status
+    fault: str | None = None  # why there is no answer, or none that counts
+    fix: str | None = None
+
+    def model(self, kind: type[_Model]) -> _Model | None:
+        """Return the answer as *kind*, or None where it is not one."""
+        if self.fault is not None or self.answer is None:
+            return None
+        try:
+            return kind.model_validate_json(self.answer.content)
+        except ValidationError:
+            return None
+
+    def date(self) -> datetime | None:
+        """Return the answer's Date header, whose unit is a second; None where there is none."""
+        text = self.answer.headers.get("date") if self.answer is not None else None
+        try:
+            return parsedate_to_datetime(text).astimezone(UTC) if text else None
+        except ValueError:
+            return None
+
+
+async def ask(
+    client: httpx.AsyncClient,
+    url: str,
+    *,
+    method: str = "GET",
+    json: Mapping[str, object] | None = None,
+) -> Probe:
+    """Return what a request to *url* comes to; it never raises."""
+    started_at = time.perf_counter()
+    answer, fault, fix = None, None, None
+    try:
+        answer = await client.request(method, url, json=json)
+    except httpx.TimeoutException:
+        fault = f"no answer within {TIMEOUT_SECONDS:g} s"
+        fix = "look for a firewall between, or a service that hangs"
+    except httpx.ConnectError as error:
+        fault = f"cannot connect: {error or type(error).__name__}"
+        fix = "start the service, or correct the address"
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        fault = str(error) or type(error).__name__
+        fix = "see whether an Eruca service listens there"
+    if answer is not None and not answer.is_success:
+        fault, fix = _refusal(answer)
+    return Probe(time.perf_counter() - started_at, answer, fault, fix)
+
+
+def _refusal(answer: httpx.Response) -> tuple[str, str | None]:
+    if answer.headers.get("content-type", "").startswith(PROBLEM_MEDIA_TYPE):
+        document = answer.json()
+        return f"status {answer.status_code}: {document['detail']}", document.get("fix")
+    return (
+        f"status {answer.status_code}, and not in Eruca's form",
+        "see what listens there; a proxy may answer in the service's place",
+    )

@@ -1,0 +1,116 @@
+"""What every command has: how to reach the cluster, and how to show what it found.
+
+Tables are for people: without lines when they go into a pipe, so that ``grep`` and ``cut`` work on
+them. JSON is for programs: one document, or, where messages stream, one object per line. What is
+said beside the result (progress, counts, errors) goes to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eruca.aio import AsyncClient
+
+_PIPE_WIDTH = 10_000  # columns; a pipe has no edge at which to fold lines
+
+
+class Output(StrEnum):
+    """How results are shown."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The options that every command takes."""
+
+    namesrv_urls: str | None = None  # None: the environment's, else the default
+    output: Output = Output.TABLE
+
+    @property
+    def is_json(self) -> bool:
+        """Tell whether results are wanted as JSON."""
+        return self.output is Output.JSON
+
+    def client(self) -> AsyncClient:
+        """Return a client of the cluster, to be used as a context manager."""
+        from eruca.aio import AsyncClient  # takes 0.2 s, which --help need not spend
+
+        return AsyncClient(self.namesrv_urls)
+
+    def show_json(self, value: object) -> None:
+        """Print one JSON document."""
+        import msgspec
+
+        text = msgspec.json.encode(value, enc_hook=_plain)
+        _write(sys.stdout, msgspec.json.format(text, indent=2).decode() + "\n")
+
+    def show_line(self, value: object) -> None:
+        """Print one JSON object on a line of its own, at once."""
+        import msgspec
+
+        _write(sys.stdout, msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
+
+    def show_table(self, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Print a table; None is shown as a dash, never as 0."""
+        from rich.table import Table
+
+        console = output_console()
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in headings:
+            is_number = heading.endswith(_NUMBER_ENDINGS)
+            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        console.print(table, crop=console.is_terminal)
+
+    def say(self, text: str) -> None:
+        """Print a line for people, to stderr, so that it never mixes with results."""
+        _write(sys.stderr, text + "\n")
+
+
+_NUMBER_ENDINGS = ("offset", "count", "queues", "bytes", "messages", "lag", "behind", "ms", "size")
+
+
+def output_console() -> Console:
+    """Return a console for results: as wide as they need where nothing has an edge."""
+    from rich.console import Console
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # handled once, for every way of printing, by the command
+
+    is_terminal = sys.stdout.isatty()
+    return PipedConsole(
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=not is_terminal,
+        width=None if is_terminal else _PIPE_WIDTH,
+    )
+
+
+def _write(stream: TextIO, text: str) -> None:
+    # A message may hold anything; what the terminal's encoding lacks is shown as an escape.
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _plain(value: object) -> object:
+    """Return a pydantic model, which msgspec has no encoding for, as a dict."""
+    from pydantic import BaseModel
+
+    assert isinstance(value, BaseModel), type(value)
+    return value.model_dump(mode="json")
