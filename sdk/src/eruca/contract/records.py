@@ -291,9 +291,14 @@ def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> 
         raise DamagedRecordError("the body does not match its CRC")
     try:
         topic = str(view[topic_start:topic_end], "utf-8")
-        properties = str(view[properties_start : start + size], "utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise DamagedRecordError(f"topic or properties are not UTF-8: {error}") from error
+        raise DamagedRecordError(f"the topic is not UTF-8: {error}") from error
+    raw_properties = bytes(view[properties_start : start + size])
+    try:
+        properties = raw_properties.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        # A producer's slip, not damage: the message can be read, and must not stop recovery.
+        properties = raw_properties.decode("utf-8", "replace")
     return Record(
         topic=topic,
         body=body,

@@ -1,0 +1,193 @@
+"""The broker's state: a fold over control records.
+
+``apply`` is total: any event may follow any other, and the same events in the same order give the
+same state, on this broker, on a replica, or after every projection has been deleted. A complete
+snapshot replaces whatever was known, so a log that starts at one needs nothing from before it.
+
+What messages alone determine (how many a queue holds) is not here but in the consume queues; only
+the part of it that retention would forget, each queue's next offset, is carried in snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from eruca.contract.names import EVENTS_TOPIC, is_system_topic
+from eruca_broker.core.events import (
+    CommittedOffset,
+    Event,
+    GroupOffsets,
+    OffsetsCommitted,
+    QueueEnd,
+    SnapshotTopic,
+    StateSnapshot,
+    TopicDeleted,
+    TopicPut,
+    split_snapshot,
+)
+
+SNAPSHOT_ITEMS_MAX: Final = 10_000  # per part; about half a megabyte of JSON
+
+Permission = Literal["rw", "r", "w", "none"]
+_PERMISSIONS: Final[Mapping[str, Permission]] = {p: p for p in ("rw", "r", "w", "none")}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic on this broker."""
+
+    name: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: Permission
+    ordered: bool = False
+    created_at: int = 0  # log offset; older records of this name belong to a deleted topic
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether consumers may read it."""
+        return self.permission in ("rw", "r")
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether producers may write to it."""
+        return self.permission in ("rw", "w")
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it belongs to the system."""
+        return is_system_topic(self.name)
+
+
+EVENTS: Final = Topic(EVENTS_TOPIC, 1, 1, "r")
+
+
+@dataclass(slots=True)
+class BrokerState:
+    """Topics, and groups' committed offsets; changed by :meth:`apply` alone."""
+
+    topics: dict[str, Topic] = field(default_factory=lambda: {EVENTS_TOPIC: EVENTS})
+    queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last snapshot
+    version: int = 0  # log offset of the last change of a topic: only ever grows
+    _offsets: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
+
+    def apply(self, event: Event, log_offset: int) -> None:
+        """Fold the event recorded at *log_offset* into the state."""
+        match event:
+            case TopicPut():
+                known = self.topics.get(event.topic)
+                self.topics[event.topic] = Topic(
+                    event.topic,
+                    event.read_queue_count,
+                    event.write_queue_count,
+                    _PERMISSIONS.get(event.permission, "rw"),
+                    ordered=event.ordered,
+                    created_at=known.created_at if known else log_offset,
+                )
+                self.version = log_offset
+            case TopicDeleted():
+                self.topics.pop(event.topic, None)
+                self._forget_queues(event.topic)
+                self.version = log_offset
+            case OffsetsCommitted():
+                positions = self._offsets.setdefault(event.group, {})
+                for commit in event.offsets:
+                    positions[commit.topic, commit.queue_id] = commit.offset
+            case StateSnapshot():
+                self._collect(event, log_offset)
+
+    @property
+    def groups(self) -> Iterable[str]:
+        """Names of the groups that have committed an offset."""
+        return self._offsets.keys()
+
+    def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the next offset a group will read, or None where it never committed one."""
+        return self._offsets.get(group, {}).get((topic, queue_id))
+
+    def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
+        """Return all of a group's committed offsets, by topic and queue."""
+        return self._offsets.get(group, {})
+
+    def snapshot(self, queue_ends: Iterable[tuple[str, int, int]]) -> list[StateSnapshot]:
+        """Return the whole state as events.
+
+        Args:
+            queue_ends: Topic, queue and next offset of every queue that ever had a message.
+        """
+        return split_snapshot(
+            [_snapshot_topic(topic) for topic in self.topics.values()],
+            [QueueEnd(*end) for end in queue_ends],
+            [
+                GroupOffsets(group, list(_commits(positions)))
+                for group, positions in self._offsets.items()
+            ],
+            items_max=SNAPSHOT_ITEMS_MAX,
+        )
+
+    def _collect(self, part: StateSnapshot, log_offset: int) -> None:
+        if part.part == 1:
+            self._parts = []
+        elif part.part != len(self._parts) + 1:
+            return  # its first part lies before the log's start: not a whole snapshot
+        self._parts.append(part)
+        if part.part == part.parts:
+            self._replace(self._parts)
+            self._parts = []
+            self.version = log_offset
+
+    def _replace(self, parts: Iterable[StateSnapshot]) -> None:
+        self.topics = {EVENTS_TOPIC: EVENTS}
+        self.queue_ends = {}
+        self._offsets = {}
+        for part in parts:
+            for topic in part.topics:
+                self.topics[topic.topic] = Topic(
+                    topic.topic,
+                    topic.read_queue_count,
+                    topic.write_queue_count,
+                    _PERMISSIONS.get(topic.permission, "rw"),
+                    ordered=topic.ordered,
+                    created_at=topic.created_at,
+                )
+            for end in part.queue_ends:
+                self.queue_ends[end.topic, end.queue_id] = end.next_offset
+            for group in part.groups:
+                positions = self._offsets.setdefault(group.group, {})
+                for commit in group.offsets:
+                    positions[commit.topic, commit.queue_id] = commit.offset
+
+    def _forget_queues(self, topic: str) -> None:
+        for key in [key for key in self.queue_ends if key[0] == topic]:
+            del self.queue_ends[key]
+        for positions in self._offsets.values():
+            for key in [key for key in positions if key[0] == topic]:
+                del positions[key]
+
+
+def with_queue(topic: Topic, queue_id: int) -> Topic:
+    """Return *topic* with at least the queues up to *queue_id*, as an imported log may need."""
+    return replace(
+        topic,
+        read_queue_count=max(topic.read_queue_count, queue_id + 1),
+        write_queue_count=max(topic.write_queue_count, queue_id + 1),
+    )
+
+
+def _snapshot_topic(topic: Topic) -> SnapshotTopic:
+    return SnapshotTopic(
+        topic.name,
+        topic.read_queue_count,
+        topic.write_queue_count,
+        topic.permission,
+        topic.ordered,
+        topic.created_at,
+    )
+
+
+def _commits(positions: Mapping[tuple[str, int], int]) -> Iterator[CommittedOffset]:
+    for (topic, queue_id), offset in positions.items():
+        yield CommittedOffset(topic, queue_id, offset)

@@ -1,0 +1,303 @@
+"""Dispatch: from the log to the consume queues and the key index.
+
+Every record passes here once when it has become visible and once more when a projection is
+rebuilt, through the same functions: that is why a rebuilt projection equals the one it replaces.
+
+Consume queues are brought up to date at once, because a pull waits for them. The key index follows
+in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: hashing keys costs less in bulk.
+
+Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eruca.contract.hashing import string_hash, tags_code
+from eruca.contract.names import EVENTS_TOPIC, SCHEDULE_TOPIC
+from eruca.contract.properties import DELAY, decode_properties
+from eruca.contract.records import V1_TOPIC_SIZE_MAX
+from eruca.core.delay_levels import LEVELS_DEFAULT, DelayLevels
+from eruca_broker.core.batch import Batch
+from eruca_broker.core.consume_queue_entry import build_entries
+from eruca_broker.core.events import TopicDeleted, decode_event
+from eruca_broker.core.record_columns import (
+    PropertyHashes,
+    RecordColumns,
+    hash_properties,
+    index_hashes,
+    read_columns,
+    tag_and_keys,
+)
+from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.key_index import KeyIndex
+
+Int64Array: TypeAlias = NDArray[np.int64]
+
+INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
+_COLUMNS_COUNT_MIN: Final = 64  # records from which columns are cheaper than reading each
+_ENTRY: Final = struct.Struct(">qiq")
+_TAGS: Final = b"TAGS\x01"
+_DELETED_TAG: Final = tags_code("topic_deleted")
+_DELAY_LEVELS: Final = DelayLevels.parse(LEVELS_DEFAULT)
+
+
+@dataclass(slots=True)
+class Appended:
+    """A batch that is in the log, with its place."""
+
+    batch: Batch
+    queue_offset: int  # of the first message
+    log_offset: int  # of the first record
+    store_timestamp: int  # ms since the epoch
+
+
+class Dispatcher:
+    """Feeds the projections; knows how far each has come."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, index: KeyIndex) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self.queued_offset = log.min_offset  # everything before it is in the consume queues
+        self.indexed_offset = log.min_offset  # everything before it is in the key index
+        self._backlog: list[Int64Array | Sequence[int]] = []  # log offsets still to be indexed
+        self._backlog_count = 0
+
+    def dispatch(self, appended: Sequence[Appended], end_offset: int) -> None:
+        """Make *appended*, which fill the log up to *end_offset*, visible.
+
+        Raises:
+            OSError: A consume queue could not be written. Repeating the call is harmless.
+        """
+        runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
+        for item in appended:
+            batch = item.batch
+            if batch.count >= _COLUMNS_COUNT_MIN:
+                self._drain(runs)
+                self._dispatch_large(item)
+                continue
+            entries = _entries_of(item)
+            key = (batch.topic, batch.queue_id)
+            if key in runs:
+                runs[key][1].append(entries)
+            else:
+                runs[key] = (item.queue_offset, [entries])
+            base = item.log_offset
+            self._backlog.append([base + start for start in batch.starts])
+            self._backlog_count += batch.count
+        self._drain(runs)
+        self.queued_offset = end_offset
+        if self._backlog_count >= INDEX_BACKLOG_MAX:
+            self.catch_up_index()
+        elif not self._backlog:
+            self.indexed_offset = end_offset
+
+    @property
+    def is_index_behind(self) -> bool:
+        """Whether records are visible whose keys are not indexed yet."""
+        return bool(self._backlog)
+
+    def catch_up_index(self) -> None:
+        """Bring the key index up to where the consume queues are.
+
+        Raises:
+            OSError: The index could not be written; it stays behind, and the call may be repeated.
+        """
+        if self._backlog:
+            offsets = np.concatenate([np.asarray(part, np.int64) for part in self._backlog])
+            first = 0
+            while first < len(offsets):
+                segment = self._log.segment_at(int(offsets[first]))
+                assert segment is not None
+                last = int(np.searchsorted(offsets, segment.end_offset))
+                columns = read_columns(segment.buffer, offsets[first:last] - segment.base_offset)
+                self._put_keys(
+                    columns, segment.base_offset, columns.topics(), hash_properties(columns)
+                )
+                first = last
+            self._backlog = []
+            self._backlog_count = 0
+        self.indexed_offset = self.queued_offset
+
+    def rebuild(self, columns: RecordColumns, base_offset: int) -> None:
+        """Put records found by recovery into the projections; known ones change nothing.
+
+        Args:
+            columns: Records of one segment, in log order.
+            base_offset: Log offset of the segment's first byte.
+        """
+        topics = columns.topics()
+        hashes = hash_properties(columns)
+        codes = _with_delivery_times(columns, topics, hashes.tag_codes)
+        deletions = [
+            row
+            for row in np.flatnonzero(hashes.tag_codes == _DELETED_TAG).tolist()
+            if topics[row] == EVENTS_TOPIC.encode()
+        ]
+        first = 0
+        for row in deletions:
+            # Queues of a deleted topic must not swallow records of its successor.
+            self._put_entries(columns, base_offset, topics, codes, range(first, row + 1))
+            self._delete_topic_of(columns, row)
+            first = row + 1
+        self._put_entries(columns, base_offset, topics, codes, range(first, len(topics)))
+        self._put_keys(columns, base_offset, topics, hashes)
+        end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
+        self.queued_offset = self.indexed_offset = end
+
+    def _dispatch_large(self, item: Appended) -> None:
+        self.catch_up_index()  # its entries must be in the log's order
+        batch = item.batch
+        starts = np.asarray(batch.starts, np.int64)
+        columns = read_columns(batch.buffer, starts + batch.start)
+        hashes = hash_properties(columns)
+        log_offsets = starts + item.log_offset
+        self._queues.queue(batch.topic, batch.queue_id).put_run(
+            item.queue_offset, build_entries(log_offsets, columns.sizes, hashes.tag_codes)
+        )
+        prefix = _prefix_hash(batch.topic)
+        self._index.put_many(
+            index_hashes(
+                np.full(len(hashes.key_rows), prefix, np.uint32),
+                hashes.key_hashes,
+                hashes.key_sizes,
+            ),
+            log_offsets[hashes.key_rows],
+            columns.store_timestamps[hashes.key_rows],
+        )
+
+    def _drain(self, runs: dict[tuple[str, int], tuple[int, list[bytes]]]) -> None:
+        for (topic, queue_id), (first, parts) in runs.items():
+            self._queues.queue(topic, queue_id).put_run(first, b"".join(parts))
+        runs.clear()
+
+    def _put_entries(
+        self,
+        columns: RecordColumns,
+        base_offset: int,
+        topics: Sequence[bytes],
+        codes: Int64Array,
+        rows: range,
+    ) -> None:
+        queued = columns.is_queued()
+        by_queue: dict[tuple[bytes, int], list[int]] = {}
+        queue_ids = columns.queue_ids.tolist()
+        for row in rows:
+            if queued[row]:
+                by_queue.setdefault((topics[row], queue_ids[row]), []).append(row)
+        for (topic, queue_id), chosen in by_queue.items():
+            queue = self._queues.queue(topic.decode(), queue_id)
+            picked = np.array(chosen)
+            offsets = columns.queue_offsets[picked]
+            entries = build_entries(
+                columns.starts[picked] + base_offset, columns.sizes[picked], codes[picked]
+            )
+            for first, last in _consecutive(offsets):
+                queue.put_run(int(offsets[first]), entries[first:last].tobytes())
+
+    def _put_keys(
+        self,
+        columns: RecordColumns,
+        base_offset: int,
+        topics: Sequence[bytes],
+        hashes: PropertyHashes,
+    ) -> None:
+        rows = hashes.key_rows
+        chosen = columns.is_indexed()[rows]
+        rows = rows[chosen]
+        if not len(rows):
+            return
+        prefixes = np.fromiter((_prefix_hash_of(topics[row]) for row in rows), np.uint32, len(rows))
+        self._index.put_many(
+            index_hashes(prefixes, hashes.key_hashes[chosen], hashes.key_sizes[chosen]),
+            columns.starts[rows] + base_offset,
+            columns.store_timestamps[rows],
+        )
+
+    def _delete_topic_of(self, columns: RecordColumns, row: int) -> None:
+        start = int(columns.body_starts[row])
+        event = decode_event(
+            bytes(memoryview(columns.buffer)[start : start + int(columns.body_sizes[row])])
+        )
+        if isinstance(event, TopicDeleted):
+            self._queues.delete_topic(event.topic)
+
+
+def _entries_of(item: Appended) -> bytes:
+    """Return the consume-queue entries of a small batch."""
+    batch = item.batch
+    position = batch.start
+    log_offset = item.log_offset
+    buffer, body_size_at = batch.buffer, batch.layout.body_size
+    topic_head_size = 2 if len(batch.topic) > V1_TOPIC_SIZE_MAX else 1
+    after_topic = batch.layout.body + topic_head_size + len(batch.topic) + 2
+    entries = []
+    for size in batch.sizes:
+        body_size = int.from_bytes(buffer[position + body_size_at : position + body_size_at + 4])
+        properties = bytes(buffer[position + after_topic + body_size : position + size])
+        entries.append(_ENTRY.pack(log_offset, size, _tag_code(properties)))
+        position += size
+        log_offset += size
+    return b"".join(entries)
+
+
+def _tag_code(properties: bytes) -> int:
+    found = properties.find(_TAGS)
+    if found < 0:
+        return 0
+    if found == 0 and properties.find(_TAGS, 1) < 0:
+        return _code_of(properties[len(_TAGS) : properties.find(b"\x02")])
+    tag, _ = tag_and_keys(properties)
+    return tags_code(tag) if tag else 0
+
+
+@lru_cache(maxsize=4096)
+def _code_of(tag: bytes) -> int:
+    return tags_code(tag.decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=4096)
+def _prefix_hash(topic: str) -> int:
+    return string_hash(f"{topic}#") & 0xFFFF_FFFF
+
+
+@lru_cache(maxsize=4096)
+def _prefix_hash_of(topic: bytes) -> int:
+    return _prefix_hash(topic.decode("utf-8", "replace"))
+
+
+def _consecutive(offsets: Int64Array) -> Iterable[tuple[int, int]]:
+    """Yield (first, past last) of each run of offsets without a gap."""
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    bounds = [0, *breaks.tolist(), len(offsets)]
+    return pairwise(bounds)
+
+
+def _with_delivery_times(
+    columns: RecordColumns, topics: Sequence[bytes], codes: Int64Array
+) -> Int64Array:
+    """Replace tag codes by delivery times where RocketMQ does: in its schedule topic."""
+    schedule = SCHEDULE_TOPIC.encode()
+    rows = [row for row, topic in enumerate(topics) if topic == schedule]
+    if not rows:
+        return codes
+    changed = codes.copy()
+    view = memoryview(columns.buffer)
+    for row in rows:
+        start = int(columns.properties_starts[row])
+        text = bytes(view[start : start + int(columns.properties_sizes[row])])
+        level = decode_properties(text.decode("utf-8", "replace")).get(DELAY, "0")
+        if level.isdecimal() and int(level) > 0:
+            capped = min(int(level), _DELAY_LEVELS.max_level)
+            changed[row] = _DELAY_LEVELS.deliver_at_ms(capped, int(columns.store_timestamps[row]))
+    return changed

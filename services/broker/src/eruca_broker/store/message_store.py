@@ -1,0 +1,411 @@
+"""The message store: one directory, one log, its projections, and the state folded from it.
+
+This is what the rest of the broker sees. It owns the parts and lets each do its own work::
+
+    writer      appends, group commit            store/writer.py
+    dispatcher  log → consume queues, key index  store/dispatcher.py
+    reader      pulls, look-ups, the log feed    store/reader.py
+    state       topics, groups, offsets          core/state.py, a fold over control records
+
+Everything here runs on the event loop's thread; only flushing and allocating leave it.
+
+Directory, as RocketMQ lays it out::
+
+    commitlog/  consumequeue/  index/  config/  checkpoint  abort  lock
+
+``abort`` exists while the store is open: found at the next start, it says that the last process
+did not close it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import ErucaError
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import Host, Record
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.events import EVENTS_QUEUE_ID, Event, TopicDeleted, TopicPut, encode_event
+from eruca_broker.core.state import BrokerState
+from eruca_broker.store import config_snapshots
+from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
+from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.directory_lock import DirectoryLock
+from eruca_broker.store.dispatcher import Appended, Dispatcher
+from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.projection_digests import write_digests
+from eruca_broker.store.reader import LogRead, QueueRead, Reader
+from eruca_broker.store.recovery import Recovered, recover
+from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.writer import Clock, Receipt, Writer
+
+logger = structlog.get_logger(__name__)
+
+ABORT_NAME: Final = "abort"
+INDEX_DELAY_SECONDS: Final = 0.02  # how long a few records may wait for the key index
+
+Arrivals = Callable[[Sequence[tuple[str, int]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """How far a projection has come."""
+
+    name: str
+    log_offset: int
+
+
+class MessageStore:
+    """An open store; made by :meth:`open`, ended by :meth:`close`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: StoreSettings,
+        clock: Clock,
+        lock: DirectoryLock,
+        recovered: Recovered,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.state: BrokerState = recovered.state
+        self.on_arrival: Arrivals = lambda _: None
+        self._clock = clock
+        self._lock = lock
+        self._log: CommitLog = recovered.log
+        self._queues: ConsumeQueues = recovered.queues
+        self._index: KeyIndex = recovered.index
+        self._reader = Reader(self._log, self._queues, self._index)
+        self._dispatcher: Dispatcher = recovered.dispatcher
+        self._index_timer: asyncio.TimerHandle | None = None
+        self._writer = Writer(
+            self._log,
+            self._dispatcher,
+            settings,
+            clock,
+            next_offset=self._stored_next_offset,
+            head_of_segment=self._snapshot_batches,
+            publish=self._published,
+        )
+        self._writer.last_store_timestamp = recovered.last_store_timestamp
+
+    @classmethod
+    async def open(cls, directory: Path, settings: StoreSettings, clock: Clock) -> MessageStore:
+        """Open the store in *directory*, or make one; recover whatever the last process left.
+
+        Raises:
+            StoreLockedError: Another process has it open.
+            CorruptLogError: Durable records are damaged; nothing has been changed.
+            OSError: The disk refuses.
+        """
+        lock, stopped_cleanly = _occupy(directory)
+        try:
+            # In a thread, so that a health check is answered while a long log is walked.
+            recovered = await asyncio.to_thread(
+                recover, directory, settings, stopped_cleanly=stopped_cleanly
+            )
+            store = cls(directory, settings, clock, lock, recovered)
+            await store._begin(needs_snapshot=recovered.needs_snapshot)
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Make everything durable and leave the directory as an orderly stop leaves it."""
+        if self._index_timer is not None:
+            self._index_timer.cancel()
+        await self._writer.close()
+        if self._writer.flushed_offset == self._log.written_offset:
+            await self.checkpoint()
+            self._index.save()
+            self.save_config()
+            write_digests(self.directory, self._queues, self._index)
+            (self.directory / ABORT_NAME).unlink(missing_ok=True)
+        self._queues.close()
+        self._index.close()
+        self._log.close()
+        self._lock.release()
+
+    # --- Writing ----------------------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> ErucaError | None:
+        """Why appends are refused now, or None."""
+        return self._writer.refusal
+
+    @refusal.setter
+    def refusal(self, error: ErucaError | None) -> None:
+        self._writer.refusal = error
+
+    def append(self, batch: Batch, born_host: Host | None = None) -> asyncio.Future[Receipt]:
+        """Append a batch; the future is done once it is as durable as the settings promise.
+
+        Raises:
+            ErucaError: Writes are refused now, or the batch is too large; nothing has changed.
+        """
+        return self._writer.append(batch, born_host)
+
+    async def change(self, event: Event) -> int:
+        """Record a change of state; return its log offset once it is durable and in effect.
+
+        Raises:
+            ErucaError: Writes are refused now; nothing has changed.
+        """
+        batch = self._event_batch(event)
+        receipt = await self._writer.append(batch, self.settings.store_host, event=event)
+        if isinstance(event, TopicPut | TopicDeleted):
+            # RocketMQ serves no topic that this file does not name, should it take over now.
+            self.save_config()
+        return receipt.log_offset
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the first offset that is still there and the one the next message becomes."""
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None or queue.min_offset == queue.max_offset:
+            end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))
+            return end, end
+        return queue.min_offset, queue.max_offset
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        tag_codes: frozenset[int] | None = None,
+    ) -> QueueRead:
+        """Return messages of a queue from *offset* on, at most so many and so large.
+
+        Args:
+            topic: An existing topic.
+            queue_id: One of its queues.
+            offset: Queue offset of the first message wanted.
+            max_count: How many at most.
+            max_bytes: How large at most, all together; the first one comes all the same.
+            tag_codes: Hashes of the tags wanted, or None for every message.
+        """
+        lowest, highest = self.queue_range(topic, queue_id)
+        return self._reader.read(
+            self._queues.existing(topic, queue_id),
+            offset,
+            min_offset=lowest,
+            max_offset=highest,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            tag_codes=tag_codes,
+        )
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
+    ) -> int:
+        """Return the first offset stored at or after a time, or the last at or before it."""
+        lowest, highest = self.queue_range(topic, queue_id)
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None or lowest == highest:
+            return highest
+        found = self._reader.offset_by_time(queue, timestamp_ms, upper=upper)
+        return min(max(found, lowest), highest)
+
+    def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return when a message was stored, or None where there is none."""
+        lowest, highest = self.queue_range(topic, queue_id)
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None or not lowest <= queue_offset < highest:
+            return None
+        return self._reader.store_timestamp(queue.entry(queue_offset).log_offset)
+
+    def record(self, log_offset: int) -> Record:
+        """Return the visible record at *log_offset*; raises RecordNotFoundError."""
+        return self._reader.record(log_offset)
+
+    def log_read(self, from_offset: int, max_bytes: int) -> LogRead:
+        """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
+        return self._reader.read_log(from_offset, max_bytes, self.visible_offset)
+
+    def by_key(
+        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+    ) -> list[Record]:
+        """Return a topic's newest messages with *key* as unique id or among their keys."""
+        self._dispatcher.catch_up_index()  # so that a client finds what it has just sent
+        known = self.state.topics.get(topic)
+        return self._reader.by_key(
+            topic,
+            key,
+            max_count=max_count,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            since_offset=known.created_at if known else 0,
+        )
+
+    # --- How it is doing --------------------------------------------------------------------------
+
+    @property
+    def log_min_offset(self) -> int:
+        """Log offset of the first record that is still there."""
+        return self._log.min_offset
+
+    @property
+    def log_max_offset(self) -> int:
+        """Log offset of the next record."""
+        return self._log.written_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it survives power loss."""
+        return self._writer.flushed_offset
+
+    @property
+    def visible_offset(self) -> int:
+        """Everything before it can be read."""
+        return self._dispatcher.queued_offset
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes of one segment of the log."""
+        return self._log.segment_size
+
+    @property
+    def segment_count(self) -> int:
+        """Segments the log consists of."""
+        return len(self._log.segments)
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """How full the disk is, 0 to 1."""
+        usage = shutil.disk_usage(self.directory)
+        return usage.used / (usage.used + usage.free)
+
+    def projections(self) -> list[Projection]:
+        """Return how far each projection has come."""
+        return [
+            Projection("consume_queues", self._dispatcher.queued_offset),
+            Projection("key_index", self._dispatcher.indexed_offset),
+            Projection("state", self._dispatcher.queued_offset),
+        ]
+
+    # --- Upkeep, called by the loops --------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Make everything written durable; raises StoreFailedError."""
+        await self._writer.flush()
+
+    async def checkpoint(self) -> None:
+        """Flush log and projections, then note how far that went."""
+        await self._writer.flush()
+        self._dispatcher.catch_up_index()
+        timestamp = self._writer.last_store_timestamp
+        flushed = self._writer.flushed_offset
+        queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
+        await asyncio.to_thread(queues.sync)
+        await asyncio.to_thread(index.sync)
+        # The index counts for RocketMQ, which must not believe a file without its slots; here it
+        # says itself how far it has come.
+        saved = self._index.saved_timestamp
+        write_checkpoint(self.directory, Checkpoint(timestamp, timestamp, saved, flushed))
+
+    def save_config(self) -> None:
+        """Write the JSON snapshots of topics and offsets that RocketMQ keeps in ``config/``."""
+        config_snapshots.save(self.directory, self.state, now_ms=self._clock.now_ms())
+
+    async def prepare_next_segment(self) -> None:
+        """Make the next segment once the current one is half full, away from the loop."""
+        if (
+            self._log.segments
+            and 2 * (self._log.end_offset - self._log.segments[-1].base_offset)
+            > self._log.segment_size
+        ):
+            await asyncio.get_running_loop().run_in_executor(None, self._log.prepare_next)
+
+    def probe_disk(self) -> None:
+        """See whether a disk that was full has room again."""
+        self._writer.probe()
+
+    def segment_ages(self) -> list[float]:
+        """Return when each segment was last written, oldest first, in seconds since the epoch."""
+        return [segment.modified_at() for segment in self._log.segments]
+
+    def delete_oldest_segments(self, count: int) -> Iterator[int]:
+        """Delete up to *count* segments, never the last; yield the log's new start after each."""
+        for segment in self._log.expired(count):
+            segment.delete()
+            self._queues.delete_expired(self._log.min_offset)
+            self._index.delete_expired(self._log.min_offset)
+            yield self._log.min_offset
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    async def _begin(self, *, needs_snapshot: bool) -> None:
+        """Start an empty log, or carry an imported one's state into it, before serving anything."""
+        if not self._log.segments:
+            self._writer.begin()
+        elif needs_snapshot:
+            for batch, event in self._snapshot_batches():
+                await self._writer.append(batch, self.settings.store_host, event=event)
+
+    def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
+        parts = self.state.snapshot(self._queue_ends())
+        return [(self._event_batch(part), part) for part in parts]
+
+    def _queue_ends(self) -> Iterator[tuple[str, int, int]]:
+        ends = dict(self.state.queue_ends)
+        for topic, queue_id in self._queues:
+            end = self._queues.queue(topic, queue_id).max_offset
+            ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
+        ends.update(self._writer.known_next_offsets())
+        for (topic, queue_id), offset in ends.items():
+            if offset:
+                yield topic, queue_id, offset
+
+    def _event_batch(self, event: Event) -> Batch:
+        record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
+        return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
+
+    def _stored_next_offset(self, topic: str, queue_id: int) -> int:
+        return self.queue_range(topic, queue_id)[1]
+
+    def _ended_at(self, topic: str, queue_id: int) -> int:
+        return self.state.queue_ends.get((topic, queue_id), 0)
+
+    def _published(self, appended: Sequence[Appended], events: Sequence[tuple[Event, int]]) -> None:
+        for event, log_offset in events:
+            self.state.apply(event, log_offset)
+            if isinstance(event, TopicDeleted):
+                self._writer.forget_topic(event.topic)
+                self._queues.delete_topic(event.topic)
+        if self._index_timer is None and self._dispatcher.is_index_behind:
+            self._index_timer = asyncio.get_running_loop().call_later(
+                INDEX_DELAY_SECONDS, self._catch_up_index
+            )
+        arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
+        if arrived:
+            self.on_arrival(arrived)
+
+    def _catch_up_index(self) -> None:
+        self._index_timer = None
+        try:
+            self._dispatcher.catch_up_index()
+        except OSError as error:
+            logger.warning("key index is behind", error=error.strerror)
+
+
+def _occupy(directory: Path) -> tuple[DirectoryLock, bool]:
+    """Lock the directory and mark it as open; tell whether the last process had closed it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = DirectoryLock.acquire(directory)
+    abort = directory / ABORT_NAME
+    stopped_cleanly = not abort.exists()
+    abort.touch()
+    return lock, stopped_cleanly

@@ -1,0 +1,258 @@
+"""Opening a store: where the log ends, which projections can be believed, what the state is.
+
+Steps, in order::
+
+    1. the log's files        must form a log, or nothing is touched
+    2. the projections        after an orderly stop compared with their digests, after a crash cut
+                              back to where they were durable; what is damaged is deleted
+    3. the walk               from the oldest offset some projection lacks: every record is proved
+                              and dispatched; known entries change nothing
+    4. the end                a torn tail is cut; damage below what was flushed is refused
+    5. the state              folded from the latest whole snapshot on
+
+A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the
+queues that are there, and ``needs_snapshot`` asks for one.
+
+Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormally``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import structlog
+
+from eruca.contract.hashing import tags_code
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import LAYOUT_V4
+from eruca_broker.core.events import (
+    EVENTS_QUEUE_ID,
+    SNAPSHOT_TAG,
+    Event,
+    StateSnapshot,
+    TopicPut,
+    decode_event,
+)
+from eruca_broker.core.recovery import walk, walk_start_is_old_enough
+from eruca_broker.core.state import BrokerState, with_queue
+from eruca_broker.store import config_snapshots
+from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint
+from eruca_broker.store.commit_log import CommitLog, CorruptLogError
+from eruca_broker.store.consume_queue import ConsumeQueue
+from eruca_broker.store.consume_queues import ConsumeQueues, DamagedQueue
+from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.projection_digests import take_digests
+from eruca_broker.store.reader import Reader
+from eruca_broker.store.settings import StoreSettings
+
+logger = structlog.get_logger(__name__)
+
+_STORE_TIMESTAMP = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The parts of an open store."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    index: KeyIndex
+    dispatcher: Dispatcher
+    state: BrokerState
+    last_store_timestamp: int
+    needs_snapshot: bool
+
+
+def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) -> Recovered:
+    """Open the store in *directory*.
+
+    Raises:
+        CorruptLogError: Durable records are damaged; the log has not been changed.
+        UnreadableConfigError: A store of RocketMQ's has a ``config/`` that cannot be understood.
+    """
+    log = CommitLog.open(directory / "commitlog", settings.segment_size)
+    checkpoint = read_checkpoint(directory)
+    digests = take_digests(directory)
+    queues = ConsumeQueues(
+        directory / "consumequeue",
+        entries_per_file=settings.queue_file_entries,
+        open_files_max=settings.open_files_max,
+    )
+    if not stopped_cleanly or checkpoint is None or digests is None:
+        start = _trusted_offset(log, checkpoint)
+        damaged = _check_after_crash(queues, start)
+        index = _open_index(directory, settings, limit=start)
+    else:
+        start = checkpoint.flushed_offset
+        damaged = queues.verify(digests.queues, log_end=start)
+        index = _open_index(directory, settings, digests=digests.index)
+    for queue in damaged:
+        logger.warning("consume queue is rebuilt from the log", **queue._asdict())
+        queues.delete(queue.topic, queue.queue_id)
+    if damaged or not (len(queues) and index.end_offset):
+        start = log.min_offset
+    elif index.resume_offset is not None:
+        start = min(start, max(index.resume_offset, log.min_offset))
+    dispatcher = Dispatcher(log, queues, index)
+    flushed = checkpoint.flushed_offset if checkpoint else 0
+    end, timestamp = _walk(log, dispatcher, start)
+    if end < flushed and not settings.is_damage_cut:
+        raise CorruptLogError(
+            f"the log in {directory} is sound up to {end} but was durable up to {flushed}: "
+            f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
+            "replica or a backup; to give those messages up, start once with "
+            "ERUCA_BROKER_CUT_DAMAGE=true"
+        )
+    log.set_end(end, is_tail_clean=stopped_cleanly and end == flushed)
+    queues.truncate(end)
+    index.truncate(end)
+    state, needs_snapshot = _fold(directory, log, queues, index)
+    if any(queues.existing(*key) is None for key in state.queue_ends):
+        # A queue's files are gone, and nothing but the state still knew that there were some.
+        logger.warning("consume queues are missing and are rebuilt from the log")
+        _walk(log, dispatcher, log.min_offset)
+        state, needs_snapshot = _fold(directory, log, queues, index)
+    dispatcher.queued_offset = dispatcher.indexed_offset = end
+    logger.info(
+        "store opened",
+        directory=str(directory),
+        stopped_cleanly=stopped_cleanly,
+        log_start=log.min_offset,
+        log_end=end,
+        walked_from=start,
+        topics=len(state.topics),
+    )
+    return Recovered(
+        log,
+        queues,
+        index,
+        dispatcher,
+        state,
+        max(timestamp, checkpoint.log_timestamp if checkpoint else 0),
+        needs_snapshot,
+    )
+
+
+def _open_index(
+    directory: Path,
+    settings: StoreSettings,
+    *,
+    limit: int | None = None,
+    digests: Mapping[str, int] | None = None,
+) -> KeyIndex:
+    index = KeyIndex.open(
+        directory / "index",
+        hash_slots=settings.index_slots,
+        max_entries=settings.index_entries,
+        limit=limit,
+        digests=digests,
+    )
+    for file in index.damaged:
+        logger.warning("key index file is rebuilt from the log", **file._asdict())
+    return index
+
+
+def _trusted_offset(log: CommitLog, checkpoint: Checkpoint | None) -> int:
+    """Return the start of a segment that all projections had durably passed before a crash."""
+    if checkpoint is None:
+        return log.min_offset
+    trusted = min(checkpoint.log_timestamp, checkpoint.queues_timestamp)
+    for segment in reversed(log.segments):
+        (first,) = _STORE_TIMESTAMP.unpack_from(segment.buffer, LAYOUT_V4.store_timestamp)
+        is_written = segment.base_offset < checkpoint.flushed_offset and first
+        if is_written and walk_start_is_old_enough(first, trusted):
+            return segment.base_offset
+    return log.min_offset
+
+
+def _check_after_crash(queues: ConsumeQueues, limit: int) -> list[DamagedQueue]:
+    """Cut every queue back to what was durable; return those whose rest makes no sense."""
+    damaged = queues.recover_all(limit)
+    known = {(queue.topic, queue.queue_id) for queue in damaged}
+    return damaged + [
+        queue
+        for queue in queues.verify(None, log_end=limit)
+        if (queue.topic, queue.queue_id) not in known
+    ]
+
+
+def _walk(log: CommitLog, dispatcher: Dispatcher, start: int) -> tuple[int, int]:
+    """Prove and dispatch the records from *start* on; return the log's end and last store time."""
+    end, timestamp = start, 0
+    for segment in log.segments:
+        if segment.end_offset <= start:
+            continue
+        assert end >= segment.base_offset or start > segment.base_offset
+        is_full = False
+        for step in walk(segment.buffer, max(start - segment.base_offset, 0), segment.base_offset):
+            if step.columns is not None:
+                dispatcher.rebuild(step.columns, segment.base_offset)
+                timestamp = int(step.columns.store_timestamps.max())
+            end, is_full = segment.base_offset + step.end, step.is_full
+            if step.fault:
+                logger.warning("the log ends in a torn record", log_offset=end, fault=step.fault)
+        if not is_full:
+            break
+        end = segment.end_offset
+    return end, timestamp
+
+
+def _fold(
+    directory: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex
+) -> tuple[BrokerState, bool]:
+    state = BrokerState()
+    queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
+    reader = Reader(log, queues, index)
+    first = _latest_snapshot(queue, reader) if queue is not None else None
+    if queue is not None and first is not None:
+        queue.correct_min(log.min_offset)
+        for event, log_offset in _events(queue, reader, first):
+            state.apply(event, log_offset)
+        return state, False
+    has_records = log.end_offset > log.min_offset
+    if has_records:
+        _import(directory, state, queues)
+    return state, has_records
+
+
+def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:
+    """Return the queue offset of the first part of the latest whole snapshot."""
+    code = tags_code(SNAPSHOT_TAG)
+    step = 4_096
+    for first in range(queue.max_offset - 1, queue.min_offset - 1, -step):
+        low = max(first - step + 1, queue.min_offset)
+        entries = queue.entries(low, first - low + 1)
+        for row in np.flatnonzero(entries["tags_code"] == code)[::-1].tolist():
+            event = decode_event(reader.record(int(entries["log_offset"][row])).body)
+            begin: int = low + row - (event.parts - 1 if isinstance(event, StateSnapshot) else 0)
+            if (
+                isinstance(event, StateSnapshot)
+                and event.part == event.parts
+                and begin >= queue.min_offset
+            ):
+                return begin
+    return None
+
+
+def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[Event, int]]:
+    for offset in range(first, queue.max_offset):
+        log_offset = queue.entry(offset).log_offset
+        yield decode_event(reader.record(log_offset).body), log_offset
+
+
+def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
+    """Take over what RocketMQ knew; topics it did not list are known by their queues."""
+    topics, commits = config_snapshots.load(directory)
+    events: list[Event] = [*topics, *commits]
+    for event in events:
+        state.apply(event, 0)
+    for topic, queue_id in queues:
+        if topic not in state.topics:
+            state.apply(TopicPut(topic, 1, 1, "rw"), 0)
+        state.topics[topic] = with_queue(state.topics[topic], queue_id)
+    logger.info("state imported", topics=len(topics), groups=len(commits))

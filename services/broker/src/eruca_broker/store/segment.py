@@ -1,0 +1,113 @@
+"""One segment of the commit log: a file of fixed length, appended to by one writer.
+
+A segment is named after the log offset of its first byte, in 20 digits, as RocketMQ names its
+mapped files, so that the sorted directory listing is the log. Its length never changes: space is
+reserved when it is made, so that a full disk is met there and not half-way through a record.
+
+It is written by ``pwritev`` and read through a mapping, never the other way round: a store into a
+mapping cannot report a full or failing disk, it kills the process.
+
+Crash rule: only ``flush`` makes bytes durable. What a crash left behind the last sound record is
+cut by ``cut_tail``, or a record from before the crash could follow one from after it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from eruca_broker.store.directories import sync_directory
+
+NAME_DIGITS: Final = 20
+_IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
+
+
+class Segment:
+    """An open segment; made by :meth:`create` or :meth:`open`."""
+
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        self.path = path
+        self.base_offset = int(path.name)  # log offset of the first byte
+        self.size = size  # bytes, written or not
+        self._descriptor = descriptor
+        self.buffer = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+
+    @classmethod
+    def create(cls, directory: Path, base_offset: int, size: int) -> Self:
+        """Make the segment at *base_offset* and reserve its space.
+
+        Raises:
+            OSError: No room; nothing is left behind.
+        """
+        path = directory / f"{base_offset:0{NAME_DIGITS}d}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            sync_directory(directory)  # or a crash could forget that the file exists
+            return cls(path, descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            path.unlink()
+            raise
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open an existing segment, of whatever length it has."""
+        descriptor = os.open(path, os.O_RDWR)
+        return cls(path, descriptor, os.fstat(descriptor).st_size)
+
+    @property
+    def end_offset(self) -> int:
+        """Log offset behind the last byte."""
+        return self.base_offset + self.size
+
+    def write(self, buffers: Sequence[memoryview], position: int) -> None:
+        """Write *buffers* one after another from *position* on.
+
+        Raises:
+            OSError: Some bytes may have been written; the caller cuts the tail.
+        """
+        for first in range(0, len(buffers), _IOV_MAX):
+            some = list(buffers[first : first + _IOV_MAX])
+            remaining = sum(map(len, some))
+            while remaining:
+                written = os.pwritev(self._descriptor, some, position)
+                position += written
+                remaining -= written
+                while some and written >= len(some[0]):
+                    written -= len(some.pop(0))
+                if written:
+                    some[0] = some[0][written:]
+
+    def cut_tail(self, position: int) -> None:
+        """Turn everything from *position* on into zeros, durably."""
+        os.ftruncate(self._descriptor, position)
+        os.ftruncate(self._descriptor, self.size)
+        os.posix_fallocate(self._descriptor, 0, self.size)
+        os.fsync(self._descriptor)
+
+    def flush(self) -> None:
+        """Make every written byte durable.
+
+        Raises:
+            OSError: Final. The kernel may have dropped the pages it could not write, and would
+                call the next flush a success.
+        """
+        os.fdatasync(self._descriptor)
+
+    def modified_at(self) -> float:
+        """Return when the segment was last written, in seconds since the epoch."""
+        return os.fstat(self._descriptor).st_mtime
+
+    def close(self) -> None:
+        """Close the file. The mapping goes when the last reader of it has gone."""
+        os.close(self._descriptor)
+
+    def delete(self) -> None:
+        """Close the segment and remove its file; readers of it keep what they have."""
+        self.close()
+        self.path.unlink()
+        sync_directory(self.path.parent)

@@ -1,0 +1,32 @@
+"""How a store is laid out and how safe it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from eruca.contract.records import Host
+
+SEGMENT_SIZE_MIN: Final = 64 * 1024  # bytes; a batch must fit into one segment
+
+
+class FlushMode(StrEnum):
+    """When an append is answered."""
+
+    SYNC = "sync"  # once it is on disk: one fdatasync for all that wait
+    ASYNC = "async"  # once the kernel has it: it survives kill -9, not power loss
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Sizes as RocketMQ's defaults; an existing log's own segment size wins."""
+
+    store_host: Host  # written into every record
+    flush_mode: FlushMode = FlushMode.ASYNC
+    segment_size: int = 1024 * 1024 * 1024  # bytes
+    queue_file_entries: int = 300_000
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    open_files_max: int = 1_024  # of consume queues; the least recently used is closed
+    is_damage_cut: bool = False  # cut the log at damaged durable records instead of refusing

@@ -1,0 +1,341 @@
+"""The writer: the one place where the log grows.
+
+An append goes through four states; each has one cause and one effect::
+
+    accepted    append()          offsets are fixed, the batch is stamped; nobody else can see it
+    written     end of the tick   one pwritev per segment for all that was accepted meanwhile
+    flushed     (sync mode)       one fdatasync for all that wait, on the flusher's thread
+    published   thereafter        projections fed, events folded, futures resolved, pulls woken
+
+A batch becomes visible only when it is as durable as the store promises, so no consumer reads what
+a crash may take back.
+
+Failure: a write that fails takes back everything accepted since the last one, offsets included,
+and each append of it is refused; the log is as it was. A flush that fails is final: the kernel may
+have dropped the pages, so nothing is acknowledged any more until the store has been opened anew.
+
+Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from eruca.contract.errors import (
+    DiskFullError,
+    ErucaError,
+    NotReadyError,
+    StoreFailedError,
+    TooLargeError,
+)
+from eruca.contract.records import BLANK_SIZE_MIN, Host
+from eruca_broker.core.batch import Batch
+from eruca_broker.core.events import Event
+from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.store.dispatcher import Appended, Dispatcher
+from eruca_broker.store.segment import Segment
+from eruca_broker.store.settings import FlushMode, StoreSettings
+
+DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+RETRY_AFTER_SECONDS: Final = 5.0
+
+
+class Clock(Protocol):
+    """Where the store takes its time from."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in ms since the epoch."""
+        ...
+
+
+class Receipt(NamedTuple):
+    """Where a batch lies, once it is as durable as promised."""
+
+    queue_offset: int  # of the first message
+    log_offset: int  # of the first record
+    store_timestamp: int  # ms since the epoch
+    durability: str  # "flushed" or "written"
+
+
+@dataclass(slots=True)
+class _Pending:
+    appended: Appended
+    future: asyncio.Future[Receipt]
+    event: Event | None
+
+
+class Writer:
+    """Accepts batches and sees them through to publication."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        settings: StoreSettings,
+        clock: Clock,
+        *,
+        next_offset: Callable[[str, int], int],
+        head_of_segment: Callable[[], Sequence[tuple[Batch, Event]]],
+        publish: Callable[[Sequence[Appended], Sequence[tuple[Event, int]]], None],
+    ) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._store_host = settings.store_host
+        self._is_sync = settings.flush_mode is FlushMode.SYNC
+        self._clock = clock
+        self._initial_next_offset = next_offset
+        self._head_of_segment = head_of_segment
+        self._publish_to = publish
+        self._loop = asyncio.get_running_loop()
+        self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        self._before_tick: dict[tuple[str, int], int] = {}  # what a failed write restores
+        self._accepted: list[_Pending] = []
+        self._written: list[_Pending] = []  # sync mode: waiting for the flush
+        self._undispatched: list[Appended] = []  # a consume queue could not be written
+        self._flush: asyncio.Task[None] | None = None
+        self._is_rolling = False
+        self.flushed_offset = log.written_offset
+        self.last_store_timestamp = 0
+        self.refusal: ErucaError | None = None
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset the next message will get."""
+        key = (topic, queue_id)
+        offset = self._next_offsets.get(key)
+        if offset is None:
+            offset = self._next_offsets[key] = self._initial_next_offset(topic, queue_id)
+        return offset
+
+    def known_next_offsets(self) -> dict[tuple[str, int], int]:
+        """Return the next offset of every queue appended to since the start."""
+        return self._next_offsets
+
+    def forget_topic(self, topic: str) -> None:
+        """Let a deleted topic's queues start anew."""
+        for key in [key for key in self._next_offsets if key[0] == topic]:
+            del self._next_offsets[key]
+
+    def append(
+        self, batch: Batch, born_host: Host | None = None, *, event: Event | None = None
+    ) -> asyncio.Future[Receipt]:
+        """Accept a batch; the future is done when it is published.
+
+        Raises:
+            ErucaError: The store refuses writes now; nothing has changed.
+        """
+        if self.refusal is not None:
+            raise renewed(self.refusal)
+        if batch.size + BLANK_SIZE_MIN > self._log.segment_size:
+            raise TooLargeError(
+                f"the batch's {batch.size} bytes do not fit into a segment of "
+                f"{self._log.segment_size} bytes"
+            )
+        if not self._log.fits(batch.size):
+            self._roll()
+        return self._accept(batch, born_host, event)
+
+    def begin(self) -> None:
+        """Make the first segment of an empty log.
+
+        Raises:
+            ErucaError: There is no room for it.
+        """
+        self._roll()
+        self.write()
+
+    async def flush(self) -> None:
+        """Make everything written durable.
+
+        Raises:
+            StoreFailedError: The disk failed; final.
+        """
+        while self.flushed_offset < self._log.written_offset:
+            await self._start_flush()
+            if isinstance(self.refusal, StoreFailedError):
+                raise renewed(self.refusal)
+
+    def write(self) -> None:
+        """End the tick: hand everything accepted to the kernel, and publish or flush it."""
+        accepted, self._accepted = self._accepted, []
+        if not accepted:
+            return
+        try:
+            self._log.write()
+        except OSError as error:
+            self._take_back(accepted, error)
+            return
+        self._before_tick.clear()
+        if self._is_sync:
+            self._written.extend(accepted)
+            self._start_flush()
+        else:
+            self._publish(accepted, "written")
+
+    def retry_dispatch(self) -> None:
+        """Try again to write the projections that a full or failing disk has stopped.
+
+        Raises:
+            OSError: Still not possible.
+        """
+        if self._undispatched:
+            self._dispatcher.dispatch(self._undispatched, self._visible_offset())
+            late, self._undispatched = self._undispatched, []
+            self._publish_to(late, [])
+
+    def probe(self) -> None:
+        """See whether a full disk has room again, and accept writes if so."""
+        if not isinstance(self.refusal, DiskFullError):
+            return
+        try:
+            self.retry_dispatch()
+            self._log.prepare_next()
+        except OSError:
+            return
+        self.refusal = None
+
+    async def close(self) -> None:
+        """Finish what was accepted; refuse everything from now on."""
+        self.write()
+        if not isinstance(self.refusal, StoreFailedError):
+            await self.flush()
+        self.refusal = self.refusal or NotReadyError("the broker is stopping")
+        self._flusher.shutdown()
+
+    def _accept(
+        self, batch: Batch, born_host: Host | None, event: Event | None
+    ) -> asyncio.Future[Receipt]:
+        key = (batch.topic, batch.queue_id)
+        queue_offset = self.next_offset(*key)
+        log_offset = self._log.end_offset
+        # A clock set back must not make store times go backwards within a queue.
+        timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
+        batch.stamp(
+            queue_offset=queue_offset,
+            log_offset=log_offset,
+            store_timestamp=timestamp,
+            store_host=self._store_host,
+            born_host=born_host,
+        )
+        self._log.add(batch.records)
+        self.last_store_timestamp = timestamp
+        self._before_tick.setdefault(key, queue_offset)
+        self._next_offsets[key] = queue_offset + batch.count
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        if not self._accepted:
+            self._loop.call_soon(self.write)
+        self._accepted.append(
+            _Pending(Appended(batch, queue_offset, log_offset, timestamp), future, event)
+        )
+        return future
+
+    def _roll(self) -> None:
+        """Go on in a new segment, which begins with a snapshot of the state."""
+        try:
+            self._log.roll()
+        except OSError as error:
+            self.write()  # what was accepted so far is not concerned
+            self.refusal = refusal_of(error, "no room for a new segment of the log")
+            raise renewed(self.refusal) from error
+        if self._is_rolling:
+            return  # a snapshot larger than a segment runs on into the next one
+        self._is_rolling = True
+        try:
+            for batch, event in self._head_of_segment():
+                if not self._log.fits(batch.size):
+                    self._roll()
+                self._accept(batch, self._store_host, event)
+        finally:
+            self._is_rolling = False
+
+    def _take_back(self, accepted: Sequence[_Pending], error: OSError) -> None:
+        for key, offset in self._before_tick.items():
+            self._next_offsets[key] = offset
+        self._before_tick.clear()
+        self.refusal = refusal_of(error, "the log could not be written")
+        for pending in accepted:
+            _fail(pending.future, self.refusal)
+
+    def _publish(self, published: Sequence[_Pending], durability: str) -> None:
+        appended = [pending.appended for pending in published]
+        self._undispatched.extend(appended)
+        try:
+            self._dispatcher.dispatch(self._undispatched, self._visible_offset())
+            self._undispatched = []
+        except OSError as error:
+            # The messages are in the log; only their visibility is late. New ones are refused, so
+            # that what waits for dispatch stays bounded.
+            self.refusal = refusal_of(error, "a consume queue or the key index failed")
+        events = [
+            (pending.event, pending.appended.log_offset)
+            for pending in published
+            if pending.event is not None
+        ]
+        self._publish_to([] if self._undispatched else appended, events)
+        for pending in published:
+            if not pending.future.done():
+                place = pending.appended
+                pending.future.set_result(
+                    Receipt(place.queue_offset, place.log_offset, place.store_timestamp, durability)
+                )
+
+    def _visible_offset(self) -> int:
+        return self.flushed_offset if self._is_sync else self._log.written_offset
+
+    def _start_flush(self) -> asyncio.Task[None]:
+        if self._flush is None or self._flush.done():
+            self._flush = self._loop.create_task(self._flush_once())
+            self._flush.add_done_callback(self._flush_again)
+        return self._flush
+
+    def _flush_again(self, finished: asyncio.Task[None]) -> None:
+        finished.result()
+        if self._written and not isinstance(self.refusal, StoreFailedError):
+            self._start_flush()
+
+    async def _flush_once(self) -> None:
+        target = self._log.written_offset
+        waiting, self._written = self._written, []
+        segments = self._log.dirty_segments(self.flushed_offset)
+        try:
+            await self._loop.run_in_executor(self._flusher, _flush_all, segments)
+        except OSError as error:
+            self.refusal = StoreFailedError(
+                f"the disk failed to flush the log: {error.strerror}",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+            waiting += self._written
+            self._written = []
+            for pending in waiting:
+                _fail(pending.future, self.refusal)
+            return
+        self.flushed_offset = target
+        if waiting:
+            self._publish(waiting, "flushed")
+
+
+def renewed(error: ErucaError) -> ErucaError:
+    """Return an error like *error* to raise: one raised twice would gather tracebacks for ever."""
+    return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
+
+
+def refusal_of(error: OSError, what: str) -> DiskFullError | StoreFailedError:
+    """Return why writes are refused after *error*."""
+    kind = DiskFullError if error.errno in DISK_FULL_ERRNOS else StoreFailedError
+    return kind(f"{what}: {error.strerror}", retry_after_seconds=RETRY_AFTER_SECONDS)
+
+
+def _flush_all(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        segment.flush()
+
+
+def _fail(future: asyncio.Future[Receipt], error: ErucaError) -> None:
+    if not future.done():
+        future.set_exception(renewed(error))
+        future.exception()  # whoever waits gets it; nobody waiting is no defect
