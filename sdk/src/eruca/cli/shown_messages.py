@@ -1,0 +1,77 @@
+"""A received message as the command line shows it: a JSON object, or one line of a terminal."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from eruca.core.received_message import ReceivedMessage
+
+_BODY_SHOWN: Final = 500  # characters of a body on its line
+
+
+def message_document(message: ReceivedMessage) -> dict[str, object]:
+    """Return the message in the form of the HTTP contract, with its broker's name."""
+    return {
+        "topic": message.topic,
+        "broker_name": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "log_offset": message.log_offset,
+        "size": message.size,
+        "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
+        "tag": message.tag,
+        "keys": message.keys,
+        "sharding_key": message.sharding_key,
+        "properties": message.properties,
+        "body": body_document(message.body),
+        "flag": message.flag,
+        "reconsume_times": message.reconsume_times,
+        "born_at": time_text(message.born_at),
+        "born_host": str(message.born_host),
+        "stored_at": time_text(message.stored_at),
+        "store_host": str(message.store_host),
+    }
+
+
+def body_document(body: bytes) -> dict[str, str]:
+    """Return a body as the contract does: text where it is UTF-8, else base64."""
+    try:
+        return {"text": body.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time as RFC 3339, in UTC, to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def message_line(message: ReceivedMessage) -> Text:
+    """Return the message on one line: when, where, tag and keys, body."""
+    from rich.text import Text
+
+    line = Text()
+    line.append(f"{time_text(message.stored_at)} ", "dim")
+    line.append(f"{message.broker_name}/{message.queue_id}@{message.queue_offset} ", "cyan")
+    if message.tag is not None:
+        line.append(f"[{one_line(message.tag)}] ", "green")
+    if message.keys:
+        line.append(f"{one_line(','.join(message.keys))} ", "yellow")
+    body = body_document(message.body)
+    line.append(one_line(body.get("text") or f"base64:{body.get('base64', '')}"))
+    return line
+
+
+def one_line(text: str) -> str:
+    """Return *text* without what would break or recolour the line, and cut where it is long."""
+    shown = text[: _BODY_SHOWN + 1]
+    printable = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown[:_BODY_SHOWN]
+    )
+    return printable + "…" if len(shown) > _BODY_SHOWN else printable

@@ -1,0 +1,48 @@
+"""Where reading begins: ``earliest``, ``latest``, a point in time, or so long ago. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+_AGO: Final = re.compile(r"(\d{1,9})([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+START_HELP: Final = (
+    "Where to begin: earliest, latest, a time (2026-11-01T12:00:00Z) or so long ago (90s, 15m, "
+    "2h, 3d)."
+)
+
+
+class QueueEnd(StrEnum):
+    """An end of a queue."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+Start = QueueEnd | datetime
+
+
+def start_of(text: str, now: datetime) -> Start:
+    """Return where *text* says that reading begins; a time without a zone is local.
+
+    Raises:
+        ValueError: It says nothing of the kind; the text says what would do.
+    """
+    if text in tuple(QueueEnd):
+        return QueueEnd(text)
+    if (ago := _AGO.fullmatch(text)) is not None:
+        try:
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            raise ValueError(f"{text!r} is before the beginning of time") from None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is neither earliest, latest, a time such as 2026-11-01T12:00:00Z, "
+            "nor a span such as 15m"
+        ) from None
