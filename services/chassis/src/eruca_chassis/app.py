@@ -11,9 +11,9 @@ All else goes through FastAPI, with its id in the answer and in every log line.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 import structlog
@@ -123,9 +123,8 @@ class ServiceApp(FastAPI):
         self.stop_hooks: list[Callable[[], None]] = []
         self.address: tuple[str, int] | None = None  # where it listens; known to the lifespan
         self._hot = hot or HotRoutes()
-        self._hot_metrics = {
-            route: self.metrics.route(route.method, route.template) for route in self._hot.routes
-        }
+        for route in self._hot.routes:
+            self.metrics.adopt(route.method, route.template, route.metrics)
         self._templates: dict[object, str] = {}
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
@@ -153,15 +152,15 @@ class ServiceApp(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        started = time.perf_counter()
+        started = perf_counter()
         route = self._hot.find(scope)
         if route is not None:
             status = await self._answer(route.handle, scope, receive, send)
-            metrics = self._hot_metrics[route]
+            metrics = route.metrics
         else:
             status = await self._answer(self._through_fastapi, scope, receive, send)
             metrics = self._metrics_of(scope)
-        metrics.add(status, time.perf_counter() - started)
+        metrics.add(status, perf_counter() - started)
 
     async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
         """Run *handle*, send what it raises as a problem, and return the status."""

@@ -49,6 +49,10 @@ class RequestMetrics(Collector):
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str], RouteMetrics] = {}
 
+    def adopt(self, method: str, template: str, metrics: RouteMetrics) -> None:
+        """Report metrics that somebody else counts."""
+        self._routes[method, template] = metrics
+
     def route(self, method: str, template: str) -> RouteMetrics:
         """Return the metrics of one route; *template* must be the service's, not a client's."""
         key = (method if method in _METHODS else "other", template)
