@@ -122,6 +122,13 @@ class PullAnswer(Struct, frozen=True, kw_only=True):
     max_offset: int
 
 
+class FoundMessages(Struct, frozen=True):
+    """What a look-up by key found, newest first."""
+
+    messages: list[PulledMessage]
+    is_complete: bool  # false: the bodies of further ones would have made the answer too large
+
+
 class QueuePosition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One queue of a multi-queue pull."""
 

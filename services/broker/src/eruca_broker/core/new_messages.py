@@ -16,13 +16,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec import UNSET
+
 from eruca.contract import properties as names
 from eruca.contract.errors import TooLargeError, ValidationError
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, RECORDS_SIZE_MAX
 from eruca.contract.messages import Body, NewMessage
 from eruca.contract.records import MAGIC_V1, MAGIC_V2, Host, SysFlag, body_crc, layout_of
-from msgspec import UNSET
 
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # RocketMQ strips these before it stores
 _SEPARATORS: Final = re.compile(f"[{names.NAME_SEPARATOR}{names.PROPERTY_SEPARATOR}]")
@@ -44,7 +45,7 @@ def encode_messages(
 
     Args:
         messages: At least one.
-        pointers: Where each message stands in the request, as the start of a JSON pointer.
+        pointers: Where each message stands in the request: ``/body``, ``/body/messages/0`` ….
         topic: Where they go.
         queue_id: Where they go.
         born_host: The peer's address.
@@ -183,7 +184,7 @@ def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byt
     text = names.encode_properties(stored)
     # Each property brings one of either separator; any more stand inside a name or a value.
     if len(_SEPARATORS.findall(text)) != 2 * len(stored):
-        raise _fault(pointer or "/", "tag, keys, ids and properties may not hold U+0001 or U+0002")
+        raise _fault(pointer, "tag, keys, ids and properties may not hold U+0001 or U+0002")
     encoded = text.encode()
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise TooLargeError(

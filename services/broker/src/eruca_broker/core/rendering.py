@@ -16,7 +16,6 @@ from eruca.contract import properties as names
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import LogRecordView, PulledBody, PulledMessage
 from eruca.contract.records import COMPRESSION_MASK, Host, Record, SysFlag
-
 from eruca_broker.core.times import rfc3339
 
 _FORMATS: Final = {
@@ -58,9 +57,9 @@ def render(record: Record, *, body_room: int) -> Rendered:
         flag=record.flag,
         reconsume_times=record.reconsume_times,
         born_at=rfc3339(record.born_timestamp),
-        born_host=_host_text(record.born_host),
+        born_host=host_text(record.born_host),
         stored_at=rfc3339(record.store_timestamp),
-        store_host=_host_text(record.store_host),
+        store_host=host_text(record.store_host),
     )
     return Rendered(message, len(body))
 
@@ -120,5 +119,6 @@ def _optional_text(text: str | None) -> str | None:
     return None if text is None else _text(text)
 
 
-def _host_text(host: Host) -> str:
+def host_text(host: Host) -> str:
+    """Return ``IP:port``."""
     return f"[{host.ip}]:{host.port}" if host.is_v6 else f"{host.ip}:{host.port}"

@@ -1,0 +1,55 @@
+"""Answers that carry stretches of the log: sent as they lie in memory, never copied when large.
+
+uvicorn holds ``send`` back while its client does not read; the slices keep their mapping alive
+meanwhile, whatever retention deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from eruca_chassis.asgi import Header, Send
+
+JOIN_SIZE_MAX: Final = 64 * 1024  # bytes up to which copying is cheaper than one more event
+
+
+async def send_slices(
+    send: Send, slices: Sequence[bytes | memoryview], headers: Iterable[Header]
+) -> int:
+    """Send 200 with a body made of *slices*, one after another, and return the status."""
+    size = sum(map(len, slices))
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [*headers, (b"content-length", b"%d" % size)],
+        }
+    )
+    if size <= JOIN_SIZE_MAX:
+        await send({"type": "http.response.body", "body": b"".join(slices)})
+        return 200
+    for piece in joined(slices):
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+    return 200
+
+
+def joined(slices: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """Yield the same bytes in fewer pieces: neighbours that are small are joined."""
+    small: list[bytes | memoryview] = []
+    size = 0
+    for piece in slices:
+        if len(piece) > JOIN_SIZE_MAX:
+            if small:
+                yield b"".join(small)
+                small, size = [], 0
+            yield piece
+            continue
+        small.append(piece)
+        size += len(piece)
+        if size > JOIN_SIZE_MAX:
+            yield b"".join(small)
+            small, size = [], 0
+    if small:
+        yield b"".join(small)

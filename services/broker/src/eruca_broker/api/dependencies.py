@@ -1,0 +1,43 @@
+"""What the FastAPI handlers ask for, by annotation; ``app.create_app`` put it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from eruca_broker.core.budget import Budget
+from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.log_feed import LogFeed
+from eruca_broker.processors.offsets import Offsets
+from eruca_broker.processors.pull_message import Puller
+from eruca_broker.processors.send_message import Sender
+from eruca_broker.processors.status import Identity
+from eruca_broker.processors.topics import Topics
+from eruca_broker.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Everything that answers requests, wired up over one open store."""
+
+    identity: Identity
+    store: MessageStore
+    in_flight: Budget
+    held: HeldRequests
+    topics: Topics
+    sender: Sender
+    puller: Puller
+    offsets: Offsets
+    finder: Finder
+    log_feed: LogFeed
+
+
+def _broker(request: Request) -> Broker:
+    broker: Broker = request.app.state.broker
+    return broker
+
+
+TheBroker = Annotated[Broker, Depends(_broker)]

@@ -1,0 +1,82 @@
+"""Finding messages by key or unique id, without knowing where they lie."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import AwareDatetime
+
+from eruca.contract.errors import TopicNotFoundError
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
+from eruca.contract.messages import FoundMessages
+from eruca.contract.models import OFFSET_MAX, TopicName
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.core.rendering import render
+from eruca_broker.core.times import ms_of
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/topics", tags=["messages"])
+_ENCODER: Final = msgspec.json.Encoder()
+_FOUND: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The messages, newest first; an empty list where there is none.",
+        "content": {JSON_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/FoundMessages"}}},
+    }
+}
+
+
+@router.get(
+    "/{topic}/messages",
+    operation_id="findMessages",
+    summary="Find messages by key or id",
+    response_class=Response,
+    responses=_FOUND | problems(TopicNotFoundError),
+)
+async def find_messages(
+    topic: Annotated[TopicName, Path()],
+    broker: TheBroker,
+    *,
+    key: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=1024,
+            description="one of its keys, or its unique id; compared exactly",
+            examples=["order-17"],
+        ),
+    ],
+    begin: Annotated[
+        AwareDatetime | None,
+        Query(alias="from", description="stored then or later", examples=["2026-11-21T08:00:00Z"]),
+    ] = None,
+    end: Annotated[
+        AwareDatetime | None,
+        Query(alias="to", description="stored then or before", examples=["2026-11-22T08:00:00Z"]),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,
+) -> Response:
+    """Return the topic's messages on this broker that have the key, newest first.
+
+    Whatever was acknowledged before the request is found. The answer ends early, and says so, where
+    the bodies would make it too large.
+    """
+    records = broker.finder.by_key(
+        topic,
+        key,
+        max_count=limit,
+        begin_ms=0 if begin is None else ms_of(begin),
+        end_ms=OFFSET_MAX if end is None else ms_of(end),
+    )
+    found = []
+    room = PULL_SIZE_MAX
+    for record in records:
+        if room <= 0:
+            break
+        message, body_size = render(record, body_room=room)
+        found.append(message)
+        room -= body_size
+    answer = FoundMessages(messages=found, is_complete=len(found) == len(records))
+    return Response(_ENCODER.encode(answer), media_type=JSON_MEDIA_TYPE)

@@ -1,0 +1,404 @@
+"""The hot routes' part of the OpenAPI document, declared by hand.
+
+Schemas come from the very structs that decode and encode the bodies; limits of the query are those
+the handlers check. A test holds the declared operations equal to the dispatched ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from eruca.contract.errors import (
+    DiskFullError,
+    ErucaError,
+    MalformedBatchError,
+    MalformedBodyError,
+    NotAcceptableError,
+    NotReadyError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    StoreFailedError,
+    SystemTopicError,
+    TooLargeError,
+    TopicNotFoundError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+from eruca.contract.limits import (
+    BATCH_COUNT_MAX,
+    DERIVED_TOPIC_SIZE_MAX,
+    PULL_COUNT_DEFAULT,
+    PULL_COUNT_MAX,
+    PULL_SIZE_DEFAULT,
+    PULL_SIZE_MAX,
+    WAIT_SECONDS_MAX,
+)
+from eruca.contract.messages import (
+    BatchReceipt,
+    FoundMessages,
+    LogAnswer,
+    LogRecordView,
+    MultiPullAnswer,
+    NewMessage,
+    NewMessages,
+    PullAnswer,
+    SendReceipt,
+    SendReceipts,
+)
+from eruca.contract.models import OFFSET_MAX
+from eruca.contract.names import NAME_PATTERN
+from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca_broker.api.hot import MULTI_PULL_PATH, PULL_PATH, RECORDS_PATH, SEND_PATH
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.api.pull import FILTER_SIZE_MAX, MultiPullRequest
+from eruca_broker.api.query import QUEUE_ID_MAX
+from eruca_chassis.problems import problems
+
+Json: TypeAlias = dict[str, Any]
+
+_STRUCTS: Final = (
+    NewMessage,
+    NewMessages,
+    SendReceipt,
+    SendReceipts,
+    BatchReceipt,
+    PullAnswer,
+    MultiPullRequest,
+    MultiPullAnswer,
+    FoundMessages,
+    LogAnswer,
+    LogRecordView,
+)
+_REF: Final = "#/components/schemas/"
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+
+_SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
+    MalformedBodyError,
+    PermissionDeniedError,
+    SystemTopicError,
+    TopicNotFoundError,
+    QueueNotFoundError,
+    NotAcceptableError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+    OverloadedError,
+    NotReadyError,
+    DiskFullError,
+    StoreFailedError,
+)
+_PULL_ERRORS: Final[tuple[type[ErucaError], ...]] = (
+    PermissionDeniedError,
+    TopicNotFoundError,
+    QueueNotFoundError,
+    NotAcceptableError,
+    ValidationError,
+    OverloadedError,
+    NotReadyError,
+)
+
+_RECEIPT_EXAMPLE: Final = {
+    "topic": "flights",
+    "broker_name": "broker-a",
+    "queue_id": 3,
+    "queue_offset": 1041,
+    "log_offset": 8_201_544,
+    "message_id": "7F00000100002A9F000000000134F1F5",
+    "offset_message_id": "7F00000100002A9F00000000007D2548",
+    "stored_at": "2026-11-21T08:00:00.123Z",
+    "durability": "written",
+}
+_MESSAGE_EXAMPLE: Final = {
+    "body": {"json": {"flight": 1545, "origin": "EWR"}},
+    "tag": "UA",
+    "keys": ["UA1545"],
+    "sharding_key": "N14228",
+}
+_PULLED_EXAMPLE: Final = {
+    "topic": "flights",
+    "queue_id": 3,
+    "queue_offset": 1041,
+    "log_offset": 8_201_544,
+    "size": 231,
+    "message_id": "7F00000100002A9F000000000134F1F5",
+    "offset_message_id": "7F00000100002A9F00000000007D2548",
+    "tag": "UA",
+    "keys": ["UA1545"],
+    "sharding_key": "N14228",
+    "properties": {},
+    "body": {"text": '{"flight":1545,"origin":"EWR"}'},
+    "flag": 0,
+    "reconsume_times": 0,
+    "born_at": "2026-11-21T08:00:00.121Z",
+    "born_host": "127.0.0.1:52044",
+    "stored_at": "2026-11-21T08:00:00.123Z",
+    "store_host": "127.0.0.1:10911",
+}
+_PULL_EXAMPLE: Final = {
+    "status": "found",
+    "messages": [_PULLED_EXAMPLE],
+    "next_offset": 1042,
+    "min_offset": 0,
+    "max_offset": 1042,
+}
+
+_TOPIC: Final = {
+    "name": "topic",
+    "in": "path",
+    "required": True,
+    "description": "Letters, digits, %, |, _ and -; up to 127 of them (255 when derived).",
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": DERIVED_TOPIC_SIZE_MAX,
+        "pattern": NAME_PATTERN,
+        "examples": ["flights"],
+    },
+}
+
+
+def _integer(least: int, most: int, **more: object) -> Json:
+    return {"type": "integer", "format": "int64", "minimum": least, "maximum": most, **more}
+
+
+_QUEUE_ID: Final = {
+    "name": "queue_id",
+    "in": "path",
+    "required": True,
+    "schema": _integer(0, QUEUE_ID_MAX, examples=[0]),
+}
+
+
+def _parameter(name: str, description: str, schema: Json, *, required: bool = False) -> Json:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": description,
+        "schema": schema,
+    }
+
+
+def _responses(status: int, success: Json, errors: tuple[type[ErucaError], ...]) -> Json:
+    declared = {str(code): response for code, response in problems(*errors).items()}
+    return {str(status): success, **declared}
+
+
+def _json(schema: Json, example: object) -> Json:
+    return {JSON_MEDIA_TYPE: {"schema": schema, "example": example}}
+
+
+_OPERATIONS: Final[dict[str, dict[str, Json]]] = {
+    SEND_PATH: {
+        "post": {
+            "operationId": "sendMessages",
+            "tags": ["messages"],
+            "summary": "Send one message, or a batch",
+            "description": (
+                'Append a message, or `{"messages": [...]}`, which is stored as a whole or not '
+                "at all, in one queue. The answer comes once they are as durable as `durability` "
+                "says: `flushed` survives power loss, `written` survives the broker's death but "
+                "not the machine's. A client that gets no answer cannot know, and sends again: "
+                "consumers must expect duplicates.\n\n"
+                "Messages of one `sharding_key` always go to the same queue; without one the "
+                "topic's queues take turns, or `queue_id` says which. A topic that does not exist "
+                "is created, unless the broker is set not to."
+            ),
+            "parameters": [
+                _TOPIC,
+                _parameter(
+                    "queue_id",
+                    "The queue; must be the one that a sharding key selects, where there is one.",
+                    _integer(0, QUEUE_ID_MAX),
+                ),
+            ],
+            "requestBody": {
+                "required": True,
+                "content": {
+                    JSON_MEDIA_TYPE: {
+                        "schema": {
+                            "anyOf": [{"$ref": _REF + "NewMessage"}, {"$ref": _REF + "NewMessages"}]
+                        },
+                        "examples": {
+                            "one": {"summary": "one message", "value": _MESSAGE_EXAMPLE},
+                            "batch": {
+                                "summary": "a batch",
+                                "value": {
+                                    "messages": [
+                                        {"body": {"text": "first"}},
+                                        {"body": {"base64": "c2Vjb25k"}, "tag": "AA"},
+                                    ]
+                                },
+                            },
+                        },
+                    }
+                },
+            },
+            "responses": _responses(
+                201,
+                {
+                    "description": "Stored. A batch is answered with a list, in its order.",
+                    "content": _json(
+                        {
+                            "anyOf": [
+                                {"$ref": _REF + "SendReceipt"},
+                                {"$ref": _REF + "SendReceipts"},
+                            ]
+                        },
+                        _RECEIPT_EXAMPLE,
+                    ),
+                },
+                _SEND_ERRORS,
+            ),
+        }
+    },
+    RECORDS_PATH: {
+        "post": {
+            "operationId": "sendRecords",
+            "tags": ["messages"],
+            "summary": "Send a batch of encoded records",
+            "description": (
+                "Append a batch that the client has encoded as the log stores it, with the "
+                "broker's fields left zero: the fast way, which the SDK uses. The batch is checked "
+                "as a whole and stored as a whole, at consecutive offsets, or refused. The answer "
+                "comes once it is as durable as `durability` says.\n\n"
+                f"At most {BATCH_COUNT_MAX} messages; the layout is in the SDK's "
+                "`eruca.contract.wire` and `eruca.contract.records`."
+            ),
+            "parameters": [_TOPIC, _QUEUE_ID],
+            "requestBody": {"required": True, "content": {RECORDS_MEDIA_TYPE: _BINARY}},
+            "responses": _responses(
+                201,
+                {
+                    "description": "Stored.",
+                    "content": _json(
+                        {"$ref": _REF + "BatchReceipt"},
+                        {
+                            "queue_id": 3,
+                            "queue_offset": 1041,
+                            "log_offset": 8_201_544,
+                            "count": 1000,
+                            "store_timestamp": 1_795_248_000_123,
+                            "durability": "flushed",
+                        },
+                    ),
+                },
+                (MalformedBatchError, *_SEND_ERRORS[1:]),
+            ),
+        }
+    },
+    PULL_PATH: {
+        "get": {
+            "operationId": "pullMessages",
+            "tags": ["messages"],
+            "summary": "Pull messages from a queue",
+            "description": (
+                "Read messages from `offset` on, in queue order; no session is needed, and nothing "
+                "is taken out of the queue. At the queue's end the request is held for up to "
+                "`wait_seconds` and answered as soon as a message arrives that the filter lets "
+                "pass, or then with `no_new_message`, which is no error: pull again from "
+                "`next_offset`.\n\n"
+                f"With `Accept: {RECORDS_MEDIA_TYPE}` the answer is the log's own bytes behind a "
+                "preamble. There the filter compares tags by their hash alone, as the client must "
+                "know; in JSON the tags themselves are compared."
+            ),
+            "parameters": [
+                _TOPIC,
+                _QUEUE_ID,
+                _parameter(
+                    "offset",
+                    "Queue offset of the first message wanted.",
+                    _integer(0, OFFSET_MAX, examples=[0]),
+                    required=True,
+                ),
+                _parameter(
+                    "max_count",
+                    "Messages in the answer, at most.",
+                    _integer(1, PULL_COUNT_MAX, default=PULL_COUNT_DEFAULT),
+                ),
+                _parameter(
+                    "max_bytes",
+                    "Bytes of records, at most; the first message always comes.",
+                    _integer(1, PULL_SIZE_MAX, default=PULL_SIZE_DEFAULT),
+                ),
+                _parameter(
+                    "wait_seconds",
+                    "How long to wait at the end of the queue.",
+                    {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX, "default": 0},
+                ),
+                _parameter(
+                    "filter",
+                    "Tags, as in `AA || UA`; `*` is all.",
+                    {"type": "string", "maxLength": FILTER_SIZE_MAX, "default": "*"},
+                ),
+            ],
+            "responses": _responses(
+                200,
+                {
+                    "description": "What was found; `status` says why where that is nothing.",
+                    "content": _json({"$ref": _REF + "PullAnswer"}, _PULL_EXAMPLE)
+                    | {RECORDS_MEDIA_TYPE: _BINARY},
+                },
+                _PULL_ERRORS,
+            ),
+        }
+    },
+    MULTI_PULL_PATH: {
+        "post": {
+            "operationId": "pullManyQueues",
+            "tags": ["messages"],
+            "summary": "Pull messages from many queues",
+            "description": (
+                "Read from several queues in one request, as if each were pulled by itself; only "
+                "queues with something to say are in the answer. Where none has anything the "
+                "request is held for up to `wait_seconds`, on all of them at once. The limits are "
+                "of the whole answer, shared out among the queues that have messages."
+            ),
+            "parameters": [],
+            "requestBody": {
+                "required": True,
+                "content": _json(
+                    {"$ref": _REF + "MultiPullRequest"},
+                    {
+                        "queues": [
+                            {"topic": "flights", "queue_id": 0, "offset": 1200},
+                            {"topic": "flights", "queue_id": 1, "offset": 977, "filter": "AA"},
+                        ],
+                        "max_count": 256,
+                        "wait_seconds": 15,
+                    },
+                ),
+            },
+            "responses": _responses(
+                200,
+                {
+                    "description": "What was found, by queue.",
+                    "content": _json(
+                        {"$ref": _REF + "MultiPullAnswer"},
+                        {"queues": [{"topic": "flights", "queue_id": 3, "answer": _PULL_EXAMPLE}]},
+                    )
+                    | {RECORDS_MEDIA_TYPE: _BINARY},
+                },
+                (
+                    MalformedBodyError,
+                    TooLargeError,
+                    UnsupportedMediaTypeError,
+                    *_PULL_ERRORS,
+                ),
+            ),
+        }
+    },
+}
+
+
+def add_hot_operations(document: Json) -> None:
+    """Add the hot routes and every schema made of structs to an OpenAPI document."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF + "{name}")
+    schemas.update(components)
+    paths = document.setdefault("paths", {})
+    for path, item in _OPERATIONS.items():
+        paths.setdefault(path, {}).update(item)

@@ -1,0 +1,175 @@
+"""The log itself: the feed, and one record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from eruca.contract.errors import NotAcceptableError, OverloadedError, RecordNotFoundError
+from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
+from eruca.contract.messages import LogAnswer, LogRecordView
+from eruca.contract.models import Offset, WaitSeconds
+from eruca.contract.records import Record, decode_record
+from eruca.contract.wire import (
+    LOG_MEDIA_TYPE,
+    MAX_OFFSET_HEADER,
+    MIN_OFFSET_HEADER,
+    NEXT_OFFSET_HEADER,
+)
+from eruca_broker.api.answers import send_slices
+from eruca_broker.api.bodies import InFlight
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.leaving import leaving
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
+from eruca_broker.core.budget import Budget
+from eruca_broker.core.rendering import render_log_record
+from eruca_broker.store.reader import LogRead
+from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/log", tags=["log"])
+_ENCODER: Final = msgspec.json.Encoder()
+_OFFERED: Final = (LOG_MEDIA_TYPE, JSON_MEDIA_TYPE)
+_OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE)
+_OFFSET_SCHEMA: Final = {"schema": {"type": "integer", "format": "int64"}}
+
+
+def _two_forms(json_schema: str, headers: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    return {
+        200: {
+            "description": "The records, as they lie in the log or in JSON.",
+            "headers": headers,
+            "content": {
+                LOG_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+                JSON_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{json_schema}"}},
+            },
+        }
+    }
+
+
+@router.get(
+    "",
+    operation_id="readLog",
+    summary="Read the log from an offset on",
+    response_class=Response,
+    responses=_two_forms(
+        "LogAnswer",
+        {
+            NEXT_OFFSET_HEADER: {"description": "where to read on"} | _OFFSET_SCHEMA,
+            MIN_OFFSET_HEADER: {"description": "where the log begins now"} | _OFFSET_SCHEMA,
+            MAX_OFFSET_HEADER: {"description": "where it ends now"} | _OFFSET_SCHEMA,
+        },
+    )
+    | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
+)
+async def read_log(
+    request: Request,
+    broker: TheBroker,
+    *,
+    from_offset: Annotated[Offset, Query(description="a record's, or where the log ends")],
+    max_bytes: Annotated[
+        int, Query(ge=1, le=LOG_READ_SIZE_MAX, description="the first record always comes")
+    ] = LOG_READ_SIZE_DEFAULT,
+    wait_seconds: Annotated[
+        WaitSeconds, Query(description="how long to wait where nothing is there yet")
+    ] = 0,
+) -> Response:
+    """Return whole records, back to back, everything that may be seen: system topics included.
+
+    At the end of the log the request is held until something is appended, or answered empty after
+    `wait_seconds`. Read on from `eruca-next-offset`: it may lie beyond the records where the rest
+    of a segment is unused. An offset that retention has overtaken, or at which no record starts,
+    is answered 404.
+    """
+    media_type = choose(_accept(request), _OFFERED)
+    read = await broker.log_feed.read(
+        from_offset, max_bytes, wait_seconds, leaving(request.receive)
+    )
+    if read is None:
+        raise ClientGoneError
+    if media_type == LOG_MEDIA_TYPE:
+        return _Slices(broker.in_flight, [read.records], _headers(read))
+    return Response(_ENCODER.encode(_log_answer(read, max_bytes)), media_type=JSON_MEDIA_TYPE)
+
+
+@router.get(
+    "/records/{log_offset}",
+    operation_id="getLogRecord",
+    summary="Look at one record",
+    response_class=Response,
+    responses=_two_forms("LogRecordView", {}) | problems(RecordNotFoundError, NotAcceptableError),
+)
+async def get_log_record(
+    request: Request,
+    log_offset: Annotated[Offset, Path(description="of its first byte")],
+    broker: TheBroker,
+) -> Response:
+    """Return the record that starts at an offset of the log, whichever topic it belongs to."""
+    media_type = choose(_accept(request), _OFFERED_FOR_ONE)
+    if media_type == LOG_MEDIA_TYPE:
+        return _Slices(broker.in_flight, [broker.log_feed.raw_record(log_offset)], {})
+    view, _ = render_log_record(broker.log_feed.record(log_offset), body_room=LOG_READ_SIZE_MAX)
+    return Response(_ENCODER.encode(view), media_type=JSON_MEDIA_TYPE)
+
+
+class _Slices(Response):
+    """Stretches of the log, counted among the bytes in flight while they are sent."""
+
+    media_type = LOG_MEDIA_TYPE
+
+    def __init__(
+        self, in_flight: Budget, slices: list[memoryview], headers: dict[str, str]
+    ) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._in_flight = in_flight
+        self._slices = slices
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        with InFlight(self._in_flight) as taken:
+            taken.take(sum(map(len, self._slices)))
+            await send_slices(send, self._slices, self.raw_headers)
+
+
+def _accept(request: Request) -> bytes | None:
+    values = request.headers.getlist("accept")
+    return ",".join(values).encode("latin-1") if values else None
+
+
+def _headers(read: LogRead) -> dict[str, str]:
+    return {
+        NEXT_OFFSET_HEADER: str(read.next_offset),
+        MIN_OFFSET_HEADER: str(read.min_offset),
+        MAX_OFFSET_HEADER: str(read.max_offset),
+    }
+
+
+def _log_answer(read: LogRead, max_bytes: int) -> LogAnswer:
+    views: list[LogRecordView] = []
+    next_offset = read.next_offset
+    room = max_bytes
+    for record in _records(read.records):
+        if room <= 0:
+            next_offset = record.log_offset
+            break
+        view, body_size = render_log_record(record, body_room=room if views else LOG_READ_SIZE_MAX)
+        views.append(view)
+        room -= body_size
+    return LogAnswer(
+        records=views,
+        next_offset=next_offset,
+        min_offset=read.min_offset,
+        max_offset=read.max_offset,
+    )
+
+
+def _records(view: memoryview) -> Iterator[Record]:
+    position = 0
+    while position < len(view):
+        record = decode_record(view, position, check_crc=False)
+        yield record
+        position += record.size

@@ -1,0 +1,103 @@
+"""The broker's own metrics, read from plain attributes when somebody scrapes.
+
+Nothing is counted per message for them: a batch adds its size once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from eruca_broker.api.dependencies import Broker
+from eruca_broker.processors.send_message import APPEND_BUCKETS
+
+
+class BrokerMetrics(Collector):
+    """Samples of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is, ``collect`` says."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        yield from self._log()
+        yield from self._traffic()
+        yield from self._limits()
+
+    def _log(self) -> Iterator[Metric]:
+        store = self._broker.store
+        end = store.log_max_offset
+        yield _gauge("eruca_broker_log_min_offset", "Where the log begins", store.log_min_offset)
+        yield _gauge("eruca_broker_log_max_offset", "Where the log ends", end)
+        yield _gauge("eruca_broker_log_segments", "Segments of the log", store.segment_count)
+        yield _gauge(
+            "eruca_broker_unflushed_bytes",
+            "Bytes of the log that power loss would take",
+            end - store.flushed_offset,
+        )
+        yield _gauge("eruca_broker_disk_used_ratio", "How full the disk is", store.disk_used_ratio)
+        yield _gauge(
+            "eruca_broker_writable", "1 while sends are accepted", int(store.refusal is None)
+        )
+        behind = GaugeMetricFamily(
+            "eruca_broker_projection_behind_bytes",
+            "Bytes of the log a projection has not read",
+            labels=["projection"],
+        )
+        for projection in store.projections():
+            behind.add_metric([projection.name], max(end - projection.log_offset, 0))
+        yield behind
+
+    def _traffic(self) -> Iterator[Metric]:
+        sent, pulled = self._broker.sender.counts, self._broker.puller.counts
+        yield _counter("eruca_broker_messages_in", "Messages stored", sent.messages)
+        yield _counter("eruca_broker_bytes_in", "Bytes of records stored", sent.bytes)
+        yield _counter("eruca_broker_messages_out", "Messages pulled", pulled.messages)
+        yield _counter("eruca_broker_bytes_out", "Bytes of records pulled", pulled.bytes)
+        yield _counter("eruca_broker_pulls_held", "Pulls that had to wait", pulled.held)
+        latency = HistogramMetricFamily(
+            "eruca_broker_append_seconds", "Time from an append to its durability"
+        )
+        bounds = [*map(str, APPEND_BUCKETS), "+Inf"]
+        latency.add_metric(
+            [],
+            list(zip(bounds, accumulate(sent.append_buckets), strict=True)),
+            sent.append_seconds,
+        )
+        yield latency
+
+    def _limits(self) -> Iterator[Metric]:
+        held, in_flight = self._broker.held, self._broker.in_flight
+        yield _gauge("eruca_broker_held_requests", "Requests being held", len(held))
+        yield _gauge("eruca_broker_held_requests_max", "As many may be held", held.size_max)
+        yield _gauge("eruca_broker_bytes_in_flight", "Bytes being worked on", in_flight.used)
+        yield _gauge(
+            "eruca_broker_bytes_in_flight_max", "As many may be worked on", in_flight.maximum
+        )
+        yield _counter(
+            "eruca_broker_overload_refusals",
+            "Requests refused because bytes_in_flight_max was reached",
+            in_flight.refused,
+        )
+        topics = self._broker.store.state.topics
+        yield _gauge("eruca_broker_topics", "Topics, the system's included", len(topics))
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, value=value)
+
+
+def _counter(name: str, meaning: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, meaning, value=value)

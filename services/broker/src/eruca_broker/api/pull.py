@@ -1,0 +1,246 @@
+"""Pulling from one queue or many, as records or as JSON: hot routes.
+
+Records go out as the log's own bytes behind a preamble. JSON is rendered a stretch at a time, so
+that other requests get their turn; it ends early where uncompressed bodies would make it larger
+than asked for, and ``next_offset`` says where to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from eruca.contract.limits import (
+    JSON_BODY_SIZE_MAX,
+    PULL_COUNT_DEFAULT,
+    PULL_COUNT_MAX,
+    PULL_QUEUE_COUNT_MAX,
+    PULL_SIZE_DEFAULT,
+    PULL_SIZE_MAX,
+    WAIT_SECONDS_MAX,
+)
+from eruca.contract.messages import (
+    MultiPullAnswer,
+    MultiPullQueueAnswer,
+    PullAnswer,
+    PulledMessage,
+    QueuePosition,
+)
+from eruca.contract.models import OFFSET_MAX
+from eruca.contract.records import Record, decode_record
+from eruca.contract.wire import (
+    RECORDS_MEDIA_TYPE,
+    PullStatus,
+    encode_multi_pull_heads,
+    encode_pull_head,
+)
+from eruca.core.tag_expression import (
+    SUBSCRIBE_ALL,
+    Subscription,
+    TagExpressionError,
+    parse_tag_expression,
+)
+from eruca_broker.api.answers import send_slices
+from eruca_broker.api.bodies import Head, InFlight, decode_json
+from eruca_broker.api.leaving import leaving
+from eruca_broker.api.negotiation import (
+    JSON_MEDIA_TYPE,
+    check_content_type,
+    check_not_encoded,
+    choose,
+)
+from eruca_broker.api.query import (
+    QUEUE_ID_MAX,
+    fault,
+    integer,
+    parse_query,
+    path_integer,
+    seconds,
+)
+from eruca_broker.core.budget import Budget
+from eruca_broker.core.rendering import render
+from eruca_broker.processors.pull_message import Puller, PullLimits, QueuePull, Section
+from eruca_broker.store.reader import QueueRead
+from eruca_chassis.asgi import ClientGoneError, Receive, Scope, Send, send_json
+
+_OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)
+_RECORDS_HEADERS: Final = ((b"content-type", RECORDS_MEDIA_TYPE.encode()),)
+_PULL_PARAMETERS: Final = frozenset({"offset", "max_count", "max_bytes", "wait_seconds", "filter"})
+_RENDER_STRETCH: Final = 256  # messages rendered before others get their turn; about 3 ms
+FILTER_SIZE_MAX: Final = 4_096  # characters
+
+
+class MultiPullRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A pull of many queues in one request; the limits are of the answer as a whole."""
+
+    queues: Annotated[list[QueuePosition], Meta(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)]
+    max_count: Annotated[int, Meta(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
+    max_bytes: Annotated[int, Meta(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
+    wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
+
+
+_MULTI_PULL: Final = msgspec.json.Decoder(MultiPullRequest)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class PullRoutes:
+    """The handlers."""
+
+    def __init__(self, puller: Puller, in_flight: Budget) -> None:
+        self._puller = puller
+        self._in_flight = in_flight
+
+    async def pull(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """``GET /v1/topics/{topic}/queues/{queue_id}/messages``."""
+        path = scope["path_params"]
+        parameters = parse_query(scope["query_string"], _PULL_PARAMETERS)
+        queue = QueuePull(
+            path["topic"],
+            path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX),
+            integer(parameters, "offset", default=None, least=0, most=OFFSET_MAX),
+            _subscription(parameters.get("filter", SUBSCRIBE_ALL), "query"),
+        )
+        limits = _limits(parameters)
+        media_type = choose(Head(scope).accept, _OFFERED)
+        read = await self._puller.pull(queue, limits, leaving(receive))
+        if read is None:
+            raise ClientGoneError
+        with InFlight(self._in_flight) as taken:
+            taken.take(read.size)
+            if media_type == RECORDS_MEDIA_TYPE:
+                return await send_slices(send, [_head(read), *read.slices], _RECORDS_HEADERS)
+            answer = await _rendered(read, queue.subscription, limits.max_bytes)
+            return await send_json(send, 200, _ENCODER.encode(answer))
+
+    async def pull_many(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """``POST /v1/pull``."""
+        if scope["query_string"]:
+            parse_query(scope["query_string"], frozenset())
+        head = Head(scope)
+        media_type = choose(head.accept, _OFFERED)
+        check_content_type(head.content_type, JSON_MEDIA_TYPE)
+        check_not_encoded(head.content_encoding)
+        with InFlight(self._in_flight) as taken:
+            chunks = await taken.read_body(
+                head, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
+            )
+            request = decode_json(_MULTI_PULL, b"".join(chunks))
+        queues = [
+            QueuePull(
+                position.topic,
+                position.queue_id,
+                position.offset,
+                _subscription(position.filter, f"body/queues/{index}"),
+            )
+            for index, position in enumerate(request.queues)
+        ]
+        limits = PullLimits(request.max_count, request.max_bytes, request.wait_seconds)
+        sections = await self._puller.pull_many(queues, limits, leaving(receive))
+        if sections is None:
+            raise ClientGoneError
+        with InFlight(self._in_flight) as taken:
+            taken.take(sum(section.read.size for section in sections))
+            if media_type == RECORDS_MEDIA_TYPE:
+                return await send_slices(send, list(_blocks(sections)), _RECORDS_HEADERS)
+            answers = [
+                MultiPullQueueAnswer(
+                    topic=queues[index].topic,
+                    queue_id=queues[index].queue_id,
+                    answer=await _rendered(read, queues[index].subscription, limits.max_bytes),
+                )
+                for index, read in sections
+            ]
+            return await send_json(send, 200, _ENCODER.encode(MultiPullAnswer(answers)))
+
+
+def _limits(parameters: Mapping[str, str]) -> PullLimits:
+    return PullLimits(
+        max_count=integer(
+            parameters, "max_count", default=PULL_COUNT_DEFAULT, least=1, most=PULL_COUNT_MAX
+        ),
+        max_bytes=integer(
+            parameters, "max_bytes", default=PULL_SIZE_DEFAULT, least=1, most=PULL_SIZE_MAX
+        ),
+        wait_seconds=seconds(parameters, "wait_seconds", default=0, most=WAIT_SECONDS_MAX),
+    )
+
+
+def _head(read: QueueRead) -> bytes:
+    return encode_pull_head(
+        read.status,
+        next_offset=read.next_offset,
+        min_offset=read.min_offset,
+        max_offset=read.max_offset,
+        sizes=read.sizes,
+        records_size=read.size,
+    )
+
+
+def _blocks(sections: list[Section]) -> Iterator[bytes | memoryview]:
+    heads = [_head(read) for _, read in sections]
+    preamble, section_heads = encode_multi_pull_heads(
+        (index, len(head) + read.size) for (index, read), head in zip(sections, heads, strict=True)
+    )
+    yield preamble
+    for (_, read), section_head, head in zip(sections, section_heads, heads, strict=True):
+        yield section_head + head
+        yield from read.slices
+
+
+async def _rendered(read: QueueRead, subscription: Subscription, max_bytes: int) -> PullAnswer:
+    """Return what was read for JSON, ended early where bodies take more than *max_bytes*.
+
+    Tags are compared here: with JSON there is no SDK that would do it.
+    """
+    messages: list[PulledMessage] = []
+    next_offset = read.next_offset
+    room = max_bytes
+    for index, record in enumerate(_records(read), 1):
+        if room <= 0:
+            next_offset = record.queue_offset
+            break
+        message, body_size = render(record, body_room=PULL_SIZE_MAX if not messages else room)
+        if subscription.matches_tag(message.tag):
+            messages.append(message)
+            room -= body_size
+        if index % _RENDER_STRETCH == 0:
+            await asyncio.sleep(0)
+    status = read.status
+    if status is PullStatus.FOUND and not messages:
+        status = PullStatus.NO_MATCHED_MESSAGE  # the tags' hashes were alike, and nothing else
+    return PullAnswer(
+        status=status,
+        messages=messages,
+        next_offset=next_offset,
+        min_offset=read.min_offset,
+        max_offset=read.max_offset,
+    )
+
+
+def _records(read: QueueRead) -> Iterator[Record]:
+    for piece in read.slices:
+        position = 0
+        while position < len(piece):
+            record = decode_record(piece, position, check_crc=False)  # the store has checked it
+            yield record
+            position += record.size
+
+
+def _subscription(expression: str, part: str) -> Subscription:
+    """Return what a filter lets pass; *part* says where in the request it stands."""
+    if len(expression) > FILTER_SIZE_MAX:
+        raise fault(part, "filter", f"it has more than {FILTER_SIZE_MAX} characters")
+    try:
+        return _parsed(expression)
+    except TagExpressionError as error:
+        raise fault(part, "filter", str(error)) from error
+
+
+@lru_cache(maxsize=1024)
+def _parsed(expression: str) -> Subscription:
+    return parse_tag_expression(expression)

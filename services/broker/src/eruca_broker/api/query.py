@@ -1,0 +1,98 @@
+"""The query string and path of a hot route, parsed by hand.
+
+A parameter that is not known is refused, as in bodies: a misspelt one must not pass for a default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote_plus
+
+from eruca.contract.errors import ValidationError
+from eruca.contract.models import OFFSET_MAX
+
+QUEUE_ID_MAX: Final = 2**31 - 1
+_DIGITS_MAX: Final = len(str(OFFSET_MAX))
+_DECIMAL: Final = re.compile(r"\d+(\.\d*)?", re.ASCII)
+
+
+def parse_query(raw: bytes, known: frozenset[str]) -> dict[str, str]:
+    """Return the query's parameters by name.
+
+    Raises:
+        ValidationError: One is unknown, or given twice.
+    """
+    parameters: dict[str, str] = {}
+    if not raw:
+        return parameters
+    is_plain = b"%" not in raw and b"+" not in raw
+    for part in raw.decode("utf-8", "replace").split("&"):
+        if not part:
+            continue
+        name, _, value = part.partition("=")
+        if not is_plain:
+            name, value = unquote_plus(name), unquote_plus(value)
+        if name not in known:
+            names = ", ".join(sorted(known)) or "no parameters"
+            raise fault("query", name, f"there is no such parameter; there are: {names}")
+        if name in parameters:
+            raise fault("query", name, "it is given twice")
+        parameters[name] = value
+    return parameters
+
+
+def integer(
+    parameters: Mapping[str, str], name: str, *, default: int | None, least: int, most: int
+) -> int:
+    """Return a whole number from the query; it must be there where *default* is None."""
+    text = parameters.get(name)
+    if text is None:
+        if default is None:
+            raise fault("query", name, "it is missing")
+        return default
+    return _integer("query", name, text, least=least, most=most)
+
+
+def optional_integer(
+    parameters: Mapping[str, str], name: str, *, least: int, most: int
+) -> int | None:
+    """Return a whole number from the query, or None where it is not there."""
+    text = parameters.get(name)
+    return None if text is None else _integer("query", name, text, least=least, most=most)
+
+
+def path_integer(text: str, name: str, *, most: int) -> int:
+    """Return a whole number from the path, from 0 on."""
+    return _integer("path", name, text, least=0, most=most)
+
+
+def seconds(parameters: Mapping[str, str], name: str, *, default: float, most: float) -> float:
+    """Return a duration from the query, such as ``2`` or ``0.5``."""
+    text = parameters.get(name)
+    if text is None:
+        return default
+    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    if not 0 <= value <= most:
+        raise fault("query", name, f"{_shown(text)} is no number of seconds from 0 to {most:g}")
+    return value
+
+
+def fault(part: str, name: str, detail: str) -> ValidationError:
+    """Return the error for one value of a request's query or path."""
+    pointer = f"/{part}/{_shown(name).replace('~', '~0').replace('/', '~1')}"
+    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+
+
+def _integer(part: str, name: str, text: str, *, least: int, most: int) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    value = int(text) if is_number else least - 1
+    if not least <= value <= most:
+        raise fault(part, name, f"{_shown(text)} is no whole number from {least} to {most}")
+    return value
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"

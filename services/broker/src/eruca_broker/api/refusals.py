@@ -1,0 +1,14 @@
+"""Errors that many operations share, for their declarations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eruca.contract.errors import DiskFullError, ErucaError, NotReadyError, StoreFailedError
+
+WRITE_REFUSALS: Final[tuple[type[ErucaError], ...]] = (
+    DiskFullError,
+    NotReadyError,
+    StoreFailedError,
+)
+"""Why the store may take no writes for now; all are 503."""

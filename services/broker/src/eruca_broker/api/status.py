@@ -1,0 +1,20 @@
+"""The broker's own word on who it is and how it is doing."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from eruca.contract.models import BrokerStatus
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.processors.status import broker_status
+
+router = APIRouter(prefix="/v1", tags=["status"])
+
+
+@router.get("/status", operation_id="getStatus", summary="How the broker is doing")
+async def get_status(broker: TheBroker) -> BrokerStatus:
+    """Return identity, the log's range, how far it is flushed, its projections, and limits in use.
+
+    `is_writable` false says that sends are refused now; `refusal` says why.
+    """
+    return broker_status(broker.identity, broker.store, broker.held, broker.in_flight)

@@ -1,0 +1,132 @@
+"""Topics: create, change, look at, list, delete."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Response
+
+from eruca.contract.errors import SystemTopicError, TopicNotFoundError, ValidationError
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.topics import topic_config
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/topics", tags=["topics"])
+
+_CREATED: Final[dict[int | str, dict[str, Any]]] = {
+    HTTPStatus.CREATED.value: {"model": TopicConfig, "description": "The topic is new."}
+}
+Topic = Annotated[TopicName, Path()]
+
+
+@router.put(
+    "/{topic}",
+    operation_id="putTopic",
+    summary="Create a topic or replace its settings",
+    response_description="The topic existed, and has these settings now.",
+    responses=_CREATED | problems(SystemTopicError, *WRITE_REFUSALS),
+)
+async def put_topic(
+    topic: Topic, settings: TopicSettings, broker: TheBroker, response: Response
+) -> TopicConfig:
+    """Make the topic have these settings, whether it exists (200) or not (201).
+
+    The answer comes once the change is durable; settings that are as they were change nothing.
+    Name servers learn of it at once. With fewer queues than before, the messages of the others
+    stay stored but cannot be reached: lower `write_queue_count` first, let consumers finish, then
+    `read_queue_count`.
+    """
+    known, is_new = await broker.topics.put(topic, settings)
+    if is_new:
+        response.status_code = HTTPStatus.CREATED
+    return topic_config(known)
+
+
+@router.get(
+    "/{topic}",
+    operation_id="getTopic",
+    summary="Look at a topic",
+    responses=problems(TopicNotFoundError),
+)
+async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
+    """Return the topic as this broker holds it; other brokers may hold it otherwise."""
+    return topic_config(broker.topics.get(topic))
+
+
+@router.delete(
+    "/{topic}",
+    operation_id="deleteTopic",
+    summary="Delete a topic",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(TopicNotFoundError, SystemTopicError, *WRITE_REFUSALS),
+)
+async def delete_topic(topic: Topic, broker: TheBroker) -> None:
+    """Delete the topic here, with its queues and every group's offsets in them; final.
+
+    The answer comes once the deletion is durable. Whoever is waiting for messages of the topic is
+    answered 404. Its records stay in the log until retention removes them. A topic of the same
+    name created later starts anew at offset 0.
+    """
+    await broker.topics.delete(topic)
+
+
+@router.get("", operation_id="listTopics", summary="List topics")
+async def list_topics(
+    broker: TheBroker,
+    *,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+    ] = None,
+    include_system: Annotated[bool, Query(description="also the system's own topics")] = False,
+) -> TopicList:
+    """Return this broker's topics by name, a page at a time.
+
+    Follow `next_cursor` until it is null. A topic that is created meanwhile appears if its name
+    comes later than where you are.
+    """
+    chosen, following = broker.topics.page(
+        after=None if cursor is None else _decoded(cursor),
+        limit=limit,
+        include_system=include_system,
+    )
+    return TopicList(
+        topics=[topic_config(topic) for topic in chosen],
+        next_cursor=None if following is None else _encoded(following),
+    )
+
+
+@router.get(
+    "/{topic}/queues",
+    operation_id="getQueues",
+    summary="Where a topic's queues begin and end",
+    tags=["offsets"],
+    responses=problems(TopicNotFoundError),
+)
+async def get_queues(topic: Topic, broker: TheBroker) -> TopicQueues:
+    """Return each queue's first offset that is still there and the next one to be given.
+
+    A queue holds `max_offset - min_offset` messages; its times are null while it is empty.
+    """
+    return broker.offsets.of_topic(topic)
+
+
+def _encoded(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _decoded(cursor: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError) as error:
+        detail = "it is no cursor of this list"
+        raise ValidationError(
+            f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]
+        ) from error

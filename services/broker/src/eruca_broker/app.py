@@ -1,0 +1,220 @@
+"""The broker, put together: the only place that builds and wires."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+import structlog
+
+from eruca.contract.records import Host
+from eruca_broker.addresses import store_host_of, urls_of
+from eruca_broker.api import find, log, offsets, status, topics
+from eruca_broker.api.dependencies import Broker
+from eruca_broker.api.hot import HotHandlers, shadow_router
+from eruca_broker.api.hot_openapi import add_hot_operations
+from eruca_broker.api.metrics import BrokerMetrics
+from eruca_broker.api.pull import PullRoutes
+from eruca_broker.api.send import SendRoutes
+from eruca_broker.core.budget import Budget
+from eruca_broker.core.rendering import host_text
+from eruca_broker.loops.registration import Registrant, Registration
+from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.log_feed import LogFeed
+from eruca_broker.processors.offsets import Offsets
+from eruca_broker.processors.pull_message import Puller, examine
+from eruca_broker.processors.send_message import Sender
+from eruca_broker.processors.status import Identity
+from eruca_broker.processors.topics import Topics, topic_config
+from eruca_broker.settings import BrokerSettings, split_urls
+from eruca_broker.store.commit_log import CorruptLogError
+from eruca_broker.store.directory_lock import StoreLockedError
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import StoreSettings
+from eruca_chassis.app import GATED_PREFIX, ServiceApp
+from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.openapi import finish
+from eruca_chassis.start import StartError
+
+_DESCRIPTION: Final = """
+A broker stores messages in queues and hands them out from any offset on. It has one append-only
+log; topics' queues, the key index and groups' offsets are projections of it.
+
+A 2xx answer to a send means that the message is in the log, as durable as the answer's `durability`
+says. Queues' offsets are 0, 1, 2 … without gaps. Offsets are JSON integers of up to 64 bits, times
+RFC 3339 in UTC. Every refusal is an `application/problem+json` document whose `code` is stable.
+
+Sending and pulling also speak `application/vnd.eruca.records`: the log's own records in batches,
+which is what the SDK uses.
+"""
+_TAGS: Final = (
+    {"name": "messages", "description": "Send, pull and find messages"},
+    {"name": "topics", "description": "Create, change and delete topics"},
+    {"name": "offsets", "description": "Where queues begin and end, and where groups stand"},
+    {"name": "log", "description": "The log itself, for replicas and projections"},
+    {"name": "status", "description": "Who the broker is and how it is doing"},
+)
+_VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
+
+_log = structlog.get_logger()
+
+
+class BrokerApp(ServiceApp):
+    """The broker's application, with the hot routes in its document."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            add_hot_operations(document)
+            finish(document, gated_prefix=GATED_PREFIX)
+        return super().openapi()
+
+
+def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerApp:
+    """Return the broker's application; its lifespan opens the store and closes it."""
+    clock = clock or SystemClock()
+    handlers = HotHandlers()
+
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        port = app.address[1] if app.address is not None else settings.port
+        store_host = store_host_of(settings, port)
+        urls = urls_of(settings, store_host)
+        store = await _open_store(settings, store_host, clock)
+        registration: Registration | None = None
+
+        def topics_changed() -> None:
+            if registration is not None:
+                registration.topics_changed()
+
+        broker = _wire(settings, store, store_host, clock, topics_changed)
+        handlers.send = SendRoutes(broker.sender, broker.in_flight)
+        handlers.pull = PullRoutes(broker.puller, broker.in_flight)
+        app.state.broker = broker
+        metrics = BrokerMetrics(broker)
+        app.registry.register(metrics)
+        registration = _registration(settings, broker, urls, clock)
+        app.stop_hooks += [broker.held.close, registration.begin_stop]
+        _log.info(
+            "store is open",
+            broker=settings.name,
+            url=urls["default"],
+            store=str(settings.store_dir),
+            flush_mode=settings.flush_mode.value,
+            log_min_offset=store.log_min_offset,
+            log_max_offset=store.log_max_offset,
+            topics=len(store.state.topics),
+        )
+        registration.start()
+        app.readiness.ready()
+        try:
+            yield
+        finally:
+            app.begin_stop()
+            await registration.stop()
+            await store.close()
+            app.registry.unregister(metrics)
+
+    return BrokerApp(
+        title="Eruca broker",
+        summary="One commit log, and the queues, index and offsets made from it",
+        description=_DESCRIPTION,
+        version=version("eruca-broker"),
+        tags=_TAGS,
+        routers=[
+            topics.router,
+            find.router,
+            offsets.router,
+            log.router,
+            status.router,
+            shadow_router(),
+        ],
+        lifespan=lifespan,
+        hot=handlers.routes(),
+        body_size_max=settings.body_size_max,
+    )
+
+
+async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -> MessageStore:
+    store_settings = StoreSettings(
+        store_host=store_host,
+        flush_mode=settings.flush_mode,
+        segment_size=settings.segment_size,
+        is_damage_cut=settings.cut_damage,
+    )
+    try:
+        return await MessageStore.open(settings.store_dir, store_settings, clock)
+    except (StoreLockedError, CorruptLogError) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(
+            f"the store in {settings.store_dir} cannot be opened: {error.strerror or error}; "
+            "set ERUCA_BROKER_STORE_DIR to a directory that can be written to"
+        ) from error
+
+
+def _wire(
+    settings: BrokerSettings,
+    store: MessageStore,
+    store_host: Host,
+    clock: Clock,
+    topics_changed: Callable[[], None],
+) -> Broker:
+    held = HeldRequests(
+        settings.held_requests_max, clock, lambda position: examine(store, position)
+    )
+    store.on_arrival = held.arrived
+    known = Topics(
+        store,
+        auto_create=settings.auto_create_topics,
+        on_change=topics_changed,
+        on_delete=held.topic_gone,
+    )
+    return Broker(
+        identity=Identity(
+            cluster=settings.cluster,
+            broker_name=settings.name,
+            broker_id=settings.id,
+            store_host=host_text(store_host),
+            version=version("eruca-broker"),
+            started_at=datetime.now(UTC),
+            flush_mode=settings.flush_mode.value,
+        ),
+        store=store,
+        in_flight=Budget("bytes_in_flight_max", settings.bytes_in_flight_max),
+        held=held,
+        topics=known,
+        sender=Sender(store, known, broker_name=settings.name, store_host=store_host, clock=clock),
+        puller=Puller(store, known, held),
+        offsets=Offsets(store, known),
+        finder=Finder(store, known),
+        log_feed=LogFeed(store, held),
+    )
+
+
+def _registration(
+    settings: BrokerSettings, broker: Broker, urls: dict[str, str], clock: Clock
+) -> Registration:
+    state = broker.store.state
+    first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts, too
+    return Registration(
+        Registrant(
+            cluster=settings.cluster,
+            broker_name=settings.name,
+            broker_id=settings.id,
+            urls=urls,
+            store_host=broker.identity.store_host,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            registration_seconds=settings.registration_seconds,
+            expiry_seconds=settings.expiry_seconds,
+        ),
+        split_urls(settings.namesrv_urls),
+        topics=lambda: [topic_config(topic) for topic in state.topics.values()],
+        version=lambda: first_version + state.version,
+        clock=clock,
+    )

@@ -1,0 +1,190 @@
+"""Registration: telling every name server that this broker lives, and which topics it has.
+
+Each name server has a loop of its own, so that one that is down or slow delays no other. A loop
+sends a light heartbeat every few seconds; its topics as well at the start, every half minute, when
+they have changed, and when the name server says it knows others.
+
+Source: RocketMQ 5.3, ``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+import structlog
+
+from eruca.contract.models import BrokerRegistration, RegistrationResult, TopicConfig
+from eruca_chassis.clock import Clock
+from eruca_chassis.loops import BackgroundLoop
+
+REQUEST_SECONDS: Final = 5.0  # of one registration; of an unregistration, when stopping, less
+UNREGISTER_SECONDS: Final = 2.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Registrant:
+    """What a broker tells name servers about itself that does not change."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    urls: Mapping[str, str]
+    store_host: str
+    heartbeat_seconds: float
+    registration_seconds: float
+    expiry_seconds: float
+
+
+class Registration:
+    """Keeps this broker registered with all name servers.
+
+    Args:
+        registrant: Who registers.
+        name_servers: Base URLs.
+        topics: Returns the topics as they are now.
+        version: Returns a number that grows with every change of a topic, across restarts.
+        clock: Tells when the topics are due again.
+    """
+
+    def __init__(
+        self,
+        registrant: Registrant,
+        name_servers: Sequence[str],
+        *,
+        topics: Callable[[], list[TopicConfig]],
+        version: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self._http = httpx.AsyncClient(timeout=REQUEST_SECONDS, trust_env=False)
+        self._peers = [
+            _Peer(registrant, url, self._http, topics=topics, version=version, clock=clock)
+            for url in name_servers
+        ]
+        self._unregistration: asyncio.Task[None] | None = None
+
+    @property
+    def registered_count(self) -> int:
+        """How many name servers know this broker, as far as they have said."""
+        return sum(peer.is_registered for peer in self._peers)
+
+    def start(self) -> None:
+        """Begin to register."""
+        for peer in self._peers:
+            peer.loop.start()
+
+    def topics_changed(self) -> None:
+        """Tell all name servers the topics now."""
+        for peer in self._peers:
+            peer.topics_due_at = 0.0
+            peer.loop.wake()
+
+    def begin_stop(self) -> None:
+        """Leave the routes at once, while requests under way still end."""
+        if self._unregistration is None:
+            self._unregistration = asyncio.create_task(self._unregister())
+
+    async def stop(self) -> None:
+        """Leave the routes, and wait until the name servers know it or do not answer."""
+        self.begin_stop()
+        assert self._unregistration is not None
+        await self._unregistration
+        await self._http.aclose()
+
+    async def _unregister(self) -> None:
+        await asyncio.gather(*(peer.leave() for peer in self._peers))
+
+
+class _Peer:
+    """One name server, as this broker deals with it."""
+
+    def __init__(
+        self,
+        registrant: Registrant,
+        url: str,
+        http: httpx.AsyncClient,
+        *,
+        topics: Callable[[], list[TopicConfig]],
+        version: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self.is_registered = False
+        self.topics_due_at = 0.0  # by the monotonic clock; the first step finds them due
+        self.loop = BackgroundLoop(
+            f"registration at {url}", self._step, period_seconds=registrant.heartbeat_seconds
+        )
+        self._registrant = registrant
+        self._url = url
+        self._resource = f"{url}/v1/brokers/{registrant.broker_name}/{registrant.broker_id}"
+        self._http = http
+        self._topics = topics
+        self._version = version
+        self._clock = clock
+        self._last_fault: str | None = None
+
+    async def leave(self) -> None:
+        """Stop registering, and unregister."""
+        await self.loop.stop(within_seconds=UNREGISTER_SECONDS)
+        if not self.is_registered:
+            return
+        try:
+            await self._http.delete(self._resource, timeout=UNREGISTER_SECONDS)
+        except httpx.HTTPError as error:
+            _log.warning("not unregistered", namesrv=self._url, why=_reason(error))
+        self.is_registered = False
+
+    async def _step(self) -> None:
+        now = self._clock.monotonic()
+        with_topics = not self.is_registered or now >= self.topics_due_at
+        if with_topics:
+            # Set before asking: a change that comes meanwhile makes them due again.
+            self.topics_due_at = now + self._registrant.registration_seconds
+        try:
+            result = await self._register(with_topics=with_topics)
+            if result.needs_topics and not with_topics:
+                await self._register(with_topics=True)
+        except (httpx.HTTPError, ValueError) as error:
+            self._failed(_reason(error))
+        else:
+            self._succeeded()
+
+    async def _register(self, *, with_topics: bool) -> RegistrationResult:
+        registrant = self._registrant
+        registration = BrokerRegistration(
+            cluster=registrant.cluster,
+            urls=dict(registrant.urls),
+            store_host=registrant.store_host,
+            data_version=self._version(),
+            topics=self._topics() if with_topics else None,
+            expiry_seconds=registrant.expiry_seconds,
+        )
+        response = await self._http.put(
+            self._resource,
+            content=registration.model_dump_json(),
+            headers={"content-type": "application/json"},
+        )
+        if response.status_code != HTTPStatus.OK:
+            raise httpx.HTTPError(f"it answered {response.status_code}: {response.text[:300]}")
+        return RegistrationResult.model_validate_json(response.content)
+
+    def _failed(self, fault: str) -> None:
+        self.is_registered = False
+        if fault != self._last_fault:  # said once, not with every heartbeat
+            _log.warning("not registered", namesrv=self._url, why=fault)
+            self._last_fault = fault
+
+    def _succeeded(self) -> None:
+        if not self.is_registered:
+            _log.info("registered", namesrv=self._url)
+        self.is_registered = True
+        self._last_fault = None
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

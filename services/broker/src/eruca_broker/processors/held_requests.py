@@ -1,0 +1,127 @@
+"""Holding requests: the table of held pulls, with futures to wait on and one timer for all.
+
+A held request costs a future, a task that watches for its client to leave, and a place under
+``held_requests_max``; never a timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from eruca.contract.errors import OverloadedError
+from eruca_broker.core.held_pulls import Examine, HeldPull, HeldPulls, Position, Queue
+from eruca_chassis.clock import Clock
+
+RETRY_AFTER_SECONDS: Final = 1.0
+LOG_FEED: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for the log itself
+
+
+class HeldRequests:
+    """Who waits, and for what. All methods are called on the loop's thread."""
+
+    def __init__(self, size_max: int, clock: Clock, examine: Examine) -> None:
+        self._table = HeldPulls(size_max)
+        self._clock = clock
+        self._examine = examine
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def size_max(self) -> int:
+        """How many requests may be held at once."""
+        return self._table.size_max
+
+    async def wait(
+        self,
+        positions: list[Position],
+        wait_seconds: float,
+        gone: Callable[[], Awaitable[object]],
+    ) -> bool:
+        """Wait until something concerns one of *positions*, or for *wait_seconds*.
+
+        The positions are moved beyond arrivals that their filters did not let pass.
+
+        Args:
+            positions: Where to wait; each queue once.
+            wait_seconds: For how long at most.
+            gone: Returns when the client has left.
+
+        Returns:
+            Whether there is still a client to answer.
+
+        Raises:
+            OverloadedError: As many requests as are allowed are being held.
+        """
+        if self._closed:
+            return True
+        if self._table.is_full:
+            raise OverloadedError(
+                f"held_requests_max: {self._table.size_max} requests are being held already",
+                fix="wait for Retry-After; or pull many queues in one request, POST /v1/pull",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        watch = loop.create_task(_watch(gone, woken))
+        pull = HeldPull(
+            positions,
+            self._clock.monotonic() + wait_seconds,
+            lambda: _resolve(woken, is_there=True),
+        )
+        self._table.hold(pull)
+        self._set_timer(pull.deadline)
+        try:
+            return await woken
+        finally:
+            self._table.release(pull)
+            watch.cancel()
+
+    def arrived(self, queues: Iterable[Queue]) -> None:
+        """Wake whom new messages in *queues* concern, and everyone who follows the log."""
+        if len(self._table):
+            self._table.arrived(queues, self._examine)
+            self._table.arrived((LOG_FEED,), self._examine)
+
+    def topic_gone(self, topic: str) -> None:
+        """Wake everyone who waits for a queue of *topic*, which has been deleted."""
+        self._table.gone(self._table.queues_of(topic))
+
+    def close(self) -> None:
+        """Wake everyone, and hold nobody any more: the broker is stopping."""
+        self._closed = True
+        self._table.wake_all()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        delay = max(deadline - self._clock.monotonic(), 0.0)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+        self._timer_at = deadline
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._table.expire(self._clock.monotonic())
+        deadline = self._table.next_deadline()
+        if deadline is not None:
+            self._set_timer(deadline)
+
+
+async def _watch(gone: Callable[[], Awaitable[object]], woken: asyncio.Future[bool]) -> None:
+    await gone()
+    _resolve(woken, is_there=False)
+
+
+def _resolve(woken: asyncio.Future[bool], *, is_there: bool) -> None:
+    if not woken.done():
+        woken.set_result(is_there)

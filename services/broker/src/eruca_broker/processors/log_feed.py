@@ -1,0 +1,65 @@
+"""The log feed: the log's own bytes from an offset on, for replicas, projections and people.
+
+The log is read up to its end as far as it may be seen; at the end a request is held until
+something is appended. Retention can overtake a slow reader: the offset is then not found, and the
+error names the first one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from eruca.contract.errors import RecordNotFoundError
+from eruca.contract.records import Record
+from eruca_broker.core.held_pulls import Position
+from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reader import LogRead
+
+
+class LogFeed:
+    """Reads this broker's log."""
+
+    def __init__(self, store: MessageStore, held: HeldRequests) -> None:
+        self._store = store
+        self._held = held
+
+    async def read(
+        self,
+        from_offset: int,
+        max_bytes: int,
+        wait_seconds: float,
+        gone: Callable[[], Awaitable[object]],
+    ) -> LogRead | None:
+        """Return whole records from *from_offset* on; None where the client left meanwhile.
+
+        Raises:
+            RecordNotFoundError: No record starts there.
+            OverloadedError: As many requests as are allowed are being held.
+        """
+        read = self._store.log_read(from_offset, max_bytes)
+        if not read.records and read.next_offset == from_offset and wait_seconds > 0:
+            if not await self._held.wait([Position(LOG_FEED, from_offset)], wait_seconds, gone):
+                return None
+            read = self._store.log_read(from_offset, max_bytes)
+        return read
+
+    def record(self, log_offset: int) -> Record:
+        """Return the record at *log_offset*.
+
+        Raises:
+            RecordNotFoundError: None starts there.
+        """
+        return self._store.record(log_offset)
+
+    def raw_record(self, log_offset: int) -> memoryview:
+        """Return the bytes of the record at *log_offset*.
+
+        Raises:
+            RecordNotFoundError: None starts there.
+        """
+        size = self._store.record(log_offset).size
+        read = self._store.log_read(log_offset, size)
+        if len(read.records) < size:
+            raise RecordNotFoundError(f"no record starts at log offset {log_offset}")
+        return read.records[:size]

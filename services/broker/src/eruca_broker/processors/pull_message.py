@@ -1,0 +1,197 @@
+"""Pulling: from a position in one queue or many to what lies there, waiting for it if need be.
+
+Only a pull that stands at the end of its queue (``no_new_message``) is held; every other answer
+tells the client something it has to act on. A held pull is woken by the first arrival that its
+filter lets pass, reads once more, and answers whatever it then finds.
+
+Source: RocketMQ 5.3, ``PullMessageProcessor``, ``PullRequestHoldService``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.wire import PullStatus
+from eruca.core.tag_expression import Subscription
+from eruca_broker.core.held_pulls import Examined, Position
+from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.topics import Topics
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reader import QueueRead
+
+
+class PullCounts:
+    """What has been pulled since the start."""
+
+    __slots__ = ("bytes", "held", "messages", "requests")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0  # of records
+        self.requests = 0
+        self.held = 0  # requests that had to wait
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """How much one answer may hold, and how long it may be waited for."""
+
+    max_count: int
+    max_bytes: int  # of records; the first message always comes
+    wait_seconds: float
+
+
+class QueuePull(NamedTuple):
+    """One queue of a pull."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    subscription: Subscription
+
+
+class Section(NamedTuple):
+    """What was found in one queue of a pull of many."""
+
+    place: int  # of the queue in the request's list, from 0
+    read: QueueRead
+
+
+class Puller:
+    """Reads queues of this broker."""
+
+    def __init__(self, store: MessageStore, topics: Topics, held: HeldRequests) -> None:
+        self.counts = PullCounts()
+        self._store = store
+        self._topics = topics
+        self._held = held
+
+    async def pull(
+        self, queue: QueuePull, limits: PullLimits, gone: Callable[[], Awaitable[object]]
+    ) -> QueueRead | None:
+        """Return what lies in *queue* from its offset on; None where the client left meanwhile.
+
+        Raises:
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read; also
+                where that becomes so while the request is held.
+            OverloadedError: As many requests as are allowed are being held.
+        """
+        read = self._read(queue, limits.max_count, limits.max_bytes)
+        if read.status is PullStatus.NO_NEW_MESSAGE and limits.wait_seconds > 0:
+            self.counts.held += 1
+            position = _position(queue)
+            if not await self._held.wait([position], limits.wait_seconds, gone):
+                return None
+            queue = queue._replace(offset=position.offset)
+            read = self._read(queue, limits.max_count, limits.max_bytes)
+        self._count(read)
+        self.counts.requests += 1
+        return read
+
+    async def pull_many(
+        self,
+        queues: Sequence[QueuePull],
+        limits: PullLimits,
+        gone: Callable[[], Awaitable[object]],
+    ) -> list[Section] | None:
+        """Return what lies in *queues*, without those that have nothing new; None: client left.
+
+        The limits are of the answer as a whole, shared out evenly among the queues that have
+        something. A queue for which no room was left is not in the answer; pulling again gets it.
+
+        Raises:
+            ValidationError: A queue occurs twice.
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read;
+                ``errors`` points at it.
+            OverloadedError: As many requests as are allowed are being held.
+        """
+        _check_distinct(queues)
+        sections = self._read_many(queues, limits)
+        if not sections and limits.wait_seconds > 0:
+            self.counts.held += 1
+            positions = [_position(queue) for queue in queues]
+            if not await self._held.wait(positions, limits.wait_seconds, gone):
+                return None
+            moved = [q._replace(offset=p.offset) for q, p in zip(queues, positions, strict=True)]
+            sections = self._read_many(moved, limits, asked=queues)
+        self.counts.requests += 1
+        return sections
+
+    def _read(self, queue: QueuePull, max_count: int, max_bytes: int) -> QueueRead:
+        self._topics.for_pulling(queue.topic, queue.queue_id)
+        return self._store.read(
+            queue.topic,
+            queue.queue_id,
+            queue.offset,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            tag_codes=queue.subscription.tag_codes,
+        )
+
+    def _read_many(
+        self,
+        queues: Sequence[QueuePull],
+        limits: PullLimits,
+        asked: Sequence[QueuePull] | None = None,
+    ) -> list[Section]:
+        """Read all queues once; *asked* has the offsets the client knows, where they differ."""
+        with_news = []
+        for index, queue in enumerate(queues):
+            try:
+                self._topics.for_pulling(queue.topic, queue.queue_id)
+            except ErucaError as error:
+                error.errors = [{"pointer": f"/body/queues/{index}", "detail": error.detail}]
+                raise
+            at_the_end = self._store.queue_range(queue.topic, queue.queue_id)[1] == queue.offset
+            if not at_the_end or (asked is not None and asked[index].offset != queue.offset):
+                with_news.append(index)
+        sections = []
+        count, size = limits.max_count, limits.max_bytes
+        for done, index in enumerate(with_news):
+            if count <= 0 or size <= 0:
+                break
+            share = len(with_news) - done
+            read = self._read(queues[index], -(-count // share), -(-size // share))
+            count -= read.count
+            size -= read.size
+            self._count(read)
+            sections.append(Section(index, read))
+        return sections
+
+    def _count(self, read: QueueRead) -> None:
+        self.counts.messages += read.count
+        self.counts.bytes += read.size
+
+
+def examine(store: MessageStore, position: Position) -> Examined:
+    """Tell whether a message that *position*'s filter lets pass lies there, and up to where not."""
+    topic, queue_id = position.queue
+    offset = position.offset
+    while True:
+        # A few messages of no matter which size: only whether there is one is asked.
+        read = store.read(
+            topic, queue_id, offset, max_count=1, max_bytes=1, tag_codes=position.tag_codes
+        )
+        if read.status is PullStatus.NO_NEW_MESSAGE:
+            return Examined(matches=False, next_offset=offset)
+        if read.status is not PullStatus.NO_MATCHED_MESSAGE or read.next_offset <= offset:
+            return Examined(matches=True, next_offset=offset)
+        offset = read.next_offset
+
+
+def _position(queue: QueuePull) -> Position:
+    return Position((queue.topic, queue.queue_id), queue.offset, queue.subscription.tag_codes)
+
+
+def _check_distinct(queues: Sequence[QueuePull]) -> None:
+    seen: set[tuple[str, int]] = set()
+    for index, queue in enumerate(queues):
+        if (queue.topic, queue.queue_id) in seen:
+            detail = f"queue {queue.queue_id} of {queue.topic!r} is in the list already"
+            raise ValidationError(
+                detail, errors=[{"pointer": f"/body/queues/{index}", "detail": detail}]
+            )
+        seen.add((queue.topic, queue.queue_id))

@@ -1,0 +1,206 @@
+"""Topics: which there are, who may change them, and how one comes into being by being sent to.
+
+Source: RocketMQ 5.3, ``TopicConfigManager``, ``AdminBrokerProcessor``. Unlike there, a topic's
+permission is enforced on sending and pulling, not only by clients that heed the route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+
+from eruca.contract.errors import (
+    PermissionDeniedError,
+    QueueNotFoundError,
+    SystemTopicError,
+    TopicNotFoundError,
+    ValidationError,
+)
+from eruca.contract.limits import QUEUE_COUNT_DEFAULT
+from eruca.contract.models import TopicConfig, TopicSettings
+from eruca.contract.names import NameFault, broker_topic_fault, is_system_topic
+from eruca_broker.core.events import TopicDeleted, TopicPut
+from eruca_broker.core.state import Topic
+from eruca_broker.store.message_store import MessageStore
+
+
+class Topics:
+    """The broker's topics, as requests see them."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        auto_create: bool,
+        on_change: Callable[[], None],
+        on_delete: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._auto_create = auto_create
+        self._on_change = on_change  # the route is no longer what the name servers know
+        self._on_delete = on_delete  # whoever waits for the topic waits in vain
+        self._changing = asyncio.Lock()  # look, then change: one at a time
+
+    def get(self, name: str) -> Topic:
+        """Return a topic.
+
+        Raises:
+            TopicNotFoundError: There is none of this name.
+            ValidationError: There can be none of this name.
+        """
+        topic = self._store.state.topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            raise TopicNotFoundError(f"this broker has no topic {name!r}")
+        return topic
+
+    def page(
+        self, *, after: str | None, limit: int, include_system: bool
+    ) -> tuple[list[Topic], str | None]:
+        """Return up to *limit* topics behind *after*, by name, and where the next page starts."""
+        topics = self._store.state.topics
+        names = sorted(n for n in topics if include_system or not topics[n].is_system)
+        first = bisect_right(names, after) if after is not None else 0
+        chosen = names[first : first + limit]
+        following = chosen[-1] if first + limit < len(names) else None
+        return [topics[name] for name in chosen], following
+
+    async def put(self, name: str, settings: TopicSettings) -> tuple[Topic, bool]:
+        """Create a topic or replace its settings; durable on return.
+
+        Returns the topic and whether it is new. Settings that are as they were change nothing.
+        Fewer queues than before leave the messages of the others stored and out of reach.
+        """
+        self._refuse_system(name)
+        check_topic_name(name)
+        async with self._changing:
+            known = self._store.state.topics.get(name)
+            wanted = TopicPut(
+                name,
+                settings.read_queue_count,
+                settings.write_queue_count,
+                settings.permission,
+                settings.ordered,
+            )
+            if known is None or _put_of(known) != wanted:
+                await self._store.change(wanted)
+                self._on_change()
+            return self._store.state.topics[name], known is None
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic with its queues and every group's offsets in them; durable on return.
+
+        A topic of the same name created later starts anew at offset 0.
+        """
+        self._refuse_system(name)
+        async with self._changing:
+            self.get(name)
+            await self._store.change(TopicDeleted(name))
+            self._on_change()
+            self._on_delete(name)
+
+    def for_sending(self, name: str, queue_id: int | None) -> Topic:
+        """Return the topic a message may be sent to now, not yet created where that happens by it.
+
+        Raises:
+            SystemTopicError: The broker alone writes there.
+            TopicNotFoundError: It does not exist, and is not created by sending.
+            PermissionDeniedError: It may not be written to.
+            QueueNotFoundError: It has no queue *queue_id* to write to.
+        """
+        topic = self._store.state.topics.get(name)
+        if topic is None or topic.is_system:
+            topic = self._topic_to_be(name)
+        if not topic.is_writable:
+            raise PermissionDeniedError(
+                f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
+            )
+        if queue_id is not None and not 0 <= queue_id < topic.write_queue_count:
+            raise QueueNotFoundError(
+                f"topic {name!r} has queues 0 to {topic.write_queue_count - 1} to write to here, "
+                f"not {queue_id}"
+            )
+        return topic
+
+    async def created(self, topic: Topic) -> Topic:
+        """Return *topic* as it is in the store, created if it was not there."""
+        known = self._store.state.topics.get(topic.name)
+        if known is not None:
+            return known
+        async with self._changing:
+            if topic.name not in self._store.state.topics:
+                await self._store.change(_put_of(topic))
+                self._on_change()
+        return self._store.state.topics[topic.name]
+
+    def for_pulling(self, name: str, queue_id: int) -> Topic:
+        """Return the topic whose queue may be read.
+
+        Raises:
+            TopicNotFoundError: There is none of this name.
+            PermissionDeniedError: It may not be read.
+            QueueNotFoundError: It has no queue *queue_id* to read.
+        """
+        topic = self.get(name)
+        if not topic.is_readable:
+            raise PermissionDeniedError(
+                f"topic {name!r} may not be read: its permission is {topic.permission!r}"
+            )
+        self.check_queue(topic, queue_id)
+        return topic
+
+    def check_queue(self, topic: Topic, queue_id: int) -> None:
+        """Raise QueueNotFoundError where *topic* has no queue *queue_id* to read."""
+        if not 0 <= queue_id < topic.read_queue_count:
+            raise QueueNotFoundError(
+                f"topic {topic.name!r} has queues 0 to {topic.read_queue_count - 1} to read here, "
+                f"not {queue_id}"
+            )
+
+    def _topic_to_be(self, name: str) -> Topic:
+        self._refuse_system(name)
+        if not self._auto_create:
+            return self.get(name)
+        check_topic_name(name)
+        return Topic(name, QUEUE_COUNT_DEFAULT, QUEUE_COUNT_DEFAULT, "rw")
+
+    def _refuse_system(self, name: str) -> None:
+        if is_system_topic(name):
+            raise SystemTopicError(f"topic {name!r} belongs to the system")
+
+
+def topic_config(topic: Topic) -> TopicConfig:
+    """Return *topic* as the contract shows it."""
+    return TopicConfig(
+        topic=topic.name,
+        read_queue_count=topic.read_queue_count,
+        write_queue_count=topic.write_queue_count,
+        permission=topic.permission,
+        ordered=topic.ordered,
+        is_system=topic.is_system,
+    )
+
+
+def check_topic_name(name: str) -> None:
+    """Raise ValidationError where no topic can be called *name*."""
+    fault = broker_topic_fault(name)
+    if fault is not None:
+        raise name_error("topic", name, fault)
+
+
+def name_error(kind: str, name: str, fault: NameFault) -> ValidationError:
+    """Return the error for a *name* in the path that no topic or group can have."""
+    shown = name if len(name) <= 80 else name[:79] + "…"
+    detail = f"{shown!r} is not a {kind}'s name: {fault.value.replace('_', ' ')}"
+    return ValidationError(detail, errors=[{"pointer": f"/path/{kind}", "detail": detail}])
+
+
+def _put_of(topic: Topic) -> TopicPut:
+    return TopicPut(
+        topic.name,
+        topic.read_queue_count,
+        topic.write_queue_count,
+        topic.permission,
+        topic.ordered,
+    )

@@ -1,0 +1,151 @@
+"""The broker's settings, from ``ERUCA_BROKER_*``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+from pydantic_settings import SettingsConfigDict
+
+from eruca.contract.limits import BODY_SIZE_MAX, RECORDS_SIZE_MAX
+from eruca.contract.models import BrokerId, BrokerName, ClusterName
+from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
+from eruca_chassis.settings import ServiceSettings
+
+_URL: Final = re.compile(r"https?://[^\s/?#;=]+")
+_NAMED_URL: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,64})=)?(https?://[^\s/?#;=]+)/?")
+
+
+def _checked_urls(text: str) -> str:
+    for url in split_urls(text):
+        if not _URL.fullmatch(url):
+            raise ValueError(f"{url!r} is not http(s)://HOST:PORT; separate several by ';'")
+    return text
+
+
+def _checked_advertised(text: str | None) -> str | None:
+    if text is not None:
+        advertised_urls(text)
+    return text
+
+
+def _checked_hours(text: str) -> str:
+    split_hours(text)
+    return text
+
+
+class BrokerSettings(ServiceSettings):
+    """What a broker can be told."""
+
+    model_config = SettingsConfigDict(env_prefix="ERUCA_BROKER_")
+
+    port: int = Field(default=10_911, ge=0, le=65_535, description="port to listen on; 0: any free")
+    name: BrokerName = Field(default="broker-a", description="unique in the cluster; in routes")
+    id: BrokerId = Field(default=0, description="0 is the master of its name")
+    cluster: ClusterName = Field(default="eruca", description="the cluster it belongs to")
+    namesrv_urls: Annotated[str, AfterValidator(_checked_urls)] = Field(
+        default="http://127.0.0.1:9876",
+        description="every name server, separated by ';'; empty: none is told",
+    )
+    advertised_url: Annotated[str | None, AfterValidator(_checked_advertised)] = Field(
+        default=None,
+        description="where clients reach it; or several, by network: NAME=URL;NAME=URL, of which "
+        "one is called default. Unset: from host and port",
+    )
+    store_ip: str | None = Field(
+        default=None,
+        description="address written into its records and offset message ids; unset: the one of "
+        "advertised_url or host",
+    )
+    heartbeat_seconds: float = Field(
+        default=5, ge=0.1, le=60, description="how often it tells name servers that it lives"
+    )
+    registration_seconds: float = Field(
+        default=30, ge=1, le=60, description="how often it tells them its topics, changed or not"
+    )
+    expiry_seconds: float = Field(
+        default=20, ge=1, le=600, description="unheard of for so long, it leaves the routes"
+    )
+
+    store_dir: Path = Field(default=Path("store"), description="directory of the store")
+    flush_mode: FlushMode = Field(
+        default=FlushMode.ASYNC,
+        description="sync: answer a send once it is on disk; async: once the kernel has it",
+    )
+    segment_size: int = Field(
+        default=1024**3, ge=SEGMENT_SIZE_MIN, le=2**31 - 1, description="bytes; of a new log"
+    )
+    cut_damage: bool = Field(
+        default=False,
+        description="cut the log at durable records that are damaged, instead of refusing to start",
+    )
+
+    retention_hours: float = Field(
+        default=72, ge=0, description="a segment not written to for so long may be deleted"
+    )
+    delete_hours: Annotated[str, AfterValidator(_checked_hours)] = Field(
+        default="04", description="hours of the day at which segments are deleted, by ';'"
+    )
+    disk_high: float = Field(
+        default=0.75, gt=0, le=1, description="used part of the disk: delete at any hour, by age"
+    )
+    disk_forced: float = Field(
+        default=0.85, gt=0, le=1, description="used part of the disk: delete whatever the age"
+    )
+    disk_refuse: float = Field(
+        default=0.90, gt=0, le=1, description="used part of the disk: refuse writes, too"
+    )
+
+    auto_create_topics: bool = Field(
+        default=True, description="whether sending to an unknown topic creates it"
+    )
+    bytes_in_flight_max: int = Field(
+        default=256 * 1024**2,
+        ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,
+        description="bytes of request bodies and answers being worked on",
+    )
+    held_requests_max: int = Field(
+        default=10_000, ge=0, description="requests that wait for messages"
+    )
+    body_size_max: int = Field(
+        default=1024**2, ge=64 * 1024, description="bytes of a request that carries no messages"
+    )
+
+
+def split_hours(text: str) -> frozenset[int]:
+    """Return the hours in *text*, which are separated by semicolons.
+
+    Raises:
+        ValueError: One is no hour of a day.
+    """
+    hours = frozenset(int(part) for part in text.split(";") if part.strip())
+    if not all(0 <= hour < 24 for hour in hours):
+        raise ValueError(f"{text!r}: hours are 00 to 23, separated by ';'")
+    return hours
+
+
+def split_urls(text: str) -> list[str]:
+    """Return the URLs in *text*, which are separated by semicolons, without trailing slashes."""
+    return [url.strip().rstrip("/") for url in text.split(";") if url.strip()]
+
+
+def advertised_urls(text: str) -> dict[str, str]:
+    """Return URLs by network, from ``URL`` or ``NAME=URL;NAME=URL``.
+
+    Raises:
+        ValueError: One is no URL, a network is named twice, or none is called ``default``.
+    """
+    urls: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        match = _NAMED_URL.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part!r} is not [NAME=]http(s)://HOST:PORT")
+        network = match[1] or "default"
+        if network in urls:
+            raise ValueError(f"network {network!r} has two URLs")
+        urls[network] = match[2]
+    if "default" not in urls:
+        raise ValueError("no URL is called default")
+    return urls
