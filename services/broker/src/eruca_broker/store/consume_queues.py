@@ -78,7 +78,7 @@ class ConsumeQueues:
         key = (topic, queue_id)
         return self._queues.get(key) or self._open(key)
 
-    def existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue that has or had entries, or None, without making one.
 
         Raises:
@@ -86,6 +86,11 @@ class ConsumeQueues:
         """
         key = (topic, queue_id)
         return self.queue(topic, queue_id) if key in self._queues else None
+
+    def items(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """Iterate over the queues there are, opening each."""
+        for topic, queue_id in self:
+            yield topic, queue_id, self.queue(topic, queue_id)
 
     def delete(self, topic: str, queue_id: int) -> None:
         """Delete one queue with its files, damaged or not."""
