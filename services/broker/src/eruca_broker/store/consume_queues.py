@@ -78,7 +78,7 @@ class ConsumeQueues:
         key = (topic, queue_id)
         return self._queues.get(key) or self._open(key)
 
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+    def existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue that has or had entries, or None, without making one.
 
         Raises:
