@@ -49,6 +49,11 @@ def oddities() -> list[NewMessage]:
     ]
 
 
+def far() -> NewMessage:
+    """Return a message to a topic with the longest name there can be."""
+    return NewMessage(LONG_TOPIC, b"far", tag="TagC", keys=("far",))
+
+
 def batches() -> list[list[NewMessage]]:
     """Return batches: of one, of a few, of many messages."""
     return [

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from interop.messages import Message, NewMessage, Receipt, message_of_row, receipts_of_batch
+from interop.side import By
 from interop.toolchain import Toolchain
 
 _ANSWER_SECONDS_MAX: Final = 180
+_CONSUME_SECONDS_MAX: Final = 40
 
 
 class DriverError(Exception):
@@ -22,7 +24,10 @@ class DriverError(Exception):
 class Driver:
     """A session of RocketMQ's client at one name server."""
 
-    def __init__(self, toolchain: Toolchain, name_server: str, home: Path) -> None:
+    name = "RocketMQ"
+
+    def __init__(self, toolchain: Toolchain, name_server: str, home: Path, *, broker: str) -> None:
+        self._broker = broker
         home.mkdir(parents=True, exist_ok=True)
         with (home / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -42,9 +47,9 @@ class Driver:
         self._process.kill()
         self._process.communicate()
 
-    def create_topic(self, topic: str, queue_count: int, broker: str) -> None:
-        """Create *topic* at the broker with this address."""
-        self._ask("create_topic", topic=topic, queues=queue_count, broker=broker)
+    def create_topic(self, topic: str, queue_count: int) -> None:
+        """Create *topic*."""
+        self._ask("create_topic", topic=topic, queues=queue_count, broker=self._broker)
 
     def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
         """Send one after another."""
@@ -70,8 +75,8 @@ class Driver:
         """Return every message of every queue."""
         return [message_of_row(row) for row in self._ask("read_topic", topic=topic)]
 
-    def subscribe(
-        self, topic: str, expression: str, *, group: str, count: int, seconds: int = 40
+    def consume(
+        self, topic: str, *, group: str, count: int, expression: str = "*"
     ) -> list[Message]:
         """Return what a consumer group gets until it has *count* messages or time is up."""
         rows = self._ask(
@@ -80,19 +85,19 @@ class Driver:
             expression=expression,
             group=group,
             count=count,
-            seconds=seconds,
+            seconds=_CONSUME_SECONDS_MAX,
         )
         return [message_of_row(row) for row in rows]
 
-    def find(self, by: str, topic: str, values: Sequence[str]) -> dict[str, list[Message]]:
-        """Find messages by ``key``, ``unique_id`` or ``offset_id``."""
+    def find(self, by: By, topic: str, values: Sequence[str]) -> dict[str, list[Message]]:
+        """Return what each key or id leads to."""
         rows = self._ask("find", by=by, topic=topic, values=list(values))
         return {row["value"]: [message_of_row(found) for found in row["found"]] for row in rows}
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """Return a group's committed offset in each queue."""
+        """Return a group's committed offset in each queue where it has one above 0."""
         rows = self._ask("group_offsets", group=group, topic=topic)
-        return {row["queue_id"]: row["offset"] for row in rows}
+        return {row["queue_id"]: row["offset"] for row in rows if row["offset"] > 0}
 
     def _ask(self, operation: str, **fields: object) -> list[dict[str, Any]]:
         assert self._process.stdin is not None

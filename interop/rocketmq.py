@@ -51,7 +51,7 @@ class RocketMq:
                 self._start("broker.BrokerStartup", self._broker_settings())
             )
             self.client = starting.enter_context(
-                Driver(self._toolchain, self.name_server, self._home)
+                Driver(self._toolchain, self.name_server, self._home, broker=self.address)
             )
             self._children = starting.pop_all()
         return self

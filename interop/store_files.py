@@ -54,12 +54,16 @@ class Log:
     def messages(self, topic: str) -> list[Message]:
         """Return the messages a consumer of *topic* must get."""
         return [
-            message_of_record(
-                record, plain_body(record), encode_offset_id(record.store_host, record.log_offset)
-            )
+            message_in_log(record)
             for record in self.records
             if record.topic == topic and is_dispatched(record)
         ]
+
+
+def message_in_log(record: Record) -> Message:
+    """Return the message a record holds."""
+    offset_id = encode_offset_id(record.store_host, record.log_offset)
+    return message_of_record(record, plain_body(record), offset_id)
 
 
 def read_log(store: Path) -> Log:

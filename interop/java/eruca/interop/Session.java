@@ -9,7 +9,6 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.admin.OffsetWrapper;
 import org.apache.rocketmq.remoting.protocol.admin.TopicOffset;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -96,17 +95,23 @@ final class Session implements AutoCloseable {
         return rows;
     }
 
+    /** What the broker has stored for the group; below 0 where it has nothing. */
     private List<JSONObject> groupOffsets(JSONObject request) throws Exception {
-        List<JSONObject> rows = new ArrayList<>();
-        Map<MessageQueue, OffsetWrapper> offsets =
-            admin.examineConsumeStats(request.getString("group"), request.getString("topic"))
-                .getOffsetTable();
-        for (Map.Entry<MessageQueue, OffsetWrapper> entry : offsets.entrySet()) {
-            rows.add(JSONObject.of(
-                "queue_id", entry.getKey().getQueueId(),
-                "offset", entry.getValue().getConsumerOffset()));
+        DefaultMQPullConsumer member = new DefaultMQPullConsumer(request.getString("group"));
+        member.setNamesrvAddr(nameServer);
+        member.start();
+        try {
+            List<JSONObject> rows = new ArrayList<>();
+            for (MessageQueue queue
+                : member.fetchSubscribeMessageQueues(request.getString("topic"))) {
+                rows.add(JSONObject.of(
+                    "queue_id", queue.getQueueId(),
+                    "offset", member.fetchConsumeOffset(queue, true)));
+            }
+            return rows;
+        } finally {
+            member.shutdown();
         }
-        return rows;
     }
 
     @Override

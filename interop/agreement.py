@@ -1,0 +1,117 @@
+"""Does one side find in a store what the other side put there?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from interop import data
+from interop.checks import Checks
+from interop.eruca_cluster import Eruca
+from interop.messages import Message, Place, by_place
+from interop.side import GROUP, By, Contents, Side
+
+_SAMPLE_SIZE: Final = 40  # keys and ids looked up, spread evenly
+_FIND_COUNT_MAX: Final = 64  # messages one look-up returns
+_COLLIDING: Final = "Aa"  # a tag whose hash another tag has too
+
+
+def check_contents(
+    checks: Checks, side: Side, contents: Contents, *, are_commits_exact: bool
+) -> None:
+    """Compare everything *side* reads and finds with *contents*."""
+    for topic in contents.topics:
+        expected = contents.of_topic(topic)
+        checks.same_entries(
+            f"{side.name} reads all of {_short(topic)}",
+            by_place(side.read_topic(topic)),
+            by_place(expected),
+        )
+        checks.equal(
+            f"{side.name} knows the queues of {_short(topic)}",
+            _filled(side.queue_ranges(topic)),
+            _ranges(expected),
+        )
+    for topic in (data.FLIGHTS, data.ODDITIES, data.BATCHES):
+        _check_finding(checks, side, topic, contents.of_topic(topic))
+    _check_filter(checks, side, contents)
+    _check_commits(checks, side, contents, are_exact=are_commits_exact)
+    if isinstance(side, Eruca):
+        _check_records(checks, side, contents)
+
+
+def _check_finding(checks: Checks, side: Side, topic: str, messages: Sequence[Message]) -> None:
+    by_key: dict[str, set[Place]] = defaultdict(set)
+    by_unique_id: dict[str, set[Place]] = defaultdict(set)
+    by_offset_id: dict[str, set[Place]] = defaultdict(set)
+    for message in messages:
+        by_offset_id[message.offset_message_id].add(message.place)
+        by_unique_id[message.message_id or ""].add(message.place)
+        for key in message.keys:
+            by_key[key].add(message.place)
+    tables: tuple[tuple[By, dict[str, set[Place]]], ...] = (
+        ("key", by_key),
+        ("unique_id", by_unique_id),
+        ("offset_id", by_offset_id),
+    )
+    for by, table in tables:
+        wanted = _sample({value: p for value, p in table.items() if len(p) <= _FIND_COUNT_MAX})
+        found = side.find(by, topic, [*wanted, *(["no-such-key"] if by == "key" else [])])
+        places = {value: {m.place for m in rows} for value, rows in found.items()}
+        if by == "key":
+            wanted["no-such-key"] = set()
+        what = f"{side.name} finds in {_short(topic)} by {by.replace('_', ' ')}"
+        checks.same_entries(what, places, wanted)
+
+
+def _check_filter(checks: Checks, side: Side, contents: Contents) -> None:
+    expected = [m for m in contents.of_topic(data.ODDITIES) if m.tag in {_COLLIDING, "TagA"}]
+    consumed = side.consume(
+        data.ODDITIES,
+        group=f"interop-filter-{side.name}",
+        count=len(expected),
+        expression=f"{_COLLIDING} || TagA",
+    )
+    what = f"{side.name} filters by tag, one that collides with another"
+    checks.same_entries(what, by_place(consumed), by_place(expected))
+
+
+def _check_commits(checks: Checks, side: Side, contents: Contents, *, are_exact: bool) -> None:
+    found = side.group_offsets(GROUP, data.FLIGHTS)
+    if are_exact:
+        checks.equal(f"{side.name} knows the group's offsets", found, contents.committed)
+        return
+    beyond = {q: offset for q, offset in found.items() if offset > contents.committed.get(q, 0)}
+    checks.equal(f"{side.name} knows no offset beyond the group's", beyond, {})
+
+
+def _check_records(checks: Checks, side: Eruca, contents: Contents) -> None:
+    """Pull again, as Eruca's own client does: the log's records, filtered and not."""
+    for topic in contents.topics:
+        checks.same_entries(
+            f"Eruca's records of {_short(topic)}",
+            by_place(side.read_topic_records(topic)),
+            by_place(contents.of_topic(topic)),
+        )
+
+
+def _ranges(messages: Iterable[Message]) -> dict[int, tuple[int, int]]:
+    ends: dict[int, int] = defaultdict(int)
+    for message in messages:
+        ends[message.queue_id] = max(ends[message.queue_id], message.queue_offset + 1)
+    return {queue_id: (0, end) for queue_id, end in sorted(ends.items())}
+
+
+def _filled(ranges: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    return {queue_id: ranges[queue_id] for queue_id in sorted(ranges) if ranges[queue_id][1] > 0}
+
+
+def _sample(table: dict[str, set[Place]]) -> dict[str, set[Place]]:
+    values = sorted(table)
+    step = max(1, len(values) // _SAMPLE_SIZE)
+    return {value: table[value] for value in values[::step]}
+
+
+def _short(topic: str) -> str:
+    return topic if len(topic) < 20 else f"{topic[:8]}… ({len(topic)} characters)"
