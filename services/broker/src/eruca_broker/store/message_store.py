@@ -28,7 +28,7 @@ from typing import Final
 
 import structlog
 
-from eruca.contract.errors import ErucaError
+from eruca.contract.errors import ErucaError, StoreFailedError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batch import Batch, batch_of_records
@@ -297,6 +297,11 @@ class MessageStore:
         ]
 
     # --- Upkeep, called by the loops --------------------------------------------------------------
+
+    @property
+    def can_flush(self) -> bool:
+        """Whether the disk has not failed for good."""
+        return not isinstance(self._writer.refusal, StoreFailedError)
 
     async def flush(self) -> None:
         """Make everything written durable; raises StoreFailedError."""

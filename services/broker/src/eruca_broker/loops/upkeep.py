@@ -1,0 +1,91 @@
+"""What keeps a store in order while it serves: flushing, checkpoints, retention.
+
+Each is one step of a supervised loop; a step that fails is logged, counted and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import DiskFullError
+from eruca_broker.core.retention import RetentionRules, decide
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.loops import BackgroundLoop
+
+FLUSH_SECONDS: Final = 0.5  # RocketMQ's flushIntervalCommitLog
+CHECKPOINT_SECONDS: Final = 5.0  # bounds what recovery walks beyond a segment
+RETENTION_SECONDS: Final = 10.0  # RocketMQ's cleanResourceInterval
+_PAUSE_BETWEEN_DELETIONS_SECONDS: Final = 0.1  # RocketMQ's: deleting a gigabyte stalls a disk
+_RETRY_AFTER_SECONDS: Final = 10.0
+
+logger = structlog.get_logger(__name__)
+
+
+class Upkeep:
+    """The loops of one store."""
+
+    def __init__(self, store: MessageStore, rules: RetentionRules) -> None:
+        self._store = store
+        self._rules = rules
+        self._saved_offset = -1  # of the log, when the config snapshots were last written
+        self._loops = [
+            BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
+            BackgroundLoop("checkpoint", self._checkpoint, period_seconds=CHECKPOINT_SECONDS),
+            BackgroundLoop("retention", self._retain, period_seconds=RETENTION_SECONDS),
+        ]
+
+    def start(self) -> None:
+        """Start the loops on the running event loop."""
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Stop the loops and wait for the steps they are in."""
+        for loop in self._loops:
+            await loop.stop()
+
+    async def _flush(self) -> None:
+        if self._store.can_flush:
+            await self._store.flush()
+            await self._store.prepare_next_segment()
+
+    async def _checkpoint(self) -> None:
+        if self._store.can_flush and self._store.log_max_offset != self._saved_offset:
+            reached = self._store.log_max_offset
+            await self._store.checkpoint()
+            self._store.save_config()
+            self._saved_offset = reached
+
+    async def _retain(self) -> None:
+        store = self._store
+        used = store.disk_used_ratio
+        is_full = isinstance(store.refusal, DiskFullError)
+        decision = decide(
+            self._rules,
+            written_at=store.segment_ages(),
+            now=time.time(),
+            hour=datetime.now().astimezone().hour,
+            disk_used=used,
+            was_refusing=is_full,
+        )
+        if decision.is_refusing and store.refusal is None:
+            store.refusal = DiskFullError(
+                f"the disk is {used:.0%} full; writes are refused above "
+                f"{self._rules.disk_refuse:.0%}",
+                retry_after_seconds=_RETRY_AFTER_SECONDS,
+            )
+            logger.error("disk full, writes refused", used=used)
+        elif not decision.is_refusing:
+            store.probe_disk()
+        if decision.delete_count:
+            await self._delete(decision.delete_count)
+
+    async def _delete(self, count: int) -> None:
+        for min_offset in self._store.delete_oldest_segments(count):
+            logger.info("segment deleted", log_min_offset=min_offset)
+            await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
