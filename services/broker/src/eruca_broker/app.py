@@ -145,6 +145,9 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
         store_host=store_host,
         flush_mode=settings.flush_mode,
         segment_size=settings.segment_size,
+        queue_file_entries=settings.queue_file_entries,
+        index_slots=settings.index_slots,
+        index_entries=settings.index_entries,
         is_damage_cut=settings.cut_damage,
     )
     try:

@@ -77,6 +77,15 @@ class BrokerSettings(ServiceSettings):
     segment_size: int = Field(
         default=1024**3, ge=SEGMENT_SIZE_MIN, le=2**31 - 1, description="bytes; of a new log"
     )
+    queue_file_entries: int = Field(
+        default=300_000, ge=16, le=2**31 // 20 - 1, description="entries of a consume queue file"
+    )
+    index_slots: int = Field(
+        default=5_000_000, ge=16, le=2**26, description="hash slots of a key index file"
+    )
+    index_entries: int = Field(
+        default=20_000_000, ge=16, le=2**26, description="keys of a key index file"
+    )
     cut_damage: bool = Field(
         default=False,
         description="cut the log at durable records that are damaged, instead of refusing to start",
