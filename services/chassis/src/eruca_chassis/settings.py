@@ -86,13 +86,14 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def _unknown(cls, variables: Mapping[str, str]) -> list[str]:
-        known = {cls.prefix() + name.upper() for name in cls.model_fields}
+        prefix, known = cls.prefix(), sorted(name.upper() for name in cls.model_fields)
         faults = []
         for variable in sorted(variables):
-            if not variable.startswith(cls.prefix()) or variable in known | cls.shared_variables:
+            name = variable.removeprefix(prefix)
+            if name == variable or name in known or variable in cls.shared_variables:
                 continue
-            near = difflib.get_close_matches(variable, known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+            near = difflib.get_close_matches(name, known, n=1)
+            fix = f"did you mean {prefix}{near[0]}?" if near else f"there are: {', '.join(known)}"
             faults.append(f"{variable}: there is no such setting; {fix}")
         return faults
 

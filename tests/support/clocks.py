@@ -1,0 +1,22 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+
+class ManualClock:
+    """Both of a :class:`eruca_chassis.clock.Clock`'s readings, moved by hand."""
+
+    def __init__(self, *, now_ms: int = 1_700_000_000_000, monotonic: float = 1_000.0) -> None:
+        self._now_ms = now_ms
+        self._monotonic = monotonic
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on both."""
+        self._now_ms += round(seconds * 1000)
+        self._monotonic += seconds

@@ -1,0 +1,60 @@
+"""A service's application under test: in process without sockets, or on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.serving import Server, listen, serve
+from eruca_chassis.settings import ServiceSettings
+
+
+@asynccontextmanager
+async def client_of(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client that calls *app* in process, its lifespan started."""
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def serving(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[Server]:
+    """Yield a server that serves *app* on a free port of the loopback, as a process would."""
+    listener = listen("127.0.0.1", 0, settings.backlog)
+    server = Server(app, settings)
+    task = asyncio.create_task(serve(server, listener))
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        await task
+
+
+def address_of(server: Server) -> tuple[str, int]:
+    """Return where a server of :func:`serving` listens; only once it accepts."""
+    host, port = server.servers[0].sockets[0].getsockname()[:2]
+    return host, port
+
+
+@asynccontextmanager
+async def raw_connection(
+    address: tuple[str, int], *, receive_buffer: int | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Yield a plain TCP connection, to say what no HTTP client would."""
+    plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if receive_buffer is not None:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    plain.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(plain, address)
+    reader, writer = await asyncio.open_connection(sock=plain)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()

@@ -1,0 +1,63 @@
+"""Logging: one line per event, for machines or for people, with the service's name in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from eruca_chassis.logging import LogStyle, configure_logging
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    uvicorn_level = logging.getLogger("uvicorn.error").level
+    yield
+    structlog.reset_defaults()
+    root.handlers, root.level = handlers, level
+    logging.getLogger("uvicorn.error").setLevel(uvicorn_level)
+
+
+def logged(monkeypatch: pytest.MonkeyPatch, style: LogStyle) -> str:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    configure_logging("things", level="info", style=style)
+    log = structlog.get_logger()
+    log.debug("too little to say")
+    log.info("started", port=17)
+    logging.getLogger("some.library").warning("from a %s", "library")
+    logging.getLogger("uvicorn.error").info("Started server process")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        log.exception("failed")
+    return stderr.getvalue()
+
+
+def test_machines_get_one_object_per_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [json.loads(line) for line in logged(monkeypatch, "json").splitlines()]
+
+    assert [line["event"] for line in lines] == ["started", "from a library", "failed"]
+    assert [line["level"] for line in lines] == ["info", "warning", "error"]
+    assert {line["service"] for line in lines} == {"things"}
+    assert lines[0]["port"] == 17
+    assert "ValueError: why" in lines[2]["exception"]
+
+
+def test_without_a_terminal_auto_is_for_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert logged(monkeypatch, "auto").startswith("{")
+
+
+def test_people_get_coloured_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = logged(monkeypatch, "console")
+
+    assert "\x1b[" in text
+    assert "from a library" in text
+    assert "ValueError" in text

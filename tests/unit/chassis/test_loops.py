@@ -1,0 +1,116 @@
+"""Background loops: a failing step ends nothing, and stop leaves nothing running."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from eruca_chassis import loops
+from eruca_chassis.loops import BackgroundLoop
+
+pytestmark = pytest.mark.anyio
+LONG = 3_600.0  # seconds; no test waits that long
+
+
+class Steps:
+    """A step that counts, may fail, and may be waited for."""
+
+    def __init__(self, *, failures: int = 0) -> None:
+        self.count = 0
+        self._failures = failures
+        self._stepped = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.count += 1
+        self._stepped.set()
+        if self.count <= self._failures:
+            raise RuntimeError(f"step {self.count}")
+
+    async def reach(self, count: int) -> None:
+        while self.count < count:
+            self._stepped.clear()
+            await self._stepped.wait()
+
+
+async def test_the_first_step_runs_at_once_and_a_wake_brings_the_next() -> None:
+    steps = Steps()
+    loop = BackgroundLoop("x", steps, period_seconds=LONG)
+    loop.start()
+    await steps.reach(1)
+
+    loop.wake()
+    await steps.reach(2)
+
+    await loop.stop()
+    assert steps.count == 2
+
+
+async def test_the_period_brings_the_next_step_by_itself() -> None:
+    steps = Steps()
+    loop = BackgroundLoop("x", steps, period_seconds=0.001)
+    loop.start()
+
+    await steps.reach(3)
+
+    await loop.stop()
+
+
+async def test_a_failing_step_is_logged_counted_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops, "BACK_OFF_SECONDS", 0.001)
+    steps = Steps(failures=3)
+    loop = BackgroundLoop("x", steps, period_seconds=LONG)
+    with capture_logs() as logs:
+        loop.start()
+        await steps.reach(4)
+        await loop.stop()
+
+    assert loop.failure_count == 3
+    failed = [entry for entry in logs if entry["event"] == "loop step failed"]
+    assert [(e["loop"], e["failures"]) for e in failed] == [("x", 1), ("x", 2), ("x", 3)]
+    assert [e["pause"] for e in failed] == [0.001, 0.002, 0.004]
+
+
+async def test_stop_wakes_a_pausing_loop_and_waits_for_a_running_step() -> None:
+    entered, may_end = asyncio.Event(), asyncio.Event()
+    ended = False
+
+    async def step() -> None:
+        nonlocal ended
+        entered.set()
+        await may_end.wait()
+        ended = True
+
+    loop = BackgroundLoop("x", step, period_seconds=LONG)
+    loop.start()
+    await entered.wait()
+    stopping = asyncio.create_task(loop.stop())
+    may_end.set()
+    await stopping
+
+    assert ended
+
+
+async def test_a_step_that_does_not_end_is_cancelled_and_said_so() -> None:
+    entered = asyncio.Event()
+    tasks_before = asyncio.all_tasks()
+
+    async def step() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    loop = BackgroundLoop("stuck", step, period_seconds=LONG)
+    loop.start()
+    await entered.wait()
+    with capture_logs() as logs:
+        await loop.stop(within_seconds=0.001)
+
+    assert [entry["loop"] for entry in logs] == ["stuck"]
+    assert asyncio.all_tasks() == tasks_before
+
+
+async def test_a_loop_that_was_never_started_can_be_stopped() -> None:
+    await BackgroundLoop("x", Steps(), period_seconds=LONG).stop()

@@ -1,0 +1,34 @@
+"""Readiness: off, on, and off for good."""
+
+from __future__ import annotations
+
+from eruca_chassis.readiness import Readiness
+
+
+def test_a_service_is_not_ready_until_it_says_so() -> None:
+    readiness = Readiness()
+    assert not readiness.is_ready
+    assert "starting" in readiness.error().detail
+
+    readiness.ready()
+
+    assert readiness.is_ready
+
+
+def test_a_reason_is_passed_on() -> None:
+    readiness = Readiness()
+    readiness.not_ready("the store is being read")
+
+    assert readiness.error().detail == "the store is being read"
+    assert readiness.error().retry_after_seconds is not None
+
+
+def test_stopping_is_final() -> None:
+    readiness = Readiness()
+    readiness.stop()
+
+    readiness.ready()
+    readiness.not_ready("something else")
+
+    assert readiness.is_stopping
+    assert "stopping" in readiness.error().detail

@@ -1,0 +1,91 @@
+"""Settings: a wrong one names its variable, its value and what would be right."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+from pydantic import Field, ValidationError
+from pydantic_settings import SettingsConfigDict
+
+from eruca_chassis.settings import (
+    SETTINGS_EXIT_CODE,
+    ServiceSettings,
+    SettingsError,
+    settings_or_exit,
+)
+
+
+class ThingSettings(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="TEST_THING_")
+    shared_variables: ClassVar[frozenset[str]] = frozenset({"TEST_THING_URLS"})
+
+    colour: str = Field(default="red", min_length=2, description="how it looks")
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_THING_PORT", "1234")
+    monkeypatch.setenv("TEST_THING_URLS", "not ours")
+
+    settings = ThingSettings.load()
+
+    assert (settings.port, settings.colour, settings.host) == (1234, "red", "127.0.0.1")
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1
+
+
+def test_every_wrong_setting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_THING_PORT", "99999")
+    monkeypatch.setenv("TEST_THING_COLOUR", "x")
+    monkeypatch.setenv("TEST_THING_CLOUR", "blue")
+    monkeypatch.setenv("TEST_THING_QQQQQQQQ", "1")
+
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+
+    misspelt, unknown, *wrong = refused.value.faults
+    assert misspelt == "TEST_THING_CLOUR: there is no such setting; did you mean TEST_THING_COLOUR?"
+    assert unknown.startswith("TEST_THING_QQQQQQQQ: there is no such setting; there are:")
+    colour, port = sorted(wrong)
+    assert port.startswith("TEST_THING_PORT=99999: input should be less than or equal to 65535")
+    assert colour == (
+        "TEST_THING_COLOUR=x: string should have at least 2 characters (how it looks)"
+    )
+
+
+def test_a_misspelt_setting_alone_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_THING_PROT", "1")
+
+    with pytest.raises(SettingsError, match="TEST_THING_PORT"):
+        ThingSettings.load()
+
+
+def test_wrong_settings_end_the_process_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEST_THING_PORT", "x")
+
+    with pytest.raises(SystemExit) as exited:
+        settings_or_exit(ThingSettings, [])
+
+    assert exited.value.code == SETTINGS_EXIT_CODE
+    assert capsys.readouterr().err.startswith("TEST_THING_PORT=x: ")
+
+
+def test_help_lists_every_setting_and_other_arguments_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as helped:
+        settings_or_exit(ThingSettings, ["--help"])
+    assert helped.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"TEST_THING_{name.upper()}" in shown for name in ThingSettings.model_fields)
+
+    with pytest.raises(SystemExit) as refused:
+        settings_or_exit(ThingSettings, ["--port", "1"])
+    assert refused.value.code == SETTINGS_EXIT_CODE
+    assert "--port: no such argument" in capsys.readouterr().err
+
+
+def test_every_setting_is_described() -> None:
+    assert all(field.description for field in ThingSettings.model_fields.values())
