@@ -18,18 +18,17 @@ from support.vector_runners import (
     latency_faults,
     message_formats,
     names,
+    store,
     tag_expressions,
 )
 
 Case: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Case], None]
 
-_MODULES: Final = (delays, hashes, latency_faults, message_formats, names, tag_expressions)
+_MODULES: Final = (delays, hashes, latency_faults, message_formats, names, store, tag_expressions)
 
 # Kinds of files that are known in part: another module brings their runner.
-AWAITED: Final = frozenset(
-    {"commitlog_record/append", "index_file/index_file", "index_file/index_service"}
-)
+AWAITED: Final = frozenset({"commitlog_record/append"})
 
 
 def _merged() -> dict[str, Runner]:
