@@ -202,13 +202,21 @@ class LocalCluster:
         child = self._children[name]
         await child.stop(self._stop_seconds)
         child.start()
+        await self.ready(name)
+        child.restarts = self._restarts
+
+    async def ready(self, name: str) -> None:
+        """Wait until a child is ready, for one that is on its way back.
+
+        Raises:
+            StartError: It ended for good or was not ready in time.
+        """
         service = next(service for service in self.plan.services if service.name == name)
         try:
             async with asyncio.timeout(self._start_seconds):
                 await self._until_ready([service])
         except TimeoutError as error:
             raise StartError(self._not_ready_report()) from error
-        child.restarts = self._restarts
 
     def _make_plan(self) -> ClusterPlan:
         brokers, namesrvs = self._brokers, self._namesrvs
@@ -249,7 +257,8 @@ class LocalCluster:
 
     def _check_alive(self) -> None:
         for child in self._children.values():
-            if child.exit_code is not None and not child.was_stopped:
+            is_final = child.is_over and not child.was_stopped
+            if is_final and child.exit_code is not None:
                 raise StartError(
                     f"{child.name} {exit_text(child.exit_code)} while starting{_printed(child)}"
                 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -70,18 +71,20 @@ def ready_report(
     environment: Mapping[str, str],
 ) -> RenderableType:
     """Return the table of what runs where, and commands to try."""
-    table = Table(title="Eruca is ready", title_justify="left", title_style="bold green")
-    for heading in ("service", "URL", "API", "data"):
+    table = Table(
+        title="Eruca is ready", title_justify="left", title_style="bold green", box=box.SIMPLE_HEAD
+    )
+    for heading in ("service", "URL", "its API", "data"):
         table.add_column(heading, overflow="fold")
     for service in plan.services:
         table.add_row(
             service.name, service.url, f"{service.url}/docs", _short(service.directory, data_dir)
         )
-    caption = (
+    summary = (
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
-        f"{resident_bytes / 2**20:.0f} MiB; data in {data_dir}; Ctrl-C stops"
+        f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
     )
-    return Group(Text(), table, Text(caption), Text(), _try_this(plan, environment), Text())
+    return Group(Text(), table, Text(summary), Text(), _try_this(plan, environment), Text())
 
 
 def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableType:
@@ -93,7 +96,7 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
     command = _command(environment)
     lines += [
         f"{command} topic create orders",
-        f"{command} send orders 'order 17' --tag paid --key 17",
+        f"{command} send --topic orders 'order 17' --tag paid --key 17",
         f"{command} tail orders --from earliest",
         f"{command} status",
         f"curl {plan.brokers[0].url}/v1/topics/orders/queues",

@@ -14,11 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from deploy.cluster import LocalCluster, StartError
 from deploy.console import ClusterConsole, ready_report
 from deploy.plan import BROKER_COUNT_MAX, GOVERNED, NAMESRV_COUNT_MAX, PlanError
 from deploy.ports import PortTakenError
+
+# The children write to a pipe, yet for people: coloured lines, unless something else is set.
+_LOG_STYLES: Final = ("ERUCA_NAMESRV_LOG_STYLE", "ERUCA_BROKER_LOG_STYLE")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         namesrvs=options.namesrvs,
         data_dir=options.data,
         base_port=options.base_port,
+        settings={name: os.environ.get(name, "console") for name in _LOG_STYLES},
         on_line=console.child_line,
         on_event=console.child_event,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -29,7 +30,9 @@ def test_a_start_is_an_end_of_the_queue_a_time_or_so_long_ago(text: str, start: 
     assert start_of(text, NOW) == start
 
 
-@pytest.mark.parametrize("text", ["", "now", "first", "15", "15 m", "999999999d", "2026-13-01", "0001-01-01T00:00+14:00"])
+@pytest.mark.parametrize(
+    "text", ["", "now", "first", "15", "15 m", "999999999d", "2026-13-01", "0001-01-01T00+14"]
+)
 def test_anything_else_is_refused_and_named(text: str) -> None:
-    with pytest.raises(ValueError, match=repr(text)):
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         start_of(text, NOW)

@@ -1,0 +1,154 @@
+"""A local cluster as processes: it comes up, survives a death, and goes away in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from deploy.cluster import LocalCluster, StartError
+
+pytestmark = pytest.mark.anyio
+
+SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+        yield client
+
+
+async def brokers_known_to(client: httpx.AsyncClient, namesrv_url: str) -> list[str]:
+    answer = await client.get(f"{namesrv_url}/v1/brokers")
+    return [group["broker_name"] for group in answer.json()["brokers"]]
+
+
+async def test_every_name_server_knows_every_broker_once_the_cluster_is_started(
+    client: httpx.AsyncClient,
+) -> None:
+    async with LocalCluster(brokers=2, namesrvs=2, settings=SMALL) as cluster:
+        known = [await brokers_known_to(client, url) for url in cluster.namesrv_urls]
+
+        assert known == [["broker-a", "broker-b"]] * 2
+        pids = [cluster.pid(service.name) for service in cluster.plan.services]
+        assert cluster.resident_bytes() > 0
+
+    assert not any(psutil.pid_exists(pid) for pid in pids if pid is not None)
+
+
+async def test_temporary_data_is_removed_at_the_end() -> None:
+    async with LocalCluster(settings=SMALL) as cluster:
+        store = cluster.plan.brokers[0].directory
+        assert (store / "commitlog").is_dir()
+
+    assert not store.parent.exists()
+
+
+async def test_a_broker_that_dies_is_started_again_with_its_messages(
+    client: httpx.AsyncClient,
+) -> None:
+    events: asyncio.Queue[str] = asyncio.Queue()
+    async with LocalCluster(
+        settings=SMALL, on_event=lambda name, text: events.put_nowait(f"{name} {text}")
+    ) as cluster:
+        messages = f"{cluster.broker_urls['broker-a']}/v1/topics/orders/messages"
+        sent = await client.post(messages, json={"body": {"text": "order 17"}})
+        assert sent.status_code == 201
+        pid = cluster.pid("broker-a")
+        assert pid is not None
+
+        os.kill(pid, signal.SIGKILL)
+
+        assert await asyncio.wait_for(events.get(), 30) == (
+            "broker-a was killed by SIGKILL; starting it again in 0.5 s"
+        )
+        await cluster.ready("broker-a")
+        queue = sent.json()["queue_id"]
+        pulled = await client.get(
+            f"{cluster.broker_urls['broker-a']}/v1/topics/orders/queues/{queue}/messages",
+            params={"offset": 0},
+        )
+        assert [m["body"]["text"] for m in pulled.json()["messages"]] == ["order 17"]
+
+
+async def test_a_killed_broker_stays_dead_until_it_is_restarted(
+    client: httpx.AsyncClient,
+) -> None:
+    async with LocalCluster(brokers=2, settings=SMALL) as cluster:
+        await cluster.kill("broker-b")
+
+        assert cluster.pid("broker-b") is None
+        with pytest.raises(httpx.TransportError):
+            await client.get(f"{cluster.broker_urls['broker-b']}/healthz")
+        await cluster.restart("broker-b")
+        answer = await client.get(f"{cluster.broker_urls['broker-b']}/readyz")
+        assert answer.status_code == 200
+
+
+async def test_data_in_a_directory_of_ones_own_outlives_the_cluster(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    async with LocalCluster(data_dir=tmp_path, settings=SMALL) as cluster:
+        url = cluster.broker_urls["broker-a"]
+        created = await client.put(f"{url}/v1/topics/kept", json={"write_queue_count": 1})
+        assert created.status_code == 201
+
+    async with LocalCluster(data_dir=tmp_path, settings=SMALL) as cluster:
+        url = cluster.broker_urls["broker-a"]
+        assert (await client.get(f"{url}/v1/topics/kept")).status_code == 200
+
+
+async def test_a_setting_that_is_wrong_is_told_in_the_brokers_own_words() -> None:
+    cluster = LocalCluster(settings={"ERUCA_BROKER_FLUSH_MODE": "sometimes"})
+
+    with pytest.raises(StartError, match=r"broker-a exited with code 2[\s\S]*FLUSH_MODE"):
+        await cluster.start()
+
+
+async def test_two_clusters_cannot_share_one_directory(tmp_path: Path) -> None:
+    async with LocalCluster(data_dir=tmp_path, settings=SMALL):
+        with pytest.raises(StartError, match=r"broker-a exited with code \d"):
+            await LocalCluster(data_dir=tmp_path, settings=SMALL).start()
+
+
+async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "deploy.local",
+        "--base-port=0",
+        f"--data={tmp_path}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, **SMALL, "COLUMNS": "120"},
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not any("Try, in another terminal" in line for line in lines):
+        lines.append((await asyncio.wait_for(process.stdout.readline(), 60)).decode())
+        assert lines[-1], "".join(lines)
+
+    process.send_signal(signal.SIGINT)
+
+    rest, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, errors) == (0, b"")
+    shown = "".join(lines) + rest.decode()
+    assert re.search(r"namesrv-1 +http://127\.0\.0\.1:\d+ ", shown)
+    stops = re.findall(r"^(broker-a|namesrv-1) +│.*\bstopped\b", shown, re.MULTILINE)
+    assert stops == ["broker-a", "namesrv-1"]
