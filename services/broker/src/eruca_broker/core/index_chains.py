@@ -37,27 +37,12 @@ def chain(slots: Slots, keys: NDArray[np.int64], first: int) -> tuple[NDArray[np
     overwritten = np.flatnonzero(newest != numbers)
     if len(overwritten):
         link = _link_in_loop if len(overwritten) <= _LOOP_COUNT_MAX else _link_sorted
-        link(previous, keys, newest, overwritten, first)
+        link(previous, newest, overwritten, first)
     return previous, count - int(np.count_nonzero(previous))
-
-
-def rebuild_slots(
-    hash_slots: int, key_hashes: NDArray[np.int32], slots: Slots | None = None, first: int = 1
-) -> Slots:
-    """Return the slot table of a file whose entries, from number *first* on, have these hashes.
-
-    Given *slots*, the table of the entries before *first*, it is continued in place.
-    """
-    if slots is None:
-        slots = np.zeros(hash_slots, np.int32)
-    numbers = np.arange(first, first + len(key_hashes), dtype=np.int32)
-    slots[key_hashes % hash_slots] = numbers
-    return slots
 
 
 def _link_in_loop(
     previous: NDArray[np.int32],
-    keys: NDArray[np.int64],
     newest: NDArray[np.int32],
     overwritten: NDArray[np.intp],
     first: int,
@@ -73,7 +58,6 @@ def _link_in_loop(
 
 def _link_sorted(
     previous: NDArray[np.int32],
-    keys: NDArray[np.int64],
     newest: NDArray[np.int32],
     overwritten: NDArray[np.intp],
     first: int,

@@ -1,0 +1,21 @@
+"""Real limits for a block: the kernel's own errors instead of simulated ones."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let no file grow, or be written, beyond *size* bytes: as a full disk does.
+
+    A write across the limit is cut short; one behind it raises OSError (EFBIG).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
