@@ -430,7 +430,10 @@ _BY_CODE: Final = {kind.code: kind for kind in every_error() if not issubclass(k
 def error_of_problem(
     document: Mapping[str, Any], status: int, *, retry_after_seconds: float | None = None
 ) -> ErucaError:
-    """Return the error a problem document tells of; for an unknown code the nearest kind."""
+    """Return the error a problem document tells of; for an unknown code the nearest kind.
+
+    The document may come from a proxy and hold anything: what is not of its type is left out.
+    """
     code = document.get("code")
     kind = _BY_CODE.get(code) if isinstance(code, str) else None
     if kind is None:
@@ -438,11 +441,24 @@ def error_of_problem(
     detail = document.get("detail") or document.get("title") or f"HTTP status {status}"
     return kind(
         str(detail),
-        fix=document.get("fix"),
-        errors=document.get("errors") or (),
-        request_id=document.get("request_id"),
+        fix=_text(document.get("fix")),
+        errors=_field_errors(document.get("errors")),
+        request_id=_text(document.get("request_id")),
         retry_after_seconds=retry_after_seconds,
     )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _field_errors(value: object) -> list[dict[str, str]]:
+    entries = value if isinstance(value, list) else []
+    return [
+        {str(name): str(text) for name, text in entry.items()}
+        for entry in entries
+        if isinstance(entry, dict)
+    ]
 
 
 def _kind_of_status(status: int) -> type[ErucaError]:

@@ -37,13 +37,6 @@ def _checked_topic(name: str) -> str:
     return name
 
 
-def _checked_group(name: str) -> str:
-    fault = names.broker_group_fault(name)
-    if fault is not None:
-        raise ValueError(f"not a group's name: {fault.value.replace('_', ' ')}")
-    return name
-
-
 def _checked_host(text: str) -> str:
     Host.from_text(text)
     return text
@@ -69,7 +62,6 @@ GroupName = Annotated[
         description="Letters, digits, %, |, _ and -; up to 120 of them.",
         examples=["billing"],
     ),
-    AfterValidator(_checked_group),
 ]
 BrokerName = Annotated[
     str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.@-]+$", examples=["broker-a"])

@@ -211,9 +211,10 @@ def encode_record(record: Record, *, with_property_crc: bool = False) -> bytes:
     if with_property_crc and properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     is_v2 = len(topic) > V1_TOPIC_SIZE_MAX
+    # Plain numbers: a SysFlag made of a negative number would lose bits it has no names for.
     sys_flag = record.sys_flag & ~HOST_BITS
-    sys_flag |= SysFlag.BORN_HOST_V6 if record.born_host.is_v6 else 0
-    sys_flag |= SysFlag.STORE_HOST_V6 if record.store_host.is_v6 else 0
+    sys_flag |= int(SysFlag.BORN_HOST_V6) if record.born_host.is_v6 else 0
+    sys_flag |= int(SysFlag.STORE_HOST_V6) if record.store_host.is_v6 else 0
     layout = layout_of(sys_flag)
     crc_size = PROPERTY_CRC_SIZE if with_property_crc else 0
     properties_size = len(properties) + crc_size

@@ -1,0 +1,148 @@
+"""Errors: every class a service can raise is the same class at the client."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import Any
+
+import pytest
+
+from eruca.contract.errors import (
+    ClientError,
+    ErucaError,
+    InternalError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    OverloadedError,
+    PartialSendError,
+    RequestError,
+    SendFailedError,
+    TopicNotFoundError,
+    UnavailableError,
+    error_of_problem,
+    every_error,
+)
+
+SENT = [kind for kind in every_error() if not issubclass(kind, ClientError)]
+
+
+@pytest.mark.parametrize("kind", SENT)
+def test_every_error_survives_the_wire(kind: type[ErucaError]) -> None:
+    error = kind("what happened", fix="do this", errors=[{"pointer": "/a", "detail": "wrong"}])
+    document = json.loads(json.dumps(error.problem("request-1")))
+
+    got = error_of_problem(document, document["status"], retry_after_seconds=1.5)
+
+    assert type(got) is kind
+    assert got.detail == "what happened"
+    assert got.fix == "do this"
+    assert got.errors == error.errors
+    assert got.request_id == "request-1"
+    assert got.retry_after_seconds == 1.5
+    assert got.problem() == document
+
+
+@pytest.mark.parametrize("kind", list(every_error()))
+def test_every_error_has_a_code_and_a_status_of_its_kind(kind: type[ErucaError]) -> None:
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind.code)
+    assert 400 <= kind.status <= 599
+    assert kind.title
+    if issubclass(kind, RequestError):
+        assert kind.status < 500
+        assert not kind.retryable
+    if issubclass(kind, UnavailableError):
+        assert kind.retryable
+
+
+def test_no_two_errors_share_a_code() -> None:
+    codes = [kind.code for kind in every_error()]
+
+    assert len(set(codes)) == len(codes)
+
+
+def test_the_tree_in_the_docstring_names_every_error() -> None:
+    module = inspect.getmodule(ErucaError)
+    assert module is not None
+    drawn = set(re.findall(r"\b[A-Z]\w+Error\b", module.__doc__ or ""))
+
+    assert {kind.__name__ for kind in every_error()} <= drawn
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, RequestError),
+        (404, NotFoundError),
+        (418, RequestError),
+        (429, OverloadedError),
+        (500, InternalError),
+        (501, InternalError),
+        (502, UnavailableError),
+        (503, UnavailableError),
+        (504, UnavailableError),
+    ],
+)
+@pytest.mark.parametrize("code", ["of-a-later-version", None, 7, ["x"]])
+def test_an_unknown_code_becomes_the_nearest_kind(
+    status: int, kind: type[ErucaError], code: object
+) -> None:
+    assert type(error_of_problem({"code": code}, status)) is kind
+
+
+@pytest.mark.parametrize(
+    ("document", "detail"),
+    [
+        ({"detail": "d", "title": "t"}, "d"),
+        ({"title": "t"}, "t"),
+        ({}, "HTTP status 503"),
+        ({"detail": 5}, "5"),
+    ],
+)
+def test_something_is_always_told(document: dict[str, Any], detail: str) -> None:
+    assert error_of_problem(document, 503).detail == detail
+
+
+@pytest.mark.parametrize("nonsense", ["text", 5, ["x", 1], {"a": "b"}, [[1]], True])
+def test_a_document_of_nonsense_is_still_an_error(nonsense: object) -> None:
+    document = dict.fromkeys(("code", "detail", "fix", "errors", "request_id"), nonsense)
+
+    error = error_of_problem(document, 500)
+
+    assert isinstance(error, ErucaError)
+    assert error.errors == []
+    assert json.dumps(error.problem())
+
+
+def test_what_to_do_is_part_of_the_text() -> None:
+    assert str(RequestError("it is wrong")) == "it is wrong"
+    assert str(RequestError("it is wrong", fix="mend it")) == "it is wrong (mend it)"
+    assert "eruca topic create" in str(TopicNotFoundError("no topic"))
+
+
+def test_a_problem_without_field_errors_does_not_mention_them() -> None:
+    assert "errors" not in RequestError("x").problem()
+    assert RequestError("x").problem()["type"] == "/problems/bad-request"
+
+
+def test_a_failed_send_tells_every_attempt() -> None:
+    first = UnavailableError("busy")
+
+    error = SendFailedError("all failed", attempts=[("broker-a", first)])
+
+    assert error.attempts == [("broker-a", first)]
+    assert error.retryable
+
+
+def test_a_partial_send_tells_which_messages_are_missing() -> None:
+    error = PartialSendError("some failed", outcomes=["sent", UnavailableError("busy"), "sent"])
+
+    assert error.failed_indexes == [1]
+    assert error.attempts == []
+
+
+def test_an_offset_out_of_range_tells_the_range() -> None:
+    error = OffsetOutOfRangeError("gone", min_offset=5, max_offset=9)
+
+    assert (error.min_offset, error.max_offset) == (5, 9)

@@ -1,0 +1,122 @@
+"""The JSON models: what a request may hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from eruca.contract.models import (
+    BrokerRegistration,
+    GroupName,
+    MultiPullRequest,
+    OffsetCommits,
+    TopicName,
+    TopicRoute,
+    TopicSettings,
+)
+
+TOPIC = TypeAdapter[str](TopicName)
+GROUP = TypeAdapter[str](GroupName)
+REGISTRATION: dict[str, Any] = {
+    "cluster": "eruca",
+    "urls": {"default": "http://127.0.0.1:10911"},
+    "store_host": "127.0.0.1:10911",
+    "data_version": 1,
+}
+
+
+@pytest.mark.parametrize("name", ["orders", "%RETRY%" + "g" * 200, "a|b_c-d%"])
+def test_a_legal_topic_is_taken(name: str) -> None:
+    assert TOPIC.validate_python(name) == name
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\n", "é", "t" * 128, "%DLQ%" + "g" * 251])
+def test_another_topic_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        TOPIC.validate_python(name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\n", "g" * 121])
+def test_another_group_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        GROUP.validate_python(name)
+    assert GROUP.validate_python("g" * 120)
+
+
+def test_a_name_that_passes_the_pattern_can_still_be_refused() -> None:
+    with pytest.raises(ValidationError, match="too long"):
+        TOPIC.validate_python("t" * 200)
+
+
+def test_topic_settings_have_rocketmqs_defaults() -> None:
+    settings = TopicSettings()
+
+    assert (settings.read_queue_count, settings.write_queue_count) == (4, 4)
+    assert settings.permission == "rw"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"read_queue_count": 0},
+        {"write_queue_count": 1_025},
+        {"permission": "x"},
+        {"read_queues": 4},
+    ],
+)
+def test_a_request_with_a_wrong_or_unknown_field_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TopicSettings.model_validate(wrong)
+
+
+def test_an_answer_may_hold_fields_of_a_later_version() -> None:
+    route = TopicRoute.model_validate(
+        {"topic": "orders", "queues": [], "brokers": [], "colour": "green"}
+    )
+
+    assert route.topic == "orders"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:10911", "[::1]:10911"])
+def test_a_registration_names_an_address_and_a_port(host: str) -> None:
+    registration = BrokerRegistration.model_validate(REGISTRATION | {"store_host": host})
+
+    assert registration.store_host == host
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"store_host": "localhost:10911"},
+        {"store_host": "127.0.0.1"},
+        {"store_host": "1" * 65},
+        {"urls": {}},
+        {"urls": {"default": "ftp://127.0.0.1"}},
+        {"urls": {"default": "http://127.0.0.1/path"}},
+        {"data_version": -1},
+        {"expiry_seconds": float("nan")},
+        {"cluster": ""},
+    ],
+)
+def test_a_wrong_registration_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        BrokerRegistration.model_validate(REGISTRATION | wrong)
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63, 1.5, "x"])
+def test_an_offset_has_63_bits(offset: object) -> None:
+    commit = {"topic": "orders", "queue_id": 0, "offset": offset}
+
+    with pytest.raises(ValidationError):
+        OffsetCommits.model_validate({"offsets": [commit]})
+
+
+def test_a_pull_of_many_queues_names_some_but_not_too_many() -> None:
+    queue = {"topic": "orders", "queue_id": 0, "offset": 0}
+
+    assert len(MultiPullRequest.model_validate({"queues": [queue] * 256}).queues) == 256
+    for count in (0, 257):
+        with pytest.raises(ValidationError):
+            MultiPullRequest.model_validate({"queues": [queue] * count})
