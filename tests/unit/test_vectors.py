@@ -25,7 +25,8 @@ def cases() -> Iterator[Any]:
     for path in sorted(DIRECTORY.glob("*.json")):
         seen: Counter[str] = Counter()
         for case in json.loads(path.read_text("utf-8"))["cases"]:
-            name = "/".join(map(str, filter(None, (path.stem, case.get("kind"), case.get("id")))))
+            parts = (path.stem, case.get("kind"), case.get("id"))
+            name = "/".join(str(part) for part in parts if part is not None)
             seen[name] += 1
             yield pytest.param(
                 path.stem, case, id=name if seen[name] == 1 else f"{name}/{seen[name]}"
