@@ -127,7 +127,8 @@ class ConsumeQueue:
             files.cut(self.max_offset)
             self.changed = True
         if files.last < files.first:
-            self.max_offset = 0
+            self.min_offset = self.max_offset = 0
+            return
         start = files.first * files.entries_per_file
         self.min_offset = partition_point(
             start, self.max_offset, lambda offset: self.entry(offset).is_filler

@@ -1,0 +1,422 @@
+"""One consume queue: every entry has its place, and nothing else is ever found there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, FILLER, build_entries, encode_entry
+from eruca_broker.store.consume_queue import ConsumeQueue
+from eruca_broker.store.open_files import OpenFiles
+from eruca_broker.store.queue_files import DamagedQueueError
+from eruca_broker.store.unflushed import Unflushed
+from support.limits import file_size_limit
+
+PER_FILE = 5
+FILE_SIZE = PER_FILE * ENTRY_SIZE
+
+
+def open_queue(
+    root: Path, *, limit: int | None = None, unflushed: Unflushed | None = None
+) -> ConsumeQueue:
+    return ConsumeQueue.open(
+        f"{root}/orders/0",
+        entries_per_file=PER_FILE,
+        open_files=OpenFiles(3),
+        unflushed=Unflushed() if unflushed is None else unflushed,
+        limit=limit,
+    )
+
+
+def put_all(queue: ConsumeQueue, first: int, last: int) -> None:
+    """Put entries from *first* to *last* - 1: of records of 100 bytes, one after another."""
+    for offset in range(first, last):
+        queue.put(offset, 1000 + 100 * offset, 100, -offset)
+
+
+def rows(queue: ConsumeQueue) -> list[tuple[int, int, int]]:
+    count = queue.max_offset - queue.min_offset
+    return [tuple(row) for row in queue.entries(queue.min_offset, count).tolist()]
+
+
+def expected_rows(first: int, last: int) -> list[tuple[int, int, int]]:
+    return [(1000 + 100 * offset, 100, -offset) for offset in range(first, last)]
+
+
+def columns(first: int, last: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    offsets = np.arange(first, last, dtype=np.int64)
+    return build_entries(1000 + 100 * offsets, np.full(len(offsets), 100), -offsets)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((root / "orders" / "0").glob("*"))}
+
+
+def test_a_queue_that_does_not_exist_is_empty_and_makes_no_directory(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+
+    assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == (0, 0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_lie_at_twenty_bytes_times_their_offset(tmp_path: Path) -> None:
+    put_all(open_queue(tmp_path), 0, 12)
+
+    assert files_of(tmp_path) == {
+        f"{start * ENTRY_SIZE:020d}": b"".join(
+            encode_entry(*row) for row in expected_rows(start, min(start + PER_FILE, 12))
+        ).ljust(FILE_SIZE, b"\0")
+        for start in (0, 5, 10)
+    }
+
+
+def test_a_file_takes_disk_space_only_where_it_is_written(tmp_path: Path) -> None:
+    queue = ConsumeQueue.open(
+        f"{tmp_path}/orders/0", open_files=OpenFiles(1), unflushed=Unflushed()
+    )
+
+    queue.put(0, 0, 100, 0)
+
+    status = (tmp_path / "orders" / "0" / f"{0:020d}").stat()
+    assert status.st_size == 6_000_000
+    assert status.st_blocks * 512 <= 4096
+
+
+@given(st.lists(st.integers(1, 13), max_size=6), st.integers(0, 12))
+@settings(max_examples=40, deadline=None)
+def test_runs_of_any_length_write_what_single_entries_write(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], start: int
+) -> None:
+    one, many = (tmp_path_factory.mktemp(name) for name in ("one", "many"))
+    single, queue = open_queue(one), open_queue(many)
+    end = start
+
+    for size in sizes:
+        put_all(single, end, end + size)
+        assert queue.put_run(end, columns(end, end + size)) == size
+        end += size
+
+    assert files_of(one) == files_of(many)
+    assert rows(queue) == expected_rows(start, end)
+    assert queue.max_physical_offset == (1000 + 100 * end if sizes else 0)
+
+
+def test_a_queue_that_begins_late_is_padded_from_its_files_start(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+
+    put_all(queue, 13, 15)
+
+    name = f"{10 * ENTRY_SIZE:020d}"
+    written = 3 * FILLER + b"".join(encode_entry(*row) for row in expected_rows(13, 15))
+    assert files_of(tmp_path) == {name: written}
+    assert (queue.min_offset, queue.max_offset) == (13, 15)
+
+
+@given(st.integers(0, 20), st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_entries_put_again_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory, first: int, last: int
+) -> None:
+    first, last = sorted((first, last + 1))
+    root = tmp_path_factory.mktemp("queue")
+    queue = open_queue(root)
+    queue.put_run(3, columns(3, 12))
+    before = files_of(root)
+
+    if first > 12:
+        with pytest.raises(DamagedQueueError):
+            queue.put_run(first, columns(first, last + 1))
+        assert files_of(root) == before
+    else:
+        new = queue.put_run(first, columns(first, last + 1))
+        assert new == max(last + 1 - 12, 0)
+        assert rows(queue) == expected_rows(3, max(12, last + 1))
+
+
+def test_a_record_from_before_the_queues_last_one_is_known_whatever_its_offset(
+    tmp_path: Path,
+) -> None:
+    """A replay of a deleted topic's records must not write into its successor's queue."""
+    queue = open_queue(tmp_path)
+    queue.put(0, 5000, 100, 0)
+
+    assert queue.put_run(0, columns(0, 10)) == 0
+    assert queue.put(1, 4900, 100, 0) == 0
+    assert (queue.max_offset, queue.max_physical_offset) == (1, 5100)
+
+
+def test_an_entry_that_leaves_a_gap_is_refused(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    put_all(queue, 0, 3)
+
+    with pytest.raises(
+        DamagedQueueError, match="entry 4 of the record at 1400 does not follow on 2"
+    ):
+        queue.put(4, 1400, 100, 0)
+
+
+@pytest.mark.parametrize("first", [0, 3, 7])
+def test_a_queue_is_the_same_after_it_was_opened_again(tmp_path: Path, first: int) -> None:
+    for last in range(first + 1, first + 12):
+        put_all(open_queue(tmp_path), first, last)
+
+        queue = open_queue(tmp_path)
+
+        assert (queue.min_offset, queue.max_offset) == (first, last)
+        assert queue.max_physical_offset == 1000 + 100 * last
+        assert rows(queue) == expected_rows(first, last)
+
+
+def test_entries_behind_what_was_durable_are_removed_whatever_a_crash_left_of_them(
+    tmp_path: Path,
+) -> None:
+    """Exhaustive over the durable end; behind it lie whole entries, holes and torn ones."""
+    for durable in range(12):
+        root = tmp_path / str(durable)
+        queue = open_queue(root)
+        put_all(queue, 0, 14)
+        path = root / "orders" / "0" / f"{10 * ENTRY_SIZE:020d}"
+        content = bytearray(path.read_bytes())
+        content[40:60] = bytes(20)  # a hole before entry 13
+        content[66:80] = bytes(14)  # of which six bytes came to the disk
+        path.write_bytes(content)
+        limit = 1000 + 100 * durable
+
+        queue = open_queue(root, limit=limit)
+
+        assert (queue.max_offset, rows(queue)) == (durable, expected_rows(0, durable))
+        assert b"".join(files_of(root).values()).rstrip(b"\0") == b"".join(
+            encode_entry(*row) for row in expected_rows(0, durable)
+        ).rstrip(b"\0")
+        put_all(queue, durable, 14)
+        assert rows(open_queue(root)) == expected_rows(0, 14)
+
+
+def test_a_last_file_cut_short_by_a_crash_is_mended(tmp_path: Path) -> None:
+    put_all(open_queue(tmp_path), 0, 7)
+    path = tmp_path / "orders" / "0" / f"{FILE_SIZE:020d}"
+    for size in (0, 5, 20, 47):
+        os.truncate(path, size)
+
+        queue = open_queue(tmp_path, limit=1500 + 100 * (size // ENTRY_SIZE))
+
+        assert rows(queue) == expected_rows(0, 5 + size // ENTRY_SIZE)
+        put_all(queue, queue.max_offset, 7)
+        assert path.stat().st_size == FILE_SIZE
+
+
+def test_a_file_that_was_created_and_not_written_to_is_no_end(tmp_path: Path) -> None:
+    put_all(open_queue(tmp_path), 0, 5)
+    (tmp_path / "orders" / "0" / f"{FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
+
+    queue = open_queue(tmp_path)
+
+    assert queue.max_offset == 5
+    put_all(queue, 5, 6)
+    assert rows(open_queue(tmp_path)) == expected_rows(0, 6)
+
+
+def test_a_queue_whose_only_file_is_empty_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "orders" / "0").mkdir(parents=True)
+    (tmp_path / "orders" / "0" / f"{3 * FILE_SIZE:020d}").touch()
+
+    queue = open_queue(tmp_path)
+
+    assert (queue.min_offset, queue.max_offset) == (0, 0)
+    assert files_of(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        (f"{2 * FILE_SIZE:020d}", FILE_SIZE),  # after a missing one
+        (f"{FILE_SIZE + 20:020d}", FILE_SIZE),  # where no file begins
+        (f"{FILE_SIZE:020d}", FILE_SIZE + 1),  # longer than it may be
+        (f"{FILE_SIZE:019d}", FILE_SIZE),
+        ("0000000000000000000x", FILE_SIZE),
+    ],
+)
+def test_files_that_cannot_be_the_queues_are_damage(tmp_path: Path, name: str, size: int) -> None:
+    put_all(open_queue(tmp_path), 0, 5)
+    (tmp_path / "orders" / "0" / name).write_bytes(bytes(size))
+
+    with pytest.raises(DamagedQueueError):
+        open_queue(tmp_path)
+
+
+def test_a_file_cut_short_before_the_last_is_damage(tmp_path: Path) -> None:
+    put_all(open_queue(tmp_path), 0, 7)
+    os.truncate(tmp_path / "orders" / "0" / f"{0:020d}", 99)
+
+    with pytest.raises(DamagedQueueError, match="99 bytes instead of 100"):
+        open_queue(tmp_path)
+
+
+def test_a_file_that_shrinks_under_the_queue_is_noticed(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    put_all(queue, 0, 3)
+    os.truncate(tmp_path / "orders" / "0" / f"{0:020d}", 45)
+
+    with pytest.raises(DamagedQueueError, match="ends before its entries do"):
+        queue.entry(2)
+
+
+def test_a_cut_leaves_nothing_that_could_come_back(tmp_path: Path) -> None:
+    """Exhaustive over the cut, between records and inside them."""
+    for cut in range(900, 2500, 50):
+        root = tmp_path / str(cut)
+        queue = open_queue(root)
+        put_all(queue, 2, 14)
+        kept = min(max(-(-(cut - 1000) // 100), 2), 14)
+
+        queue.truncate(cut)
+
+        is_empty = kept == 2
+        assert queue.max_offset == kept
+        assert queue.max_physical_offset == (cut if is_empty else 1000 + 100 * kept)
+        assert rows(queue) == expected_rows(2, kept)
+        written = 2 * FILLER + b"".join(encode_entry(*row) for row in expected_rows(2, kept))
+        content = b"".join(content for content in files_of(root).values())
+        assert content == written.ljust(len(content), b"\0")
+        reopened = open_queue(root)
+        assert (reopened.min_offset, rows(reopened)) == (2, expected_rows(2, kept))
+        put_all(queue, kept, 16)
+        assert rows(queue) == expected_rows(2, 16)
+
+
+def test_a_queue_that_lost_all_entries_may_begin_elsewhere(tmp_path: Path) -> None:
+    for start in (0, 3, 8, 30):
+        queue = open_queue(tmp_path / str(start))
+        put_all(queue, 8, 10)
+        queue.truncate(0)
+
+        queue.put_run(start, columns(start, start + 4))
+
+        assert (queue.min_offset, queue.max_offset) == (start, start + 4)
+        assert rows(open_queue(tmp_path / str(start))) == expected_rows(start, start + 4)
+
+
+def test_the_minimum_moves_past_entries_whose_records_are_gone(tmp_path: Path) -> None:
+    """Exhaustive over the log's beginning."""
+    for log_start in range(900, 2500, 50):
+        queue = open_queue(tmp_path / str(log_start))
+        put_all(queue, 2, 14)
+
+        queue.correct_min(log_start)
+
+        assert queue.min_offset == min(max(-(-(log_start - 1000) // 100), 2), 14)
+        assert queue.max_offset == 14
+
+
+def test_files_that_are_past_are_deleted_and_never_the_last(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    put_all(queue, 2, 14)
+
+    assert queue.delete_expired(1400) == 0
+    assert queue.delete_expired(2000) == 2
+    assert (queue.min_offset, list(files_of(tmp_path))) == (10, [f"{2 * FILE_SIZE:020d}"])
+    assert queue.delete_expired(9999) == 0
+    assert (queue.min_offset, queue.max_offset) == (14, 14)
+
+    put_all(queue, 14, 16)
+    assert rows(queue) == expected_rows(14, 16)
+
+
+def test_a_queue_with_deleted_files_is_found_again(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    put_all(queue, 0, 14)
+    queue.delete_expired(1700)
+
+    reopened = open_queue(tmp_path)
+
+    assert (reopened.min_offset, reopened.max_offset) == (5, 14)
+    reopened.correct_min(1700)
+    assert rows(reopened) == expected_rows(7, 14)
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=14),
+    st.integers(0, 14),
+    st.integers(-1, 10),
+)
+@settings(max_examples=60, deadline=None)
+def test_offsets_by_time_are_what_a_look_at_every_entry_finds(
+    tmp_path_factory: pytest.TempPathFactory, times: list[int], expired: int, timestamp: int
+) -> None:
+    times.sort()
+    expired = min(expired, len(times))
+    queue = open_queue(tmp_path_factory.mktemp("queue"))
+    put_all(queue, 3, 3 + len(times))
+    queue.correct_min(1300 + 100 * expired)
+    live = range(3 + expired, 3 + len(times))
+
+    lower, upper = (
+        queue.offset_by_time(timestamp, lambda at: times[(at - 1300) // 100], upper=is_upper)
+        for is_upper in (False, True)
+    )
+
+    assert lower == next((n for n in live if times[n - 3] >= timestamp), queue.max_offset)
+    assert upper == next((n for n in reversed(live) if times[n - 3] <= timestamp), 0)
+
+
+@pytest.mark.parametrize("room", [0, 19, 20, 39, 85, 99])
+def test_on_a_full_disk_whole_entries_count_and_the_rest_goes_on_later(
+    tmp_path: Path, room: int
+) -> None:
+    queue = open_queue(tmp_path)
+    with file_size_limit(FILE_SIZE):
+        put_all(queue, 0, 5)  # the file is as long as it will be
+    other = open_queue(tmp_path / "other")
+    put_all(other, 5, 6)  # padded, and its file too
+
+    with file_size_limit(room), pytest.raises(OSError, match=r"room|too large"):
+        other.put_run(6, columns(6, 12))
+    written = max((room - ENTRY_SIZE) // ENTRY_SIZE, 0)
+    assert rows(other) == expected_rows(5, 6 + written)
+
+    assert other.put_run(6, columns(6, 12)) == 6 - written
+    assert rows(open_queue(tmp_path / "other")) == expected_rows(5, 12)
+
+
+def test_on_a_full_disk_a_file_that_could_not_be_made_is_made_later(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+
+    with file_size_limit(FILE_SIZE - 1), pytest.raises(OSError, match="too large"):
+        queue.put(7, 1700, 100, -7)
+    assert (queue.min_offset, queue.max_offset) == (0, 0)
+
+    put_all(queue, 7, 9)
+    assert rows(open_queue(tmp_path)) == expected_rows(7, 9)
+
+
+def test_everything_written_or_made_is_noted_for_the_next_flush(tmp_path: Path) -> None:
+    unflushed = Unflushed()
+    queue = open_queue(tmp_path, unflushed=unflushed)
+
+    put_all(queue, 4, 6)
+
+    directory = f"{tmp_path}/orders/0"
+    first, second = f"{directory}/{0:020d}", f"{directory}/{FILE_SIZE:020d}"
+    assert unflushed.files == {first, second}
+    assert unflushed.directories == {directory, f"{tmp_path}/orders", str(tmp_path)}
+    unflushed.take().sync()
+
+    put_all(queue, 6, 7)
+    assert (unflushed.files, unflushed.directories) == ({second}, set())
+    queue.truncate(0)
+    assert (unflushed.files, unflushed.directories) == ({first}, {directory})
+
+
+def test_no_entries_are_read_behind_the_end(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    put_all(queue, 0, 7)
+
+    assert queue.entries(4, 100)["tags_code"].tolist() == [-4, -5, -6]
+    assert len(queue.entries(7, 1)) == 0
+    assert len(queue.entries(9, 1)) == 0
+    assert len(queue.entries(2, 0)) == 0
