@@ -133,7 +133,8 @@ def _fault(message: str) -> ValidationError:
     pointer = "/body"
     if place:
         message = message[: place.start()]
-        pointer += "".join(f"/{name or index}" for name, index in _STEP.findall(place[1]))
+        steps = _STEP.findall(place[1].replace("[...]", ""))  # a property's name is not told
+        pointer += "".join(f"/{name or index}" for name, index in steps)
     field = _UNKNOWN_FIELD.search(message) or _MISSING_FIELD.search(message)
     if field:
         pointer += f"/{field[1].replace('~', '~0').replace('/', '~1')}"

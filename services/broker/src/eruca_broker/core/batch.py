@@ -29,7 +29,6 @@ from eruca.contract.records import (
     COMPRESSION_MASK,
     HOST_BITS,
     MAGIC_V1,
-    RECORD_SIZE_MIN,
     V1_TOPIC_SIZE_MAX,
     Host,
     RecordLayout,
@@ -218,6 +217,11 @@ class _Expected(NamedTuple):
     sys_flag: int  # the first record's; all have its host bits
     layout: RecordLayout
 
+    @property
+    def size_min(self) -> int:
+        """Bytes of a record without body and properties; reads below it would leave the record."""
+        return self.layout.body + len(self.topic_part) + 2
+
 
 def _check_each(
     buffer: bytearray, start: int, sizes: Sequence[int], expected: _Expected
@@ -226,7 +230,7 @@ def _check_each(
         raise MalformedBatchError("the sizes do not add up to the records")
     position = start
     for index, size in enumerate(sizes):
-        if size < RECORD_SIZE_MIN:
+        if size < expected.size_min:
             raise _fault(index, f"{size} bytes are too few")
         fields = expected.layout.header.unpack_from(buffer, position)
         _check_header(index, size, fields, expected)
@@ -277,7 +281,7 @@ def _check_columns(
     buffer: bytearray, start: int, sizes: Int64Array, expected: _Expected
 ) -> Int64Array:
     total = len(buffer) - len(_SLACK)
-    if int(sizes.sum()) != total - start or int(sizes.min()) < RECORD_SIZE_MIN:
+    if int(sizes.sum()) != total - start or int(sizes.min()) < expected.size_min:
         raise MalformedBatchError("the sizes do not add up to the records")
     layout, topic_part = expected.layout, expected.topic_part
     positions = np.cumsum(sizes) - sizes + start

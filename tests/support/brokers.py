@@ -1,0 +1,87 @@
+"""Brokers for tests: the real application over a real store, in process and without sockets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from eruca.contract.records import Host, Record, SysFlag, encode_record
+from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
+from eruca_broker.api.dependencies import Broker
+from eruca_broker.app import BrokerApp, create_app
+from eruca_broker.settings import BrokerSettings
+
+JSON = {"content-type": "application/json"}
+RECORDS = {"content-type": RECORDS_MEDIA_TYPE}
+
+
+@asynccontextmanager
+async def open_broker(
+    directory: Path,
+    **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
+) -> AsyncIterator[BrokerApp]:
+    """Open a broker over the store in *directory*; it tells no name server unless told to."""
+    chosen: dict[str, Any] = {
+        "namesrv_urls": "",
+        "segment_size": 16 * 1024**2,
+        "store_dir": directory,
+        "port": 0,
+    }
+    app = create_app(BrokerSettings(**{**chosen, **settings}))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+def client_of(app: BrokerApp) -> httpx.AsyncClient:
+    """Return a client that speaks to *app* directly; paths are below ``/v1``."""
+    transport = httpx.ASGITransport(app, client=("10.1.2.3", 4567))
+    return httpx.AsyncClient(transport=transport, base_url="http://broker/v1")
+
+
+def broker_of(app: BrokerApp) -> Broker:
+    """Return what *app* has wired up."""
+    broker: Broker = app.state.broker
+    return broker
+
+
+def record(topic: str, body: bytes = b"body", **fields: Any) -> bytes:  # noqa: ANN401
+    """Return a record as a producer lays it out for a broker with an IPv4 store host.
+
+    *fields* are those of ``Record``, whose types they have.
+    """
+    return encode_record(Record(topic=topic, body=body, **fields))
+
+
+def batch(
+    records: Sequence[bytes],
+    *,
+    magic: bytes = BATCH_MAGIC,
+    count: int | None = None,
+    size: int | None = None,
+    reserved: int = 0,
+    sizes: Sequence[int] | None = None,
+    tail: bytes = b"",
+) -> bytes:
+    """Return a batch's body, each part of its preamble true unless given."""
+    column = list(map(len, records)) if sizes is None else sizes
+    head = BATCH_PREAMBLE.pack(
+        magic,
+        len(records) if count is None else count,
+        sum(map(len, records)) if size is None else size,
+        reserved,
+    )
+    return b"".join((head, struct.pack(f">{len(column)}I", *column), *records, tail))
+
+
+def with_field(encoded: bytes, offset: int, value: bytes) -> bytes:
+    """Return *encoded* with the bytes at *offset* replaced."""
+    return encoded[:offset] + value + encoded[offset + len(value) :]
+
+
+IPV6_STORE_HOST = Host(bytes(15) + b"\1", 10_911)
+IPV6_BORN_FLAG = int(SysFlag.BORN_HOST_V6)
