@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from eruca.contract.hashing import key_hash, string_hash, tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 from eruca.contract.records import Host, Record, SysFlag, encode_record
-from eruca_broker.core.record_columns import (
-    RecordColumns,
+from eruca_broker.core.property_hashes import (
+    PropertyHashes,
     hash_properties,
     index_hashes,
-    read_columns,
-    sound_structure,
     tag_and_keys,
 )
+from eruca_broker.core.record_columns import RecordColumns, read_columns, sound_structure
 
 hosts = st.sampled_from([Host.parse("10.0.0.1", 1), Host.parse("2001:db8::1", 65_535)])
 values = st.one_of(
@@ -52,6 +51,10 @@ def columns_of(some: list[Record]) -> RecordColumns:
     return read_columns(b"".join(encoded), np.cumsum(sizes) - sizes)
 
 
+def hashes_of(columns: RecordColumns) -> PropertyHashes:
+    return hash_properties(columns.buffer, columns.properties_starts, columns.properties_sizes)
+
+
 def expected_tag(record: Record) -> str:
     return record.property_map().get(TAGS, "")
 
@@ -83,7 +86,7 @@ def test_columns_are_the_fields(some: list[Record]) -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.lists(records(), min_size=1, max_size=8))
 def test_hashes_are_those_of_the_tag_and_of_each_key(some: list[Record]) -> None:
-    hashes = hash_properties(columns_of(some))
+    hashes = hashes_of(columns_of(some))
 
     for row, record in enumerate(some):
         assert hashes.tag_codes[row] == tags_code(expected_tag(record))
@@ -91,6 +94,34 @@ def test_hashes_are_those_of_the_tag_and_of_each_key(some: list[Record]) -> None
         prefix = np.full(int(mine.sum()), string_hash(f"{record.topic}#") & 0xFFFF_FFFF, np.uint32)
         found = index_hashes(prefix, hashes.key_hashes[mine], hashes.key_sizes[mine])
         assert found.tolist() == [key_hash(record.topic, key) for key in expected_keys(record)]
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), count=st.integers(17, 40))
+def test_texts_of_one_shape_hash_like_any_other(data: st.DataObject, count: int) -> None:
+    shape = data.draw(st.lists(st.sampled_from([TAGS, KEYS, UNIQ_KEY, "u"]), unique=True))
+    width = data.draw(st.integers(1, 40))
+    plain = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=width)
+    some = [
+        Record(
+            topic="t",
+            body=b"x",
+            properties=encode_properties({name: data.draw(plain)[:width] for name in shape}),
+        )
+        for _ in range(count)
+    ]
+    odd = data.draw(st.one_of(st.none(), records()))
+    if odd is not None:
+        some[data.draw(st.integers(0, count - 1))] = odd
+
+    hashes = hashes_of(columns_of(some))
+
+    for row, record in enumerate(some):
+        assert hashes.tag_codes[row] == tags_code(expected_tag(record))
+        mine = hashes.key_rows == row
+        assert hashes.key_hashes[mine].tolist() == [
+            string_hash(key) & 0xFFFF_FFFF for key in expected_keys(record)
+        ]
 
 
 @given(records())
@@ -101,7 +132,7 @@ def test_one_record_read_by_itself_agrees(record: Record) -> None:
 
 
 def test_records_without_properties_have_no_keys() -> None:
-    hashes = hash_properties(columns_of([Record(topic="t", body=b"x")] * 3))
+    hashes = hashes_of(columns_of([Record(topic="t", body=b"x")] * 3))
 
     assert hashes.tag_codes.tolist() == [0, 0, 0]
     assert len(hashes.key_rows) == 0

@@ -29,14 +29,13 @@ from eruca.core.delay_levels import LEVELS_DEFAULT, DelayLevels
 from eruca_broker.core.batch import Batch
 from eruca_broker.core.consume_queue_entry import build_entries
 from eruca_broker.core.events import TopicDeleted, decode_event
-from eruca_broker.core.record_columns import (
+from eruca_broker.core.property_hashes import (
     PropertyHashes,
-    RecordColumns,
     hash_properties,
     index_hashes,
-    read_columns,
     tag_and_keys,
 )
+from eruca_broker.core.record_columns import RecordColumns, read_columns
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.key_index import KeyIndex
@@ -121,9 +120,7 @@ class Dispatcher:
                 assert segment is not None
                 last = int(np.searchsorted(offsets, segment.end_offset))
                 columns = read_columns(segment.buffer, offsets[first:last] - segment.base_offset)
-                self._put_keys(
-                    columns, segment.base_offset, columns.topics(), hash_properties(columns)
-                )
+                self._put_keys(columns, segment.base_offset, columns.topics(), _hashes_of(columns))
                 first = last
             self._backlog = []
             self._backlog_count = 0
@@ -137,7 +134,7 @@ class Dispatcher:
             base_offset: Log offset of the segment's first byte.
         """
         topics = columns.topics()
-        hashes = hash_properties(columns)
+        hashes = _hashes_of(columns)
         codes = _with_delivery_times(columns, topics, hashes.tag_codes)
         deletions = [
             row
@@ -158,22 +155,20 @@ class Dispatcher:
     def _dispatch_large(self, item: Appended) -> None:
         self.catch_up_index()  # its entries must be in the log's order
         batch = item.batch
-        starts = np.asarray(batch.starts, np.int64)
-        columns = read_columns(batch.buffer, starts + batch.start)
-        hashes = hash_properties(columns)
-        log_offsets = starts + item.log_offset
+        hashes = hash_properties(batch.buffer, *batch.property_extents())
+        log_offsets = np.asarray(batch.starts, np.int64) + item.log_offset
         self._queues.queue(batch.topic, batch.queue_id).put_run(
-            item.queue_offset, build_entries(log_offsets, columns.sizes, hashes.tag_codes)
+            item.queue_offset,
+            build_entries(log_offsets, np.asarray(batch.sizes), hashes.tag_codes),
         )
-        prefix = _prefix_hash(batch.topic)
         self._index.put_many(
             index_hashes(
-                np.full(len(hashes.key_rows), prefix, np.uint32),
+                np.full(len(hashes.key_rows), _prefix_hash(batch.topic), np.uint32),
                 hashes.key_hashes,
                 hashes.key_sizes,
             ),
             log_offsets[hashes.key_rows],
-            columns.store_timestamps[hashes.key_rows],
+            np.full(len(hashes.key_rows), item.store_timestamp, np.int64),
         )
 
     def _drain(self, runs: dict[tuple[str, int], tuple[int, list[bytes]]]) -> None:
@@ -231,6 +226,10 @@ class Dispatcher:
         )
         if isinstance(event, TopicDeleted):
             self._queues.delete_topic(event.topic)
+
+
+def _hashes_of(columns: RecordColumns) -> PropertyHashes:
+    return hash_properties(columns.buffer, columns.properties_starts, columns.properties_sizes)
 
 
 def _entries_of(item: Appended) -> bytes:
