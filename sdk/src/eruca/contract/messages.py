@@ -133,8 +133,8 @@ class QueuePosition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """One queue of a multi-queue pull."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_SIZE_MAX + 128)]
-    queue_id: Annotated[int, Meta(ge=0)]
-    offset: Annotated[int, Meta(ge=0)]
+    queue_id: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     filter: str = "*"  # tags, "a || b"
 
 
