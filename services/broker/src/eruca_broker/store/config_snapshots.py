@@ -1,8 +1,8 @@
 """``config/``: the state in the JSON files that RocketMQ keeps, written for it and read from it.
 
-They are snapshots, never the truth: Eruca reads them once, from a store whose log holds no control
-records because RocketMQ wrote it, and carries what they say into the log. After that it only
-writes them, so that a RocketMQ broker can open the store.
+They are snapshots, never the truth: Eruca writes them so that a RocketMQ broker can open the store,
+and reads only what RocketMQ wrote there, to carry it into the log. Which of them RocketMQ wrote is
+told by a mark: Eruca's have a field of its own, which RocketMQ ignores and drops when it writes.
 
 Source: RocketMQ 5.3, ``TopicConfigManager``, ``ConsumerOffsetManager``,
 ``SubscriptionGroupManager``.
@@ -25,6 +25,7 @@ DIRECTORY: Final = "config"
 _TOPICS: Final = "topics.json"
 _OFFSETS: Final = "consumerOffset.json"
 _GROUPS: Final = "subscriptionGroup.json"
+_MARK: Final = {"writtenBy": "eruca"}
 
 _PERMISSION_BITS: Final[Mapping[str, int]] = {"rw": 6, "r": 4, "w": 2, "none": 0}
 _PERMISSIONS: Final = {bits: name for name, bits in _PERMISSION_BITS.items()}
@@ -66,24 +67,31 @@ def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
         group: {"groupName": group, "consumeEnable": True, "consumeFromMinEnable": True}
         for group in state.groups
     }
-    _write(config / _TOPICS, {"dataVersion": version, "topicConfigTable": topics})
-    _write(config / _OFFSETS, {"dataVersion": version, "offsetTable": offsets})
-    _write(
-        config / _GROUPS,
-        {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": groups},
-    )
+    common = {**_MARK, "dataVersion": version}
+    _write(config / _TOPICS, {**common, "topicConfigTable": topics})
+    _write(config / _OFFSETS, {**common, "offsetTable": offsets})
+    _write(config / _GROUPS, {**common, "forbiddenTable": {}, "subscriptionGroupTable": groups})
     sync_directory(config)
 
 
-def load(directory: Path) -> tuple[list[TopicPut], list[OffsetsCommitted]]:
+def load(
+    directory: Path, *, only_foreign: bool = False
+) -> tuple[list[TopicPut], list[OffsetsCommitted]]:
     """Return what the files say of topics and offsets; a file that is missing says nothing.
+
+    Args:
+        directory: The store's.
+        only_foreign: Leave out what Eruca itself wrote.
 
     Raises:
         UnreadableConfigError: A file is there and cannot be understood.
     """
     config = directory / DIRECTORY
-    topics = _read(config / _TOPICS).get("topicConfigTable", {})
-    offsets = _read(config / _OFFSETS).get("offsetTable", {})
+    topic_file, offset_file = _read(config / _TOPICS), _read(config / _OFFSETS)
+    if only_foreign:
+        topic_file, offset_file = _unless_marked(topic_file), _unless_marked(offset_file)
+    topics = topic_file.get("topicConfigTable", {})
+    offsets = offset_file.get("offsetTable", {})
     try:
         puts = [
             TopicPut(
@@ -105,6 +113,10 @@ def load(directory: Path) -> tuple[list[TopicPut], list[OffsetsCommitted]]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableConfigError(f"{config}: not as RocketMQ writes it: {error!r}") from error
     return puts, [OffsetsCommitted(group, commits) for group, commits in by_group.items()]
+
+
+def _unless_marked(content: dict[str, Any]) -> dict[str, Any]:
+    return {} if content.items() >= _MARK.items() else content
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -359,6 +359,8 @@ class MessageStore:
         elif needs_snapshot:
             for batch, event in self._snapshot_batches():
                 await self._writer.append(batch, self.settings.store_host, event=event)
+            await self._writer.flush()
+            self.save_config()  # from here on it is Eruca's; RocketMQ's must not be read again
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         parts = self.state.snapshot(self._queue_ends())

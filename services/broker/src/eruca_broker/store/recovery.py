@@ -11,7 +11,8 @@ Steps, in order::
     5. the state              folded from the latest whole snapshot on
 
 A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the
-queues that are there, and ``needs_snapshot`` asks for one.
+queues that are there, and ``needs_snapshot`` asks for one. So it does where RocketMQ has had the
+store since, for the topics and offsets it has noted in ``config/``.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormally``.
 """
@@ -213,7 +214,7 @@ def _fold(
         queue.correct_min(log.min_offset)
         for event, log_offset in _events(queue, reader, first):
             state.apply(event, log_offset)
-        return state, False
+        return state, _import_changes(directory, state)
     has_records = log.end_offset > log.min_offset
     if has_records:
         _import(directory, state, queues)
@@ -256,3 +257,21 @@ def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
             state.apply(TopicPut(topic, 1, 1, "rw"), 0)
         state.topics[topic] = with_queue(state.topics[topic], queue_id)
     logger.info("state imported", topics=len(topics), groups=len(commits))
+
+
+def _import_changes(directory: Path, state: BrokerState) -> bool:
+    """Take over what RocketMQ has changed since Eruca closed the store; tell whether it has.
+
+    What cannot be read is left alone: the log knows everything that Eruca ever said.
+    """
+    try:
+        topics, commits = config_snapshots.load(directory, only_foreign=True)
+    except config_snapshots.UnreadableConfigError as error:
+        logger.warning("config files are damaged and will be written anew", fault=str(error))
+        return False
+    events: list[Event] = [*topics, *commits]
+    for event in events:
+        state.apply(event, 0)
+    if events:
+        logger.info("state changed by RocketMQ", topics=len(topics), groups=len(commits))
+    return bool(events)

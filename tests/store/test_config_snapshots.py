@@ -1,0 +1,122 @@
+"""config/: written for RocketMQ, and read where RocketMQ has written it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca.contract.records import Host
+from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicPut
+from eruca_broker.core.state import BrokerState
+from eruca_broker.store import config_snapshots
+from eruca_broker.store.config_snapshots import UnreadableConfigError
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import StoreSettings
+from eruca_chassis.clock import SystemClock
+
+ORDERS = TopicPut("orders", 4, 2, "rw", ordered=True)
+SETTINGS = StoreSettings(
+    store_host=Host.parse("127.0.0.1", 10911),
+    segment_size=64 * 1024,
+    queue_file_entries=100,
+    index_slots=100,
+    index_entries=400,
+)
+
+
+def state_of(*events: TopicPut | OffsetsCommitted) -> BrokerState:
+    state = BrokerState()
+    for event in events:
+        state.apply(event, 0)
+    return state
+
+
+def as_rocketmq_writes(directory: Path, name: str, change: dict[str, Any]) -> None:
+    """Read a file as RocketMQ does, which drops what it does not know, and write it changed."""
+    path = directory / "config" / name
+    known = json.loads(path.read_text())
+    del known["writtenBy"]
+    table = next(known[table] for table in ("topicConfigTable", "offsetTable") if table in known)
+    table.update(change)
+    path.write_text(re.sub(r'"(\d+)":', r"\1:", json.dumps(known, indent="\t")))
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
+    config_snapshots.save(tmp_path, state_of(ORDERS, commits), now_ms=1)
+
+    topics, groups = config_snapshots.load(tmp_path)
+
+    assert ORDERS in topics
+    assert groups == [commits]
+
+
+def test_what_eruca_wrote_is_not_foreign(tmp_path: Path) -> None:
+    commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
+    config_snapshots.save(tmp_path, state_of(ORDERS, commits), now_ms=1)
+
+    assert config_snapshots.load(tmp_path, only_foreign=True) == ([], [])
+
+
+def test_what_rocketmq_wrote_is_foreign_and_its_bare_keys_are_read(tmp_path: Path) -> None:
+    config_snapshots.save(tmp_path, state_of(ORDERS), now_ms=1)
+    as_rocketmq_writes(tmp_path, "consumerOffset.json", {"orders@billing": {"0": 5, "12": 6}})
+
+    topics, groups = config_snapshots.load(tmp_path, only_foreign=True)
+
+    assert topics == []
+    assert groups == [
+        OffsetsCommitted(
+            "billing", [CommittedOffset("orders", 0, 5), CommittedOffset("orders", 12, 6)]
+        )
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"topicConfigTable": {"orders": {}}}'])
+def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(text)
+
+    with pytest.raises(UnreadableConfigError, match="config"):
+        config_snapshots.load(tmp_path)
+
+
+@pytest.mark.anyio
+async def test_what_rocketmq_changed_meanwhile_is_carried_into_the_log(tmp_path: Path) -> None:
+    store = await MessageStore.open(tmp_path, SETTINGS, SystemClock())
+    await store.change(ORDERS)
+    await store.change(OffsetsCommitted("billing", [CommittedOffset("orders", 0, 5)]))
+    await store.close()
+    as_rocketmq_writes(tmp_path, "consumerOffset.json", {"orders@billing": {"0": 9}})
+    added = {"topicName": "added", "readQueueNums": 3, "writeQueueNums": 2, "perm": 4}
+    as_rocketmq_writes(tmp_path, "topics.json", {"added": added})
+
+    for _ in range(2):  # the second opening knows it from the log
+        store = await MessageStore.open(tmp_path, SETTINGS, SystemClock())
+        assert store.state.committed_offset("billing", "orders", 0) == 9
+        assert store.state.topics["orders"].read_queue_count == 4
+        assert store.state.topics["added"].read_queue_count == 3
+        assert not store.state.topics["added"].is_writable
+        await store.close()
+        for path in (tmp_path / "config").iterdir():
+            path.unlink()
+
+
+@pytest.mark.anyio
+async def test_damaged_files_do_not_keep_a_store_from_opening(tmp_path: Path) -> None:
+    store = await MessageStore.open(tmp_path, SETTINGS, SystemClock())
+    await store.change(ORDERS)
+    await store.close()
+    for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
+        (tmp_path / "config" / name).write_text("{")
+
+    store = await MessageStore.open(tmp_path, SETTINGS, SystemClock())
+    assert store.state.topics["orders"].write_queue_count == 2
+    await store.close()
+
+    topics, _ = config_snapshots.load(tmp_path)
+    assert ORDERS in topics
