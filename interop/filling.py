@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
+from typing import Final
 
 from interop import data
 from interop.checks import Checks
 from interop.driver import Driver
-from interop.messages import Message, NewMessage, by_place, stored, without_message_id
-from interop.side import GROUP, QUEUE_COUNT, Contents, Side
+from interop.messages import Message, NewMessage, as_sent, by_place, stored, without_message_id
+from interop.side import GROUP, QUEUE_COUNT, Contents, Side, ends_of
 
-_COMMITTED = NewMessage(data.DECIDED, b"committed", tag="tx", keys=("decision",))
-_ROLLED_BACK = NewMessage(data.DECIDED, b"rolled back", tag="tx", keys=("decision",))
-_DELAYED = NewMessage(data.DECIDED, b"one second late", keys=("decision",), delay_level=1)
+_COMMITTED: Final = NewMessage(data.DECIDED, b"committed", tag="tx", keys=("decision",))
+_ROLLED_BACK: Final = NewMessage(data.DECIDED, b"rolled back", tag="tx", keys=("decision",))
+_DELAYED: Final = NewMessage(data.DECIDED, b"a second late", keys=("decision",), delay_level=1)
 
 
 def fill(checks: Checks, side: Side, count: int, *, with_delay: bool) -> Contents:
@@ -26,23 +28,35 @@ def fill(checks: Checks, side: Side, count: int, *, with_delay: bool) -> Content
     flights = data.flights(count)
     sent = _send(side, flights[: count // 2])
     consumed = side.consume(data.FLIGHTS, group=GROUP, count=count // 2)
-    checks.same_entries(f"{side.name}'s group consumes", by_place(consumed), by_place(sent))
+    what = f"{side.name}'s group consumes what was sent"
+    checks.same_entries(what, by_place(map(as_sent, consumed)), by_place(sent))
     sent += _send(side, [*flights[count // 2 :], *data.oddities(), data.far()])
     sent += chain.from_iterable(_send_batch(side, batch) for batch in data.batches())
-    messages = [message for topic in _topics(sent) for message in side.read_topic(topic)]
-    are_batch_ids_known = not isinstance(side, Driver)
-    checks.same_entries(
-        f"{side.name} reads what it was sent",
-        by_place(_comparable(messages, are_batch_ids_known=are_batch_ids_known)),
-        by_place(_comparable(sent, are_batch_ids_known=are_batch_ids_known)),
-    )
+    messages = _read_back(checks, side, sent)
     if isinstance(side, Driver):
         messages += _fill_beyond_eruca(checks, side, with_delay=with_delay)
-    return Contents(messages, side.group_offsets(GROUP, data.FLIGHTS))
+    return Contents(messages, ends_of(messages), side.group_offsets(GROUP, data.FLIGHTS))
 
 
 def write_on(checks: Checks, side: Side, contents: Contents, more: list[NewMessage]) -> Contents:
-    """Let the group consume the rest and send *more*; return what the store must hold then."""
+    """Let the group consume the rest, send *more*, create a topic; return what there is then."""
+    _consume_rest(checks, side, contents)
+    side.create_topic(data.ADDED, QUEUE_COUNT)
+    sent = _send(side, [*more, *data.added()])
+    first_offsets = {
+        queue: min(m.queue_offset for m in sent if (m.topic, m.queue_id) == queue)
+        for queue in ends_of(sent)
+    }
+    expected = {queue: contents.ends.get(queue, 0) for queue in first_offsets}
+    what = f"{side.name} goes on with the next queue offsets"
+    checks.same_entries(what, first_offsets, expected)
+    untouched = [m for m in contents.messages if m.topic != data.FLIGHTS]
+    before = map(as_sent, contents.of_topic(data.FLIGHTS))
+    messages = [*untouched, *_read_back(checks, side, [*before, *sent])]
+    return Contents(messages, ends_of(messages), side.group_offsets(GROUP, data.FLIGHTS))
+
+
+def _consume_rest(checks: Checks, side: Side, contents: Contents) -> None:
     committed = side.group_offsets(GROUP, data.FLIGHTS)
     rest = [
         message
@@ -50,18 +64,8 @@ def write_on(checks: Checks, side: Side, contents: Contents, more: list[NewMessa
         if message.queue_offset >= committed.get(message.queue_id, 0)
     ]
     consumed = side.consume(data.FLIGHTS, group=GROUP, count=len(rest))
-    checks.same_entries(
-        f"{side.name}'s group goes on where it was", by_place(consumed), by_place(rest)
-    )
-    ends = {queue_id: end for queue_id, (_, end) in side.queue_ranges(data.FLIGHTS).items()}
-    sent = _send(side, more)
-    firsts = {
-        queue_id: min(m.queue_offset for m in sent if m.queue_id == queue_id)
-        for queue_id in {message.queue_id for message in sent}
-    }
-    expected = {queue_id: ends[queue_id] for queue_id in firsts}
-    checks.equal(f"{side.name} goes on with the next queue offsets", firsts, expected)
-    return Contents([*contents.messages, *sent], side.group_offsets(GROUP, data.FLIGHTS))
+    what = f"{side.name}'s group goes on where it was"
+    checks.same_entries(what, by_place(consumed), by_place(rest))
 
 
 def _send(side: Side, messages: list[NewMessage]) -> list[Message]:
@@ -71,21 +75,20 @@ def _send(side: Side, messages: list[NewMessage]) -> list[Message]:
 
 def _send_batch(side: Side, messages: list[NewMessage]) -> list[Message]:
     receipts = side.send_batch(messages)
-    return [stored(message, receipt) for message, receipt in zip(messages, receipts, strict=True)]
+    sent = [stored(message, receipt) for message, receipt in zip(messages, receipts, strict=True)]
+    # RocketMQ stores a batch under one more unique id, which its sender is not told.
+    return [without_message_id(m) for m in sent] if isinstance(side, Driver) else sent
 
 
-def _topics(messages: list[Message]) -> list[str]:
-    return sorted({message.topic for message in messages})
-
-
-def _comparable(messages: list[Message], *, are_batch_ids_known: bool) -> list[Message]:
-    # RocketMQ stores a whole batch under one more unique id, which its sender is not told.
-    return [
-        message
-        if are_batch_ids_known or message.topic != data.BATCHES
-        else without_message_id(message)
-        for message in messages
+def _read_back(checks: Checks, side: Side, sent: Iterable[Message]) -> list[Message]:
+    expected = by_place(sent)
+    read = [
+        m for topic in sorted({topic for topic, _, _ in expected}) for m in side.read_topic(topic)
     ]
+    unknown = {place for place, message in expected.items() if message.message_id is None}
+    found = [without_message_id(m) if m.place in unknown else m for m in map(as_sent, read)]
+    checks.same_entries(f"{side.name} reads what it was sent", by_place(found), expected)
+    return read
 
 
 def _fill_beyond_eruca(checks: Checks, client: Driver, *, with_delay: bool) -> list[Message]:

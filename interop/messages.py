@@ -52,6 +52,18 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a message comes from and lies: what a broker adds, and a sender is not told."""
+
+    born_ms: int  # since the epoch
+    born_host: str  # IP:port
+    stored_ms: int
+    store_host: str
+    log_offset: int
+    size: int  # bytes in the log
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """A stored message: all that must be the same on both sides."""
 
@@ -66,6 +78,7 @@ class Message:
     properties: Mapping[str, str]  # the user's own
     body: bytes
     flag: int
+    origin: Origin | None = None  # unknown of what was sent and not read yet
 
     @property
     def place(self) -> Place:
@@ -96,7 +109,13 @@ def by_place(messages: Iterable[Message]) -> dict[Place, Message]:
 
 
 def message_of_properties(
-    properties: Mapping[str, str], *, body: bytes, place: Place, offset_id: str, flag: int
+    properties: Mapping[str, str],
+    *,
+    body: bytes,
+    place: Place,
+    offset_id: str,
+    flag: int,
+    origin: Origin,
 ) -> Message:
     """Return a message from the properties it is stored with."""
     topic, queue_id, queue_offset = place
@@ -114,6 +133,7 @@ def message_of_properties(
         },
         body=body,
         flag=flag,
+        origin=origin,
     )
 
 
@@ -125,6 +145,14 @@ def message_of_row(row: Mapping[str, Any]) -> Message:
         place=(row["topic"], row["queue_id"], row["queue_offset"]),
         offset_id=row["offset_message_id"] or row["message_id"],
         flag=row["flag"],
+        origin=Origin(
+            born_ms=row["born_timestamp"],
+            born_host=row["born_host"],
+            stored_ms=row["store_timestamp"],
+            store_host=row["store_host"],
+            log_offset=row["log_offset"],
+            size=row["size"],
+        ),
     )
 
 
@@ -136,6 +164,14 @@ def message_of_record(record: Record, body: bytes, offset_id: str) -> Message:
         place=(record.topic, record.queue_id, record.queue_offset),
         offset_id=offset_id,
         flag=record.flag,
+        origin=Origin(
+            born_ms=record.born_timestamp,
+            born_host=f"{record.born_host.ip}:{record.born_host.port}",
+            stored_ms=record.store_timestamp,
+            store_host=f"{record.store_host.ip}:{record.store_host.port}",
+            log_offset=record.log_offset,
+            size=record.size,
+        ),
     )
 
 
@@ -154,3 +190,8 @@ def receipts_of_batch(row: Mapping[str, Any]) -> list[Receipt]:
 def without_message_id(message: Message) -> Message:
     """Return *message* without its unique id, where that is known to differ."""
     return replace(message, message_id=None)
+
+
+def as_sent(message: Message) -> Message:
+    """Return *message* without what its sender was not told."""
+    return replace(message, origin=None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from interop.messages import Message, NewMessage, Receipt
@@ -45,19 +46,49 @@ class Side(Protocol):
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """Return a group's committed offset in each queue where it has one above 0."""
 
+    def offsets_by_time(self, topic: str, queue_id: int, times_ms: Sequence[int]) -> list[int]:
+        """Return the first offset stored at or after each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
     """What a store must give to whoever opens it."""
 
     messages: list[Message]
-    committed: dict[int, int]  # GROUP's offsets in the flights, by queue
+    ends: Mapping[tuple[str, int], int]  # by topic and queue, the next offset
+    committed: Mapping[int, int] = field(default_factory=dict)  # GROUP's, in the flights, by queue
 
     @property
     def topics(self) -> list[str]:
         """The topics, by name."""
-        return sorted({message.topic for message in self.messages})
+        return sorted({topic for topic, _ in self.ends})
 
     def of_topic(self, topic: str) -> list[Message]:
         """Return one topic's messages."""
         return [message for message in self.messages if message.topic == topic]
+
+    def ranges(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return first and next offset of the topic's queues that ever had a message."""
+        starts: dict[int, int] = {}
+        for message in self.of_topic(topic):
+            first = starts.get(message.queue_id, message.queue_offset)
+            starts[message.queue_id] = min(first, message.queue_offset)
+        return {
+            queue_id: (starts.get(queue_id, end), end)
+            for (name, queue_id), end in sorted(self.ends.items())
+            if name == topic
+        }
+
+    def from_log_offset(self, log_offset: int) -> Contents:
+        """Return what is left when the log before *log_offset* has been deleted."""
+        left = [m for m in self.messages if m.origin and m.origin.log_offset >= log_offset]
+        return Contents(left, self.ends, self.committed)
+
+
+def ends_of(messages: Iterable[Message]) -> dict[tuple[str, int], int]:
+    """Return the next offset of each queue that has messages."""
+    ends: dict[tuple[str, int], int] = defaultdict(int)
+    for message in messages:
+        queue = message.topic, message.queue_id
+        ends[queue] = max(ends[queue], message.queue_offset + 1)
+    return dict(ends)

@@ -6,15 +6,19 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.exception.OffsetNotFoundException;
+import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.admin.TopicOffset;
+import org.apache.rocketmq.remoting.protocol.header.QueryConsumerOffsetRequestHeader;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The clients that one run shares, and which request goes to which of them. */
 final class Session implements AutoCloseable {
     private static final long ROUTE_NANOS_MAX = 20_000_000_000L;
+    private static final long BROKER_MILLIS_MAX = 10_000;
     private static final long ROUTE_POLL_MILLIS = 50;
 
     private final String nameServer;
@@ -54,6 +58,8 @@ final class Session implements AutoCloseable {
                 return new Finding(admin).find(request);
             case "group_offsets":
                 return groupOffsets(request);
+            case "offsets_by_time":
+                return offsetsByTime(request);
             default:
                 throw new IllegalArgumentException("unknown request: " + operation);
         }
@@ -95,23 +101,43 @@ final class Session implements AutoCloseable {
         return rows;
     }
 
-    /** What the broker has stored for the group; below 0 where it has nothing. */
+    /** What the broker has stored for the group, asked without becoming a member of it. */
     private List<JSONObject> groupOffsets(JSONObject request) throws Exception {
-        DefaultMQPullConsumer member = new DefaultMQPullConsumer(request.getString("group"));
-        member.setNamesrvAddr(nameServer);
-        member.start();
-        try {
-            List<JSONObject> rows = new ArrayList<>();
-            for (MessageQueue queue
-                : member.fetchSubscribeMessageQueues(request.getString("topic"))) {
-                rows.add(JSONObject.of(
-                    "queue_id", queue.getQueueId(),
-                    "offset", member.fetchConsumeOffset(queue, true)));
+        MQClientAPIImpl broker =
+            producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
+        List<JSONObject> rows = new ArrayList<>();
+        for (MessageQueue queue
+            : consumer.fetchSubscribeMessageQueues(request.getString("topic"))) {
+            QueryConsumerOffsetRequestHeader query = new QueryConsumerOffsetRequestHeader();
+            query.setConsumerGroup(request.getString("group"));
+            query.setTopic(queue.getTopic());
+            query.setQueueId(queue.getQueueId());
+            try {
+                long offset = broker.queryConsumerOffset(
+                    request.getString("broker"), query, BROKER_MILLIS_MAX);
+                rows.add(JSONObject.of("queue_id", queue.getQueueId(), "offset", offset));
+            } catch (OffsetNotFoundException unknown) {
+                continue;
             }
-            return rows;
-        } finally {
-            member.shutdown();
         }
+        return rows;
+    }
+
+    /** The first offset stored at or after each of some times. */
+    private List<JSONObject> offsetsByTime(JSONObject request) throws Exception {
+        MessageQueue queue = null;
+        for (MessageQueue candidate
+            : consumer.fetchSubscribeMessageQueues(request.getString("topic"))) {
+            if (candidate.getQueueId() == request.getIntValue("queue_id")) {
+                queue = candidate;
+            }
+        }
+        List<JSONObject> rows = new ArrayList<>();
+        for (Object timestamp : request.getJSONArray("timestamps")) {
+            long offset = admin.searchOffset(queue, ((Number) timestamp).longValue());
+            rows.add(JSONObject.of("timestamp", timestamp, "offset", offset));
+        }
+        return rows;
     }
 
     @Override
