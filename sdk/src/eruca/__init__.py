@@ -1,1 +1,162 @@
-"""Eruca: RocketMQ's message model over HTTP."""
+"""Eruca: RocketMQ's model over HTTP. What is here is the SDK's public surface, and only that.
+
+::
+
+    async with eruca.AsyncClient() as client, client.producer() as producer:
+        result = await producer.send(eruca.Message("orders", "paid", keys="order-7"))
+
+The same without async is ``eruca.Client``. Importing the package only defines names: each is loaded
+when it is first used, so that the services, which need nothing but the contract, load nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from logging import NullHandler, getLogger
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from eruca.aio.admin import AsyncAdmin as AsyncAdmin
+    from eruca.aio.client import AsyncClient as AsyncClient
+    from eruca.aio.log_follower import AsyncLogFollower as AsyncLogFollower
+    from eruca.aio.producer import AsyncProducer as AsyncProducer
+    from eruca.aio.pull_consumer import AsyncPullConsumer as AsyncPullConsumer
+    from eruca.contract.errors import ClientError as ClientError
+    from eruca.contract.errors import ClosedError as ClosedError
+    from eruca.contract.errors import ConflictError as ConflictError
+    from eruca.contract.errors import DamagedMessageError as DamagedMessageError
+    from eruca.contract.errors import ErucaError as ErucaError
+    from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
+    from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
+    from eruca.contract.errors import NoRouteError as NoRouteError
+    from eruca.contract.errors import NotFoundError as NotFoundError
+    from eruca.contract.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from eruca.contract.errors import OverloadedError as OverloadedError
+    from eruca.contract.errors import PartialSendError as PartialSendError
+    from eruca.contract.errors import PermissionDeniedError as PermissionDeniedError
+    from eruca.contract.errors import RefusedError as RefusedError
+    from eruca.contract.errors import RequestError as RequestError
+    from eruca.contract.errors import SendFailedError as SendFailedError
+    from eruca.contract.errors import TimeoutExpiredError as TimeoutExpiredError
+    from eruca.contract.errors import TooLargeError as TooLargeError
+    from eruca.contract.errors import TopicNotFoundError as TopicNotFoundError
+    from eruca.contract.errors import TransportError as TransportError
+    from eruca.contract.errors import UnavailableError as UnavailableError
+    from eruca.contract.errors import ValidationError as ValidationError
+    from eruca.core.log_block import LogRecord as LogRecord
+    from eruca.core.message import Message as Message
+    from eruca.core.message_queue import MessageQueue as MessageQueue
+    from eruca.core.received_message import ReceivedMessage as ReceivedMessage
+    from eruca.core.selectors import by_hash as by_hash
+    from eruca.core.selectors import by_machine_room as by_machine_room
+    from eruca.core.selectors import by_random as by_random
+    from eruca.core.send_result import SendResult as SendResult
+    from eruca.sync.admin import Admin as Admin
+    from eruca.sync.client import Client as Client
+    from eruca.sync.log_follower import LogFollower as LogFollower
+    from eruca.sync.producer import Producer as Producer
+    from eruca.sync.pull_consumer import PullConsumer as PullConsumer
+
+_ERRORS: Final = (
+    "ClientError",
+    "ClosedError",
+    "ConflictError",
+    "DamagedMessageError",
+    "ErucaError",
+    "NameServersUnreachableError",
+    "NoCommittedOffsetError",
+    "NoRouteError",
+    "NotFoundError",
+    "OffsetOutOfRangeError",
+    "OverloadedError",
+    "PartialSendError",
+    "PermissionDeniedError",
+    "RefusedError",
+    "RequestError",
+    "SendFailedError",
+    "TimeoutExpiredError",
+    "TooLargeError",
+    "TopicNotFoundError",
+    "TransportError",
+    "UnavailableError",
+    "ValidationError",
+)
+_HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
+    "Admin": "eruca.sync.admin",
+    "AsyncAdmin": "eruca.aio.admin",
+    "AsyncClient": "eruca.aio.client",
+    "AsyncLogFollower": "eruca.aio.log_follower",
+    "AsyncProducer": "eruca.aio.producer",
+    "AsyncPullConsumer": "eruca.aio.pull_consumer",
+    "Client": "eruca.sync.client",
+    "LogFollower": "eruca.sync.log_follower",
+    "LogRecord": "eruca.core.log_block",
+    "Message": "eruca.core.message",
+    "MessageQueue": "eruca.core.message_queue",
+    "Producer": "eruca.sync.producer",
+    "PullConsumer": "eruca.sync.pull_consumer",
+    "ReceivedMessage": "eruca.core.received_message",
+    "SendResult": "eruca.core.send_result",
+    "by_hash": "eruca.core.selectors",
+    "by_machine_room": "eruca.core.selectors",
+    "by_random": "eruca.core.selectors",
+}
+
+# Spelled out, because type checkers read it; a test keeps it equal to the table.
+__all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "AsyncClient",
+    "AsyncLogFollower",
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "Client",
+    "ClientError",
+    "ClosedError",
+    "ConflictError",
+    "DamagedMessageError",
+    "ErucaError",
+    "LogFollower",
+    "LogRecord",
+    "Message",
+    "MessageQueue",
+    "NameServersUnreachableError",
+    "NoCommittedOffsetError",
+    "NoRouteError",
+    "NotFoundError",
+    "OffsetOutOfRangeError",
+    "OverloadedError",
+    "PartialSendError",
+    "PermissionDeniedError",
+    "Producer",
+    "PullConsumer",
+    "ReceivedMessage",
+    "RefusedError",
+    "RequestError",
+    "SendFailedError",
+    "SendResult",
+    "TimeoutExpiredError",
+    "TooLargeError",
+    "TopicNotFoundError",
+    "TransportError",
+    "UnavailableError",
+    "ValidationError",
+    "by_hash",
+    "by_machine_room",
+    "by_random",
+]
+
+# What the SDK logs goes nowhere unless the program says where.
+getLogger(__name__).addHandler(NullHandler())
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

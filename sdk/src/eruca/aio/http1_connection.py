@@ -54,7 +54,14 @@ class Http1Connection(asyncio.Protocol):
         self._resumed: asyncio.Future[None] | None = None
         self._is_written = True
         self._is_closed = False
-        self._reset()
+        # Of the answer under way:
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._received_size = 0
+        self._interim_count = 0
+        self._in_body = False
+        self._has_length = False
 
     @property
     def is_usable(self) -> bool:
@@ -67,7 +74,8 @@ class Http1Connection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         assert self._answer is None, "a connection carries one request at a time"
-        answer = self._answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        self._answer = answer
         self.used_count += 1
         try:
             if body_size <= JOIN_SIZE:
@@ -220,8 +228,8 @@ class Http1Connection(asyncio.Protocol):
         return self._has_length or status in (204, 304)
 
     def _reset(self) -> None:
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._headers = {}
+        self._body = []
         self._body_size = 0
         self._received_size = 0
         self._interim_count = 0

@@ -1,0 +1,446 @@
+"""Administration: topics, queues, groups, brokers, single messages, the name servers' table.
+
+What concerns a topic is done on every broker it concerns: on all masters of a cluster, or those
+that have the topic. A broker that cannot be reached makes the call fail, with what was done on the
+others left done; repeating a call is harmless.
+
+Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from eruca.aio.broker_api import parsed
+from eruca.aio.transport import JSON_HEADER, HttpResponse, path_segment, problem_error, target_of
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ErucaError,
+    KeyNotFoundError,
+    NoRouteError,
+    RecordNotFoundError,
+    TopicNotFoundError,
+    ValidationError,
+)
+from eruca.contract.limits import (
+    KEY_QUERY_COUNT_MAX,
+    LIST_LIMIT_MAX,
+    QUEUE_COUNT_DEFAULT,
+)
+from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
+from eruca.contract.messages import LogRecordView, PulledMessage
+from eruca.contract.models import (
+    BrokerGroup,
+    BrokerList,
+    BrokerStatus,
+    ClusterList,
+    CommittedOffset,
+    KvEntry,
+    KvNamespace,
+    KvValue,
+    NamesrvStatus,
+    OffsetCommit,
+    Permission,
+    QueueOffsets,
+    TopicConfig,
+    TopicNames,
+    TopicRoute,
+    TopicSettings,
+)
+from eruca.contract.records import Host
+from eruca.core.message_queue import MessageQueue
+from eruca.core.route_table import MASTER_ID
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+T = TypeVar("T")
+
+
+class AsyncAdmin:
+    """Administration of one cluster; made by :attr:`eruca.AsyncClient.admin`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    # Topics.
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int = QUEUE_COUNT_DEFAULT,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        permission: Permission = "rw",
+        ordered: bool = False,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Create *topic*, or change its settings, on every broker; return it by broker name.
+
+        Args:
+            topic: Its name.
+            queue_count: Queues on each broker.
+            read_queue_count: Queues to read, where that differs.
+            write_queue_count: Queues to write, where that differs.
+            permission: What may be done with it.
+            ordered: Whether it is meant to be consumed in order.
+            cluster: On the brokers of this cluster only.
+            broker_name: On this broker only.
+
+        Raises:
+            BrokerNotFoundError: There is no such broker, or none at all.
+        """
+        settings = TopicSettings(
+            read_queue_count=queue_count if read_queue_count is None else read_queue_count,
+            write_queue_count=queue_count if write_queue_count is None else write_queue_count,
+            permission=permission,
+            ordered=ordered,
+        )
+        urls = await self._masters(cluster, broker_name)
+
+        async def put(url: str) -> TopicConfig:
+            config, _ = await self._client.broker_api.put_topic(url, topic, settings)
+            return config
+
+        configs = await _on_each(urls, put)
+        self._client.routes.refresh_soon(topic)
+        return configs
+
+    async def delete_topic(
+        self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
+    ) -> list[str]:
+        """Delete *topic* on every broker that has it; return their names.
+
+        Raises:
+            TopicNotFoundError: No broker has it.
+        """
+        urls = await self._masters(cluster, broker_name)
+
+        async def delete(url: str) -> bool:
+            try:
+                await self._client.broker_api.delete_topic(url, topic)
+            except TopicNotFoundError:
+                return False
+            return True
+
+        deleted = [name for name, was_there in (await _on_each(urls, delete)).items() if was_there]
+        if not deleted:
+            raise TopicNotFoundError(f"no broker has topic {topic}")
+        self._client.routes.refresh_soon(topic)
+        return deleted
+
+    async def list_topics(self) -> list[str]:
+        """Return the topics that some live broker has, by the name server, sorted."""
+        topics: list[str] = []
+        cursor: str | None = None
+        while True:
+            target = target_of("/v1/topics", cursor=cursor, limit=LIST_LIMIT_MAX)
+            page = parsed(TopicNames, await self._ask("GET", target), target)
+            topics += page.topics
+            cursor = page.next_cursor
+            if cursor is None:
+                return topics
+
+    async def topic(self, topic: str) -> dict[str, TopicConfig]:
+        """Return *topic* as each of its brokers holds it, by broker name."""
+        urls = await self._masters_of_topic(topic)
+        return await _on_each(urls, lambda url: self._client.broker_api.get_topic(url, topic))
+
+    async def topics_of_broker(
+        self, broker_name: str, *, include_system: bool = False
+    ) -> list[TopicConfig]:
+        """Return the topics a broker has, system topics only if asked for."""
+        url = await self.broker_url(broker_name)
+        topics: list[TopicConfig] = []
+        cursor: str | None = None
+        while True:
+            page = await self._client.broker_api.list_topics(
+                url, cursor=cursor, limit=LIST_LIMIT_MAX, include_system=include_system
+            )
+            topics += page.topics
+            cursor = page.next_cursor
+            if cursor is None:
+                return topics
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return where *topic* is, as the name server tells it now."""
+        return await self._client.routes.route(topic)
+
+    # Queues and offsets.
+
+    async def queues(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
+        """Return the first and the next offset of each queue of *topic*."""
+        urls = await self._masters_of_topic(topic)
+        answers = await _on_each(urls, lambda url: self._client.broker_api.topic_queues(url, topic))
+        return {
+            MessageQueue(topic, broker_name, offsets.queue_id): offsets
+            for broker_name, answer in sorted(answers.items())
+            for offsets in answer.queues
+        }
+
+    async def offset_by_time(
+        self,
+        queue: MessageQueue,
+        timestamp: datetime,
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> int:
+        """Return the offset a time leads to in *queue*, by when its broker stored the messages.
+
+        ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
+        last one stored then or earlier, or the queue's begin.
+        """
+        url = await self._url_of(queue)
+        answer = await self._client.broker_api.offset_by_time(
+            url, queue.topic, queue.queue_id, timestamp, boundary=boundary
+        )
+        return answer.offset
+
+    # Groups.
+
+    async def group_offsets(
+        self, group: str, *, topic: str | None = None
+    ) -> dict[MessageQueue, CommittedOffset]:
+        """Return where *group* stands: in every queue of *topic*, or wherever it ever committed."""
+        urls = await (self._masters() if topic is None else self._masters_of_topic(topic))
+        answers = await _on_each(
+            urls, lambda url: self._client.broker_api.group_offsets(url, group, topic)
+        )
+        return {
+            MessageQueue(offset.topic, broker_name, offset.queue_id): offset
+            for broker_name, answer in sorted(answers.items())
+            for offset in answer.offsets
+        }
+
+    async def commit_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store where *group* stands; each broker stores all of its queues or none."""
+        commits: dict[str, list[OffsetCommit]] = {}
+        for queue, offset in sorted(offsets.items()):
+            commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
+            commits.setdefault(await self._url_of(queue), []).append(commit)
+        await _on_each(
+            {url: url for url in commits},
+            lambda url: self._client.broker_api.commit_offsets(url, group, commits[url]),
+        )
+
+    # Brokers.
+
+    async def brokers(self) -> list[BrokerGroup]:
+        """Return every live broker."""
+        return parsed(BrokerList, await self._ask("GET", "/v1/brokers"), "/v1/brokers").brokers
+
+    async def clusters(self) -> dict[str, list[str]]:
+        """Return broker names by cluster."""
+        return parsed(ClusterList, await self._ask("GET", "/v1/clusters"), "/v1/clusters").clusters
+
+    async def broker_url(self, broker_name: str) -> str:
+        """Return where the master of a broker is reached.
+
+        Raises:
+            BrokerNotFoundError: It is not registered.
+        """
+        return (await self._masters(None, broker_name))[broker_name]
+
+    async def cluster_status(self, cluster: str | None = None) -> dict[str, BrokerStatus]:
+        """Return how each broker is doing, by broker name.
+
+        Raises:
+            ErucaError: A broker that is in the routes does not answer; see :meth:`broker_status`.
+        """
+        return await _on_each(await self._masters(cluster), self._client.broker_api.status)
+
+    async def broker_status(self, broker_name: str) -> BrokerStatus:
+        """Return how one broker is doing."""
+        url = await self.broker_url(broker_name)
+        return await self._client.broker_api.status(url)
+
+    async def namesrv_statuses(self) -> dict[str, NamesrvStatus | ErucaError]:
+        """Return how each name server is doing, by URL; the error, where one does not answer."""
+        statuses: dict[str, NamesrvStatus | ErucaError] = {}
+        for url in self._client.name_servers.urls:
+            try:
+                answer = await self._client.transport.request(
+                    "GET", url, "/v1/status", timeout=self._client.settings.timeout_seconds
+                )
+                if answer.status != 200:
+                    raise problem_error(answer, f"GET {url}/v1/status")
+                statuses[url] = parsed(NamesrvStatus, answer, f"{url}/v1/status")
+            except ErucaError as error:
+                statuses[url] = error
+        return statuses
+
+    # Single messages.
+
+    async def message_by_offset_id(self, offset_message_id: str) -> LogRecordView:
+        """Return the message an offset id names.
+
+        Raises:
+            ValidationError: The text is no message id.
+            RecordNotFoundError: No broker has that store host, or no record starts there.
+        """
+        try:
+            host, log_offset = decode_offset_id(offset_message_id)
+        except UndecodableIdError as error:
+            raise ValidationError(f"offset_message_id: {error}") from None
+        for group in await self.brokers():
+            for broker in group.brokers:
+                if Host.from_text(broker.store_host) == host:
+                    url = self._url(broker.urls)
+                    return await self._client.broker_api.record(url, log_offset)
+        raise RecordNotFoundError(
+            f"no live broker has the store host {host.ip}:{host.port} of {offset_message_id}",
+            fix="it may be a unique id: look for it with messages_by_key",
+        )
+
+    async def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = KEY_QUERY_COUNT_MAX,
+    ) -> list[PulledMessage]:
+        """Return messages of *topic* with this key or unique id, newest first.
+
+        All brokers of the topic are asked; *begin* and *end* limit when they stored them.
+        """
+        urls = await self._masters_of_topic(topic)
+        answers = await _on_each(
+            urls,
+            lambda url: self._client.broker_api.messages_by_key(
+                url, topic, key, begin=begin, end=end, limit=limit
+            ),
+        )
+        found = [message for messages in answers.values() for message in messages]
+        found.sort(key=lambda message: message.stored_at, reverse=True)
+        return found[:limit]
+
+    # The name servers' table: each name server has its own, so changes go to all of them.
+
+    async def kv(self, namespace: str, key: str) -> str:
+        """Return a value.
+
+        Raises:
+            KeyNotFoundError: There is none.
+        """
+        target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
+        return parsed(KvEntry, await self._ask("GET", target), target).value
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a value at every name server."""
+        target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
+        body = KvValue(value=value).model_dump_json().encode()
+        await self._ask_all("PUT", target, body)
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a value at every name server.
+
+        Raises:
+            KeyNotFoundError: None of them has it.
+        """
+        target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
+        errors = await self._ask_all("DELETE", target, None, forgive=KeyNotFoundError)
+        if len(errors) == len(self._client.name_servers.urls):
+            raise errors[0]
+
+    async def list_kv(self, namespace: str) -> dict[str, str]:
+        """Return all keys and values of a namespace; empty where there is no such namespace."""
+        target = f"/v1/kv/{path_segment(namespace)}"
+        return parsed(KvNamespace, await self._ask("GET", target), target).entries
+
+    # Who is asked.
+
+    async def _masters(
+        self, cluster: str | None = None, broker_name: str | None = None
+    ) -> dict[str, str]:
+        """Return the URLs of live masters by broker name; at least one."""
+        urls = {
+            group.broker_name: self._url(broker.urls)
+            for group in await self.brokers()
+            for broker in group.brokers
+            if broker.broker_id == MASTER_ID
+            and cluster in (None, group.cluster)
+            and broker_name in (None, group.broker_name)
+        }
+        if not urls:
+            what = " ".join(
+                (
+                    "no live broker",
+                    *([f"is called {broker_name}"] if broker_name is not None else []),
+                    *([f"in cluster {cluster}"] if cluster is not None else []),
+                )
+            )
+            raise BrokerNotFoundError(
+                f"{what} is registered at {self._client.name_servers.current_url}",
+                fix="start one, or look at: eruca status",
+            )
+        return urls
+
+    async def _masters_of_topic(self, topic: str) -> dict[str, str]:
+        await self.route(topic)
+        view = self._client.routes.cached_publish_view(topic)
+        if view is None or not view.urls:
+            raise NoRouteError(f"no broker of topic {topic} has a master now")
+        return dict(view.urls)
+
+    async def _url_of(self, queue: MessageQueue) -> str:
+        view = await self._client.routes.subscribe_view(queue.topic)
+        return view.url_of(queue)
+
+    def _url(self, urls: Mapping[str, str]) -> str:
+        return urls.get(self._client.settings.network) or urls.get("default") or min(urls.values())
+
+    async def _ask(self, method: str, target: str) -> HttpResponse:
+        answer = await self._client.name_servers.request(
+            method, target, timeout=self._client.settings.timeout_seconds
+        )
+        if answer.status >= 300:
+            raise problem_error(answer, f"{method} {target}")
+        return answer
+
+    async def _ask_all(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        *,
+        forgive: type[ErucaError] | None = None,
+    ) -> list[ErucaError]:
+        """Send a request to every name server; return the errors of the kind that is forgiven."""
+
+        async def ask(url: str) -> ErucaError | None:
+            answer = await self._client.transport.request(
+                method,
+                url,
+                target,
+                headers=() if body is None else (JSON_HEADER,),
+                body=() if body is None else (body,),
+                timeout=self._client.settings.timeout_seconds,
+            )
+            if answer.status < 300:
+                return None
+            error = problem_error(answer, f"{method} {url}{target}")
+            if forgive is None or not isinstance(error, forgive):
+                raise error
+            return error
+
+        outcomes = await _on_each({url: url for url in self._client.name_servers.urls}, ask)
+        return [error for error in outcomes.values() if error is not None]
+
+
+async def _on_each(urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Return each one's answer by name; wait for all, then raise the first error there was."""
+    outcomes = await asyncio.gather(*map(ask, urls.values()), return_exceptions=True)
+    answers: dict[str, T] = {}
+    for name, outcome in zip(urls, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            outcome.add_note(f"from {name}")
+            raise outcome
+        answers[name] = outcome
+    return answers

@@ -1,0 +1,304 @@
+"""Sending one batch: choose a queue, try, and try again elsewhere until the deadline.
+
+A batch is stored as a whole or not at all. An attempt whose answer was lost may have been stored
+all the same, so a retry can store it twice: all attempts carry the same unique ids, and that is
+what tells a consumer.
+
+A refusal of a batch whose messages were sent one by one is narrowed down: the batch is halved
+until the message that is to blame stands alone, so that it takes no stranger down with it.
+
+Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrategy``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from eruca.aio.local_address import local_address
+from eruca.aio.send_lane import PendingBatch
+from eruca.aio.transport import HttpTransport, path_segment, problem_error
+from eruca.contract.errors import (
+    ClosedError,
+    ErucaError,
+    MalformedBatchError,
+    NameServersUnreachableError,
+    NoRouteError,
+    SendFailedError,
+    TimeoutExpiredError,
+    TooLargeError,
+    TransportError,
+    ValidationError,
+)
+from eruca.contract.messages import BatchReceipt
+from eruca.contract.records import NO_HOST
+from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.core.counter import Counter
+from eruca.core.latency_fault import FaultTable
+from eruca.core.message import Message
+from eruca.core.message_queue import MessageQueue
+from eruca.core.queue_choice import choose_queue
+from eruca.core.record_batch import EncodedBatch, encode_messages
+from eruca.core.retry_policy import attempt_seconds, is_brokers_fault, next_attempt, was_reached
+from eruca.core.send_result import SendResult
+from eruca.core.unique_ids import UniqueIds
+
+if TYPE_CHECKING:
+    from eruca.aio.routes import Routes
+    from eruca.core.route_table import PublishView
+
+THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
+_CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
+_ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
+_RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
+
+
+class BatchSender:
+    """Sends batches for one producer.
+
+    Args:
+        transport: Carries the hot routes.
+        routes: The client's.
+        attempts_max: How often a batch is tried.
+        faults: The producer's fault table; None while latency fault tolerance is off.
+        compression_threshold: Bytes of a body from which it is compressed; None for never.
+    """
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        routes: Routes,
+        *,
+        attempts_max: int,
+        faults: FaultTable | None,
+        compression_threshold: int | None,
+    ) -> None:
+        self._transport = transport
+        self._routes = routes
+        self._attempts_max = attempts_max
+        self._faults = faults
+        self._compression_threshold = compression_threshold
+        self._counter = Counter(random.getrandbits(31))
+        self._unique_ids: UniqueIds | None = None
+        self._decoder = msgspec.json.Decoder(BatchReceipt)
+
+    async def send(self, batch: PendingBatch) -> None:
+        """Send *batch* and hand out its results, or its error."""
+        if batch.whole is None:
+            batch.drop_cancelled()
+        if not batch.messages or (batch.whole is not None and batch.whole.cancelled()):
+            return
+        try:
+            results = await self._send_whole(batch)
+        except _CONTENT_ERRORS as error:
+            if batch.whole is not None or len(batch.messages) == 1:
+                batch.fail(error)
+                return
+            middle = len(batch.messages) // 2
+            for part in (batch.part(0, middle), batch.part(middle, len(batch.messages))):
+                await self.send(part)  # one after the other: they may be in order
+        except ErucaError as error:
+            batch.fail(error)
+        else:
+            batch.succeed(results)
+
+    async def _send_whole(self, batch: PendingBatch) -> list[SendResult]:
+        """Return the results of *batch*, after as many attempts as it takes."""
+        course = _Course(batch)
+        while True:
+            course.attempt += 1
+            try:
+                return await self._attempt(course)
+            except ErucaError as error:
+                course.failures.append((course.broker_name or "no broker", error))
+                await self._prepare_next(course, error)
+
+    async def _attempt(self, course: _Course) -> list[SendResult]:
+        batch = course.batch
+        view = course.view = await self._view(batch)
+        queue = batch.queue or self._choose(view, course.broker_name)
+        course.broker_name = queue.broker_name
+        url = view.url_of(queue)
+        host = view.store_hosts.get(queue.broker_name, NO_HOST)
+        encoded = course.encoded
+        if encoded is None or course.encoded_for != (queue.queue_id, host.is_v6):
+            encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
+            course.encoded_for = (queue.queue_id, host.is_v6)
+        timeout = attempt_seconds(_remaining(batch), self._attempts_max - course.attempt + 1)
+        receipt = await self._post(queue, url, encoded.body, timeout)
+        if receipt.count != len(batch.messages):
+            raise TransportError(
+                f"{queue.broker_name} says it stored {receipt.count} messages,"
+                f" and not {len(batch.messages)}"
+            )
+        assert batch.message_ids is not None
+        log_offsets = accumulate(encoded.sizes[:-1], initial=receipt.log_offset)
+        return list(
+            map(
+                SendResult,
+                batch.message_ids,
+                repeat(queue),
+                range(receipt.queue_offset, receipt.queue_offset + receipt.count),
+                log_offsets,
+                repeat(receipt.store_timestamp),
+                repeat(receipt.durability),
+                repeat(host),
+            )
+        )
+
+    async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
+        """Wait until the next attempt is due; raise what is final where there is none."""
+        batch, view = course.batch, course.view
+        retry = next_attempt(
+            error,
+            attempt=course.attempt,
+            attempts_max=self._attempts_max,
+            remaining_seconds=_remaining(batch, or_less=True),
+            has_other_broker=batch.queue is None
+            and view is not None
+            and any(queue.broker_name != course.broker_name for queue in view.queues),
+        )
+        if retry is None:
+            raise _final_error(course, error) from error
+        topic = batch.messages[0].topic
+        if retry.refresh_route and was_reached(error):
+            await self._routes.refresh(topic)  # the next attempt needs it
+        elif retry.refresh_route:
+            self._routes.refresh_soon(topic)
+        if retry.wait_seconds:
+            await asyncio.sleep(retry.wait_seconds)
+
+    async def _view(self, batch: PendingBatch) -> PublishView:
+        topic = batch.messages[0].topic
+        view = self._routes.cached_publish_view(topic)
+        if view is not None and view.queues:
+            return view
+        try:
+            async with asyncio.timeout(_remaining(batch)):
+                return await self._routes.publish_view(topic)
+        except TimeoutError:
+            raise TimeoutExpiredError(
+                f"no name server told the route of {topic} before the deadline"
+            ) from None
+
+    def _choose(self, view: PublishView, last_broker: str | None) -> MessageQueue:
+        return choose_queue(
+            view.queues,
+            self._counter,
+            now_ms=time.monotonic() * 1000,
+            last_broker=last_broker,
+            faults=self._faults,
+        ).queue
+
+    async def _encode(
+        self, batch: PendingBatch, queue: MessageQueue, *, store_host_v6: bool
+    ) -> EncodedBatch:
+        if batch.message_ids is None:
+            batch.message_ids = self._ids_of(batch.messages)
+        encode = partial(
+            encode_messages,
+            batch.messages,
+            batch.message_ids,
+            queue_id=queue.queue_id,
+            born_timestamp=time.time_ns() // 1_000_000,
+            store_host_v6=store_host_v6,
+            compression_threshold=self._compression_threshold,
+        )
+        if batch.size >= THREAD_COMPRESSION_SIZE and self._compressible_size(batch) >= (
+            THREAD_COMPRESSION_SIZE
+        ):
+            return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
+        return encode()
+
+    def _compressible_size(self, batch: PendingBatch) -> int:
+        threshold = self._compression_threshold
+        if threshold is None:
+            return 0
+        sizes = (len(message.body) for message in batch.messages)
+        return sum(size for size in sizes if size >= threshold)
+
+    def _ids_of(self, messages: Sequence[Message]) -> list[str]:
+        if self._unique_ids is None:
+            self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
+        made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, os.getpid())
+        return [
+            own if (own := message._message_id) is not None else new
+            for message, new in zip(messages, made, strict=True)
+        ]
+
+    async def _post(
+        self, queue: MessageQueue, url: str, body: bytes, timeout: float
+    ) -> BatchReceipt:
+        target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
+        started = time.monotonic()
+        try:
+            answer = await self._transport.request(
+                "POST", url, target, headers=_RECORDS_HEADERS, body=(body,), timeout=timeout
+            )
+            if answer.status >= 300:
+                raise problem_error(answer, f"POST {url}{target}")
+            receipt = self._decoder.decode(answer.body)
+        except msgspec.DecodeError as error:
+            failure = TransportError(f"POST {url}{target}: the receipt cannot be read: {error}")
+            self._report(queue, started, failure)
+            raise failure from error
+        except ErucaError as error:
+            self._report(queue, started, error)
+            raise
+        self._report(queue, started, None)
+        return receipt
+
+    def _report(self, queue: MessageQueue, started: float, error: ErucaError | None) -> None:
+        if self._faults is not None:
+            now = time.monotonic()
+            self._faults.update(
+                queue.broker_name,
+                (now - started) * 1000,
+                now * 1000,
+                failed=error is not None and is_brokers_fault(error),
+                reachable=error is None or was_reached(error),
+            )
+
+
+class _Course:
+    """How the sending of one batch goes."""
+
+    __slots__ = ("attempt", "batch", "broker_name", "encoded", "encoded_for", "failures", "view")
+
+    def __init__(self, batch: PendingBatch) -> None:
+        self.batch = batch
+        self.attempt = 0
+        self.broker_name: str | None = None  # of the last attempt
+        self.view: PublishView | None = None
+        self.encoded: EncodedBatch | None = None
+        self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6
+        self.failures: list[tuple[str, ErucaError]] = []
+
+
+def _remaining(batch: PendingBatch, *, or_less: bool = False) -> float:
+    """Return the seconds until the deadline; raise if it has passed, unless *or_less*."""
+    remaining = batch.deadline - asyncio.get_running_loop().time()
+    if remaining <= 0 and not or_less:
+        raise TimeoutExpiredError("the deadline passed before the message could be sent")
+    return remaining
+
+
+def _final_error(course: _Course, error: ErucaError) -> ErucaError:
+    if isinstance(error, _ROUTE_ERRORS) or not error.retryable:
+        return error
+    tried = "; ".join(f"{broker}: {failure.detail}" for broker, failure in course.failures)
+    count = len(course.batch.messages)
+    what = "1 message" if count == 1 else f"{count} messages"
+    return SendFailedError(
+        f"{what} to {course.batch.messages[0].topic}: {len(course.failures)} attempts failed:"
+        f" {tried}",
+        attempts=course.failures,
+    )

@@ -1,0 +1,184 @@
+"""A broker's resources beside the hot routes, as functions: topics, offsets, groups, status.
+
+Shared by administration and consumers; each call is one request with the client's time-out.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeVar
+
+import msgspec
+from pydantic import BaseModel
+
+from eruca.aio.transport import (
+    JSON_HEADER,
+    HttpResponse,
+    HttpTransport,
+    path_segment,
+    problem_error,
+    target_of,
+)
+from eruca.contract.errors import TransportError, ValidationError
+from eruca.contract.messages import LogRecordView, PulledMessage
+from eruca.contract.models import (
+    BrokerStatus,
+    GroupOffsets,
+    OffsetByTime,
+    OffsetCommit,
+    OffsetCommits,
+    TopicConfig,
+    TopicList,
+    TopicQueues,
+    TopicSettings,
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+COMMIT_COUNT_MAX: Final = 1_024  # offsets in one request, as OffsetCommits has it
+
+
+class _FoundMessages(msgspec.Struct, frozen=True):
+    messages: list[PulledMessage]
+
+
+class BrokerApi:
+    """Requests to brokers, each given by its URL."""
+
+    def __init__(self, transport: HttpTransport, timeout: float) -> None:
+        self._transport = transport
+        self._timeout = timeout
+
+    async def put_topic(
+        self, url: str, topic: str, settings: TopicSettings
+    ) -> tuple[TopicConfig, bool]:
+        """Create a topic or change its settings; return it, and whether it is new."""
+        target = f"/v1/topics/{path_segment(topic)}"
+        answer = await self._send("PUT", url, target, settings.model_dump_json().encode())
+        return parsed(TopicConfig, answer, target), answer.status == 201
+
+    async def get_topic(self, url: str, topic: str) -> TopicConfig:
+        """Return a topic as this broker has it."""
+        return await self._get(TopicConfig, url, f"/v1/topics/{path_segment(topic)}")
+
+    async def delete_topic(self, url: str, topic: str) -> None:
+        """Delete a topic on this broker."""
+        await self._send("DELETE", url, f"/v1/topics/{path_segment(topic)}")
+
+    async def list_topics(
+        self, url: str, *, cursor: str | None, limit: int, include_system: bool
+    ) -> TopicList:
+        """Return a page of this broker's topics."""
+        target = target_of(
+            "/v1/topics", cursor=cursor, limit=limit, include_system=include_system or None
+        )
+        return await self._get(TopicList, url, target)
+
+    async def topic_queues(self, url: str, topic: str) -> TopicQueues:
+        """Return the offsets of a topic's queues on this broker."""
+        return await self._get(TopicQueues, url, f"/v1/topics/{path_segment(topic)}/queues")
+
+    async def offset_by_time(
+        self,
+        url: str,
+        topic: str,
+        queue_id: int,
+        timestamp: datetime,
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> OffsetByTime:
+        """Return the offset that a time leads to in one queue."""
+        target = target_of(
+            f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/offset",
+            timestamp=utc_text(timestamp),
+            boundary=boundary,
+        )
+        return await self._get(OffsetByTime, url, target)
+
+    async def group_offsets(self, url: str, group: str, topic: str | None = None) -> GroupOffsets:
+        """Return where a group stands on this broker."""
+        target = target_of(f"/v1/groups/{path_segment(group)}/offsets", topic=topic)
+        return await self._get(GroupOffsets, url, target)
+
+    async def commit_offsets(self, url: str, group: str, commits: list[OffsetCommit]) -> None:
+        """Store a group's offsets on this broker."""
+        target = f"/v1/groups/{path_segment(group)}/offsets"
+        for start in range(0, len(commits), COMMIT_COUNT_MAX):
+            part = OffsetCommits(offsets=commits[start : start + COMMIT_COUNT_MAX])
+            await self._send("PUT", url, target, part.model_dump_json().encode())
+
+    async def status(self, url: str) -> BrokerStatus:
+        """Return who the broker is and how it is doing."""
+        return await self._get(BrokerStatus, url, "/v1/status")
+
+    async def record(self, url: str, log_offset: int) -> LogRecordView:
+        """Return the record at a log offset."""
+        target = f"/v1/log/records/{log_offset}"
+        answer = await self._send("GET", url, target)
+        try:
+            return msgspec.json.decode(answer.body, type=LogRecordView)
+        except msgspec.DecodeError as error:
+            raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
+
+    async def messages_by_key(
+        self,
+        url: str,
+        topic: str,
+        key: str,
+        *,
+        begin: datetime | None,
+        end: datetime | None,
+        limit: int,
+    ) -> list[PulledMessage]:
+        """Return messages of a topic on this broker by key or unique id, newest first."""
+        target = target_of(
+            f"/v1/topics/{path_segment(topic)}/messages",
+            key=key,
+            from_=None if begin is None else utc_text(begin),
+            to=None if end is None else utc_text(end),
+            limit=limit,
+        )
+        answer = await self._send("GET", url, target)
+        try:
+            return msgspec.json.decode(answer.body, type=_FoundMessages).messages
+        except msgspec.DecodeError as error:
+            raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
+
+    async def _get(self, model: type[M], url: str, target: str) -> M:
+        return parsed(model, await self._send("GET", url, target), url + target)
+
+    async def _send(
+        self, method: str, url: str, target: str, body: bytes | None = None
+    ) -> HttpResponse:
+        answer = await self._transport.request(
+            method,
+            url,
+            target,
+            headers=() if body is None else (JSON_HEADER,),
+            body=() if body is None else (body,),
+            timeout=self._timeout,
+        )
+        if answer.status >= 300:
+            raise problem_error(answer, f"{method} {url}{target}")
+        return answer
+
+
+def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
+    """Return an answer's body as *model*."""
+    try:
+        return model.model_validate_json(answer.body)
+    except ValueError as error:
+        raise TransportError(f"{what}: the answer cannot be read: {error}") from error
+
+
+def utc_text(moment: datetime) -> str:
+    """Return *moment* as RFC 3339 in UTC.
+
+    Raises:
+        ValidationError: It has no time zone, so it could mean any of a day's moments.
+    """
+    if moment.tzinfo is None:
+        raise ValidationError(
+            f"timestamp: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
+        )
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

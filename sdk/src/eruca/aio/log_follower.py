@@ -1,0 +1,201 @@
+"""Following a broker's log: every record, in order, system topics included, as it is written.
+
+This is what replicas, projections and exports are built on. The log offset is the only state: keep
+``record.next_offset`` together with what was made of the record, in one transaction where there is
+one, and begin there the next time.
+
+A broker that goes away is waited for: reading goes on where it stopped. A log offset that retention
+has deleted is an error, because going on would leave a gap unnoticed.
+
+Concurrency rule: belongs to the event loop that first uses it; one task reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from eruca.aio.transport import HttpResponse, problem_error, target_of
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ClosedError,
+    ErucaError,
+    NameServersUnreachableError,
+    TimeoutExpiredError,
+    TransportError,
+    UnavailableError,
+    ValidationError,
+)
+from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
+from eruca.contract.records import DamagedRecordError
+from eruca.contract.wire import (
+    LOG_MEDIA_TYPE,
+    MAX_OFFSET_HEADER,
+    NEXT_OFFSET_HEADER,
+)
+from eruca.core.log_block import LogRecord, split_log_block
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+HOLD_SECONDS: Final = 15.0
+ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold
+PAUSE_SECONDS: Final = 0.1  # after a failure; doubles
+PAUSE_SECONDS_MAX: Final = 3.0
+_HEADERS: Final = (("accept", LOG_MEDIA_TYPE),)
+_AWAY: Final = (
+    TransportError,
+    TimeoutExpiredError,
+    UnavailableError,
+    NameServersUnreachableError,
+    BrokerNotFoundError,
+)
+
+_logger = logging.getLogger(__name__)
+
+
+class AsyncLogFollower:
+    """Reads one broker's log; made by :meth:`eruca.AsyncClient.log_follower`."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        broker_name: str,
+        *,
+        from_offset: int | Literal["earliest", "latest"] = "earliest",
+        max_bytes: int = LOG_READ_SIZE_DEFAULT,
+    ) -> None:
+        if isinstance(from_offset, str):
+            if from_offset not in ("earliest", "latest"):
+                raise ValidationError(f"from_offset: {from_offset!r} is no place in a log")
+        elif from_offset < 0:
+            raise ValidationError(f"from_offset: {from_offset} is below 0")
+        if not 1 <= max_bytes <= LOG_READ_SIZE_MAX:
+            raise ValidationError(f"max_bytes: {max_bytes} is not from 1 to {LOG_READ_SIZE_MAX}")
+        self._client = client
+        self._broker_name = broker_name
+        self._start = from_offset
+        self._max_bytes = max_bytes
+        self._fetch_from: int | None = from_offset if isinstance(from_offset, int) else None
+        self._ready: deque[LogRecord] = deque()
+        self._end: int | None = None
+        self._url: str | None = None
+        self._url_is_sure = False
+        self._is_closed = False
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next record lies; None before the first reading, if it was not given."""
+        return self._ready[0].log_offset if self._ready else self._fetch_from
+
+    @property
+    def end_offset(self) -> int | None:
+        """Where the log ended at the last reading; None before the first."""
+        return self._end
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> LogRecord:
+        """Return the next record, however long it takes.
+
+        Raises:
+            RecordNotFoundError: The log begins later now, or no record starts there.
+            BrokerNotFoundError: No such broker was ever there.
+        """
+        pause = PAUSE_SECONDS
+        while not self._ready:
+            if self._is_closed:
+                raise StopAsyncIteration
+            try:
+                await self._fetch(HOLD_SECONDS)
+            except _AWAY as error:
+                if self._url is None and isinstance(error, BrokerNotFoundError):
+                    raise
+                _logger.info("the log of %s cannot be read just now: %s", self._broker_name, error)
+                await asyncio.sleep(max(pause, error.retry_after_seconds or 0.0))
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        return self._ready.popleft()
+
+    async def read(self, wait: float = 0.0) -> list[LogRecord]:
+        """Return the next records, up to a megabyte or so of them; none where there are none.
+
+        Unlike iterating it does not wait for a broker that is away, but raises.
+
+        Args:
+            wait: Seconds to wait at the end of the log, up to 30.
+        """
+        if not self._ready:
+            await self._fetch(wait)
+        records = list(self._ready)
+        self._ready.clear()
+        return records
+
+    async def close(self) -> None:
+        """Read no more."""
+        self._is_closed = True
+        self._client.forget(self)
+
+    async def leave(self, *, drain: bool, failed: bool) -> None:
+        """Close, as its context or its client ends."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _fetch(self, wait: float) -> None:
+        if self._is_closed:
+            raise ClosedError("the follower is closed")
+        url = await self._broker_url()
+        if self._fetch_from is None:
+            log = (await self._client.broker_api.status(url)).log
+            self._fetch_from = log.max_offset if self._start == "latest" else log.min_offset
+        target = target_of(
+            "/v1/log",
+            from_offset=self._fetch_from,
+            max_bytes=self._max_bytes,
+            wait_seconds=wait or None,
+        )
+        try:
+            answer = await self._client.hot_transport.request(
+                "GET", url, target, headers=_HEADERS, timeout=wait + ANSWER_SECONDS
+            )
+        except ErucaError:
+            self._url_is_sure = False  # it may be elsewhere when it comes back
+            raise
+        if answer.status != 200:
+            raise problem_error(answer, f"GET {url}{target}")
+        try:
+            self._ready.extend(split_log_block(self._broker_name, answer.body))
+        except DamagedRecordError as error:
+            self._ready.clear()
+            raise TransportError(
+                f"{url}{target}: the answer is no stretch of a log: {error}"
+            ) from error
+        self._fetch_from = _offset(answer, NEXT_OFFSET_HEADER)
+        self._end = _offset(answer, MAX_OFFSET_HEADER)
+
+    async def _broker_url(self) -> str:
+        """Return where the broker is, looked up anew after a failure."""
+        if self._url is None or not self._url_is_sure:
+            self._url = await self._client.admin.broker_url(self._broker_name)
+            self._url_is_sure = True
+        return self._url
+
+
+def _offset(answer: HttpResponse, header: str) -> int:
+    text = answer.headers.get(header, "")
+    if not text.isdecimal():
+        raise TransportError(f"the answer of the log feed has no offset in {header}: {text!r}")
+    return int(text)

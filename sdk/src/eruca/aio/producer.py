@@ -1,0 +1,522 @@
+"""The producer: sends messages, alone or many at once, in batches that form by themselves.
+
+Each message goes into a *lane* (:mod:`eruca.aio.send_lane`). Those that may go anywhere share one
+lane per topic, where batches spread over the queues; those with a sharding key, a selector or a
+named queue go into the lane of that queue, where one batch is under way at a time, so that they
+stay in order.
+
+What waits is bounded (``buffer_max_bytes``): where there is no room, sending waits.
+A message is acknowledged when its ``SendResult`` is there; how durable it is, that says.
+
+Concurrency rule: belongs to the event loop that first uses it; any number of tasks may send.
+
+Source: RocketMQ 5.3, ``DefaultMQProducer``, ``ProduceAccumulator``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from eruca.aio.batch_sender import BatchSender
+from eruca.aio.send_lane import PendingBatch, SendFuture, SendLane
+from eruca.contract import names
+from eruca.contract.errors import (
+    ClosedError,
+    ErucaError,
+    PartialSendError,
+    TimeoutExpiredError,
+    ValidationError,
+)
+from eruca.contract.hashing import queue_of_hash, string_hash
+from eruca.core.batching import (
+    BATCH_COUNT_DEFAULT,
+    BATCH_SIZE_DEFAULT,
+    IN_FLIGHT_DEFAULT,
+    LINGER_MS_DEFAULT,
+    BatchLimits,
+)
+from eruca.core.client_settings import checked_seconds
+from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
+from eruca.core.message import Message
+from eruca.core.message_queue import MessageQueue
+from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
+from eruca.core.send_result import SendResult
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+    from eruca.core.route_table import PublishView
+
+SEND_TIMEOUT_DEFAULT: Final = 3.0  # seconds; RocketMQ's sendMsgTimeout
+RETRIES_DEFAULT: Final = 2  # RocketMQ's retryTimesWhenSendFailed
+COMPRESSION_THRESHOLD_DEFAULT: Final = 4_096  # bytes; RocketMQ's compressMsgBodyOverHowmuch
+BUFFER_SIZE_DEFAULT: Final = 64 * 1024 * 1024  # bytes of messages not yet acknowledged
+LANES_MAX: Final = 4_096  # beyond it, lanes that are not in use are dropped
+
+_logger = logging.getLogger(__name__)
+
+
+class AsyncProducer:
+    """Sends messages; made by :meth:`eruca.AsyncClient.producer`.
+
+    As a context manager it drains what has not been sent when the block ends.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        group: str | None = None,
+        *,
+        latency_fault: bool | LatencyProfile = False,
+        linger_ms: float = LINGER_MS_DEFAULT,
+        batch_max_count: int = BATCH_COUNT_DEFAULT,
+        batch_max_bytes: int = BATCH_SIZE_DEFAULT,
+        max_in_flight: int = IN_FLIGHT_DEFAULT,
+        buffer_max_bytes: int = BUFFER_SIZE_DEFAULT,
+        compression_threshold: int | None = COMPRESSION_THRESHOLD_DEFAULT,
+        retries: int = RETRIES_DEFAULT,
+        send_timeout: float = SEND_TIMEOUT_DEFAULT,
+    ) -> None:
+        if group is not None and (fault := names.client_group_fault(group)) is not None:
+            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+        if max_in_flight < 1 or retries < 0 or linger_ms < 0 or buffer_max_bytes < 1:
+            raise ValidationError(
+                "max_in_flight and buffer_max_bytes are at least 1, retries and linger_ms 0"
+            )
+        self._client = client
+        self._group = group
+        self._limits = BatchLimits(batch_max_count, batch_max_bytes)
+        self._linger = linger_ms / 1000
+        self._in_flight_max = max_in_flight
+        self._buffer_max = buffer_max_bytes
+        self._attempts_max = retries + 1
+        self._timeout = checked_seconds(send_timeout, "send_timeout")
+        profile = CURRENT if latency_fault is True else latency_fault
+        self._faults = FaultTable(profile) if isinstance(profile, LatencyProfile) else None
+        self._compression_threshold = compression_threshold
+        self._sender: BatchSender | None = None
+        self._topic_lanes: dict[str, SendLane] = {}
+        self._queue_lanes: dict[MessageQueue, SendLane] = {}
+        self._buffered = 0  # bytes, by estimate
+        self._waiters: deque[asyncio.Future[None]] = deque()  # for room in the buffer
+        self._is_closed = False
+
+    @property
+    def group(self) -> str | None:
+        """The producer group; transactions ask its members about their outcome."""
+        return self._group
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: SelectorArgument = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Store *message* and return where.
+
+        Many tasks that send at the same time share batches, so concurrency is what makes it fast.
+        Cancelling it takes the message back if it has not left yet.
+
+        Args:
+            message: What to send.
+            queue: Where it must go; else its sharding key decides, else the producer.
+            selector: Picks the queue from the topic's, by *selector_arg*.
+            selector_arg: What the selector goes by.
+            timeout: Seconds for all attempts together; by default the producer's.
+
+        Raises:
+            SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
+            TopicNotFoundError: The topic does not exist, and is not created by sending to it.
+            NoRouteError: No live broker takes messages of the topic.
+            NameServersUnreachableError: No name server answered.
+            TimeoutExpiredError: The deadline passed before there was an attempt.
+            RefusedError, RequestError: The broker will not have it.
+        """
+        if timeout is not None:
+            return await self._send_within(timeout, message, queue, selector, selector_arg)
+        future = self._try_submit(message, queue, selector, selector_arg)
+        if future is None:
+            future = await self._submit(message, queue, selector, selector_arg)
+        return await future
+
+    async def submit(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: SelectorArgument = None,
+    ) -> asyncio.Future[SendResult]:
+        """Put *message* on its way and return the future of its result.
+
+        Waits only for room in the buffer, and for the topic's route where a queue must be known.
+        The arguments are those of :meth:`send`, and so is what the future may raise.
+        """
+        future = self._try_submit(message, queue, selector, selector_arg)
+        return future or await self._submit(message, queue, selector, selector_arg)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: SelectorArgument = None,
+    ) -> None:
+        """Put *message* on its way and forget it: nobody learns whether it was stored.
+
+        Waits as :meth:`submit` does; a failure is logged at debug level.
+        """
+        future = await self.submit(
+            message, queue=queue, selector=selector, selector_arg=selector_arg
+        )
+        future.add_done_callback(_log_failure)
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        selector_arg: SelectorArgument = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Store *messages* and return where, in their order.
+
+        They are parted by queue and by the limits of a batch. Each batch is stored as a whole or
+        not at all; several are under way at a time. Messages for the same queue stay in order.
+
+        Args:
+            messages: What to send; topics may differ.
+            queue: Where all of them must go.
+            selector: Picks the queue of all of them, by *selector_arg*.
+            selector_arg: What the selector goes by.
+            timeout: Seconds for all attempts of one batch; by default the producer's.
+
+        Raises:
+            PartialSendError: Some batches were stored and others not; says which messages.
+            ErucaError: There was but one batch, or none was stored: as :meth:`send`.
+        """
+        seconds = self._timeout if timeout is None else checked_seconds(timeout, "timeout")
+        parts = await self._parted(messages, queue, selector, selector_arg)
+        futures = []
+        loop = asyncio.get_running_loop()
+        try:
+            for part in parts:
+                lane = self._lane(part.topic, part.queue)
+                await self._take_room(part.size)
+                now = loop.time()
+                batch = PendingBatch(part.queue, opened_at=now, deadline=now + seconds)
+                batch.messages, batch.size = part.messages, part.size
+                batch.whole = loop.create_future()
+                futures.append(batch.whole)
+                lane.add_batch(batch)
+            if futures:
+                await asyncio.wait(futures)
+        except BaseException:
+            for future in futures:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # nobody is left to hear it
+            raise
+        return _outcome(parts, futures)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything submitted so far has been stored or has failed.
+
+        Raises:
+            TimeoutExpiredError: It takes longer than *timeout* seconds.
+        """
+        loop = asyncio.get_running_loop()
+        finished = []
+        for lane in (*self._topic_lanes.values(), *self._queue_lanes.values()):
+            for batch in lane.flush():
+                if batch.finished is None:
+                    batch.finished = loop.create_future()
+                finished.append(batch.finished)
+        if finished:
+            _, pending = await asyncio.wait(finished, timeout=timeout)
+            if pending:
+                raise TimeoutExpiredError(f"{len(pending)} batches were not sent in {timeout} s")
+
+    async def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take no more messages; send what is here first, unless *drain* is false.
+
+        What cannot be sent within *timeout* seconds, by default the producer's time-out for a
+        send, fails with ClosedError.
+        """
+        self._is_closed = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        if drain:
+            try:
+                await self.flush(self._timeout if timeout is None else timeout)
+            except TimeoutExpiredError as late:
+                _logger.warning("the producer was closed before everything was sent: %s", late)
+        error = ClosedError("the producer was closed before the message was sent")
+        tasks = []
+        for lane in (*self._topic_lanes.values(), *self._queue_lanes.values()):
+            tasks += lane.cancel(error)
+        if tasks:
+            await asyncio.wait(tasks)
+        self._client.forget(self)
+
+    async def leave(self, *, drain: bool, failed: bool) -> None:
+        """Close, as its context or its client ends; *failed* with an exception or not."""
+        await self.close(drain=drain)
+
+    def broker_health(self) -> tuple[BrokerHealth, ...]:
+        """Return how the brokers stand with this producer, best first.
+
+        Empty while latency fault tolerance is off: then nothing is remembered.
+        """
+        return () if self._faults is None else self._faults.health(time.monotonic() * 1000)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _try_submit(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: SelectorArgument,
+    ) -> SendFuture | None:
+        """Submit *message* if nothing has to be waited for, which is nearly always."""
+        size = message._size
+        if self._is_closed or self._waiters or self._buffered + size > self._buffer_max:
+            return None
+        if queue is not None or selector is not None or message._sharding_key is not None:
+            view = self._client.routes.cached_publish_view(message._topic)
+            if view is None or not view.queues:
+                return None
+            queue = _queue_of(message, view, queue, selector, selector_arg)
+            lane = self._queue_lanes.get(queue)
+        else:
+            lane = self._topic_lanes.get(message._topic)
+        if lane is None:
+            lane = self._lane(message._topic, queue)
+        self._buffered += size
+        future: SendFuture = asyncio.get_running_loop().create_future()
+        lane.add(message, future)
+        return future
+
+    async def _submit(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: SelectorArgument,
+        *,
+        deadline: float = 0.0,
+    ) -> SendFuture:
+        if queue is not None or selector is not None or message._sharding_key is not None:
+            view = await self._client.routes.publish_view(message._topic)
+            queue = _queue_of(message, view, queue, selector, selector_arg)
+        await self._take_room(message._size)
+        future: SendFuture = asyncio.get_running_loop().create_future()
+        batch = self._lane(message._topic, queue).add(message, future)
+        batch.deadline = max(batch.deadline, deadline)
+        return future
+
+    async def _send_within(
+        self,
+        timeout: float,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: SelectorArgument,
+    ) -> SendResult:
+        deadline = asyncio.get_running_loop().time() + checked_seconds(timeout, "timeout")
+        try:
+            async with asyncio.timeout_at(deadline):
+                future = await self._submit(
+                    message, queue, selector, selector_arg, deadline=deadline
+                )
+                return await future
+        except TimeoutError:
+            raise TimeoutExpiredError(
+                f"no acknowledgement within {timeout:.3g} s; the message may have been stored"
+            ) from None
+
+    async def _parted(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        selector_arg: SelectorArgument,
+    ) -> list[_Part]:
+        parts: list[_Part] = []
+        open_parts: dict[tuple[str, MessageQueue | None], _Part] = {}
+        views: dict[str, PublishView] = {}
+        count_max, size_max = self._limits.count_max, self._limits.size_max
+        for index, message in enumerate(messages):
+            topic = message._topic
+            target = None
+            if queue is not None or selector is not None or message._sharding_key is not None:
+                view = views.get(topic)
+                if view is None:
+                    view = views[topic] = await self._client.routes.publish_view(topic)
+                target = _queue_of(message, view, queue, selector, selector_arg)
+            part = open_parts.get((topic, target))
+            if (
+                part is None
+                or len(part.messages) >= count_max
+                or part.size + message._size > size_max
+            ):
+                part = open_parts[topic, target] = _Part(topic, target)
+                parts.append(part)
+            part.messages.append(message)
+            part.indexes.append(index)
+            part.size += message._size
+        return parts
+
+    def _lane(self, topic: str, queue: MessageQueue | None) -> SendLane:
+        lane = self._topic_lanes.get(topic) if queue is None else self._queue_lanes.get(queue)
+        if lane is not None:
+            return lane
+        if len(self._topic_lanes) + len(self._queue_lanes) >= LANES_MAX:
+            self._topic_lanes = {t: ln for t, ln in self._topic_lanes.items() if not ln.is_idle}
+            self._queue_lanes = {q: ln for q, ln in self._queue_lanes.items() if not ln.is_idle}
+        lane = SendLane(
+            self._run,
+            queue,
+            limits=self._limits,
+            linger=self._linger,
+            in_flight_max=self._in_flight_max if queue is None else 1,
+            timeout=self._timeout,
+        )
+        if queue is None:
+            self._topic_lanes[topic] = lane
+        else:
+            self._queue_lanes[queue] = lane
+        return lane
+
+    async def _run(self, batch: PendingBatch) -> None:
+        size = batch.size
+        try:
+            await self._batch_sender().send(batch)
+        finally:
+            self._buffered -= size
+            self._wake_next()
+
+    def _batch_sender(self) -> BatchSender:
+        if self._sender is None:
+            self._sender = BatchSender(
+                self._client.hot_transport,
+                self._client.routes,
+                attempts_max=self._attempts_max,
+                faults=self._faults,
+                compression_threshold=self._compression_threshold,
+            )
+        return self._sender
+
+    async def _take_room(self, size: int) -> None:
+        """Wait until *size* more bytes fit into the buffer, and count them."""
+        while not self._is_closed and self._buffered and self._buffered + size > self._buffer_max:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.cancelled():
+                    self._waiters.remove(waiter)
+                else:
+                    self._wake_next()
+                raise
+        if self._is_closed:
+            raise ClosedError("the producer is closed")
+        self._buffered += size
+        self._wake_next()  # there may be room for more than one
+
+    def _wake_next(self) -> None:
+        if self._waiters and self._buffered < self._buffer_max:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class _Part:
+    """Messages of one `send_many` that make one batch."""
+
+    __slots__ = ("indexes", "messages", "queue", "size", "topic")
+
+    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.messages: list[Message] = []
+        self.indexes: list[int] = []  # where each stands in the caller's order
+        self.size = 0
+
+
+def _queue_of(
+    message: Message,
+    view: PublishView,
+    queue: MessageQueue | None,
+    selector: QueueSelector | None,
+    selector_arg: SelectorArgument,
+) -> MessageQueue:
+    """Return the queue a message must go to: named, selected, or by its sharding key."""
+    if queue is not None:
+        if queue.topic != message._topic:
+            raise ValidationError(
+                f"queue: it belongs to topic {queue.topic}, the message to {message._topic}"
+            )
+        return queue
+    if selector is not None:
+        return select_queue(selector, view.queues, selector_arg)
+    assert message._sharding_key is not None
+    return view.queues[queue_of_hash(_sharding_hash(message._sharding_key), len(view.queues))]
+
+
+@lru_cache(maxsize=65_536)
+def _sharding_hash(key: str) -> int:
+    return string_hash(key)
+
+
+def _outcome(
+    parts: list[_Part], futures: list[asyncio.Future[list[SendResult]]]
+) -> list[SendResult]:
+    """Return the results in the caller's order, or raise what some batches ended with."""
+    outcomes: dict[int, SendResult | ErucaError] = {}
+    errors: list[ErucaError] = []
+    for part, future in zip(parts, futures, strict=True):
+        error = future.exception()
+        if isinstance(error, ErucaError):
+            errors.append(error)
+            outcomes.update(dict.fromkeys(part.indexes, error))
+        elif error is not None:
+            raise error
+        else:
+            outcomes.update(zip(part.indexes, future.result(), strict=True))
+    if not errors:
+        return [outcomes[index] for index in range(len(outcomes))]  # type: ignore[misc]
+    if len(errors) == len(parts):
+        raise errors[0]
+    failed = sum(isinstance(outcome, ErucaError) for outcome in outcomes.values())
+    raise PartialSendError(
+        f"{failed} of {len(outcomes)} messages were not sent: {errors[0].detail}",
+        outcomes=[outcomes[index] for index in range(len(outcomes))],
+    ) from errors[0]
+
+
+def _log_failure(future: SendFuture) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _logger.debug("a message sent one way was lost: %s", error)

@@ -1,0 +1,285 @@
+"""The routes a client works with: fetched when first needed, then kept fresh in the background.
+
+A cached route is used whatever its age, so nobody waits for a refresh. Every 30 s each is asked
+for again with its ETag, which usually costs a 304; whoever meets a failed broker or a topic that
+is not where it should be calls :meth:`Routes.refresh_soon`, at most one request per topic and
+second.
+
+A name server that has just started knows no routes yet. So "not found" counts only when all of
+them say it, and never against a route that is already at hand: if the topic is really gone, its
+brokers will say so.
+
+A topic without a route may be created by sending to it, where brokers allow that. So a producer
+gets a route to all live masters then, with the queues a new topic has; a broker that does not
+create topics answers with the "not found" that the name servers gave.
+
+Source: RocketMQ 5.3, ``MQClientInstance.updateTopicRouteInfoFromNameServer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from eruca.aio.name_servers import NameServers
+from eruca.aio.transport import path_segment, problem_error
+from eruca.contract.errors import (
+    ClosedError,
+    ErucaError,
+    NoRouteError,
+    TopicNotFoundError,
+    TransportError,
+)
+from eruca.contract.limits import QUEUE_COUNT_DEFAULT
+from eruca.contract.models import BrokerList, QueueData, RouteBroker, TopicRoute
+from eruca.core.route_table import (
+    CachedRoute,
+    PublishView,
+    RouteTable,
+    SubscribeView,
+    publish_view,
+)
+
+REFRESH_SECONDS: Final = 30.0  # RocketMQ's pollNameServerInterval
+REFRESH_GAP_SECONDS: Final = 1.0  # between two requests for one topic that failures ask for
+TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does not grow for ever
+
+_AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
+_FETCHES_AT_ONCE: Final = 8  # of the background refresh
+
+_logger = logging.getLogger(__name__)
+
+
+class Routes:
+    """The routes of one client; belongs to the event loop that first uses it."""
+
+    def __init__(self, name_servers: NameServers, *, network: str, timeout: float) -> None:
+        self._name_servers = name_servers
+        self._network = network
+        self._timeout = timeout
+        self._table = RouteTable(network=network)
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._fetched_at: dict[str, float] = {}  # last request for a topic, by the loop's clock
+        self._due: dict[str, float] = {}  # topics to fetch, and from when on
+        self._auto_views: dict[str, tuple[PublishView, float]] = {}  # and when each ends
+        self._wake = asyncio.Event()
+        self._refresher: asyncio.Task[None] | None = None
+        self._listeners: set[Callable[[str], None]] = set()
+        self._is_closed = False
+
+    def cached_publish_view(self, topic: str) -> PublishView | None:
+        """Return the topic's publish view if it is at hand."""
+        cached = self._table.get(topic)
+        return None if cached is None else cached.publish
+
+    def cached_subscribe_view(self, topic: str) -> SubscribeView | None:
+        """Return the topic's subscribe view if it is at hand."""
+        cached = self._table.get(topic)
+        return None if cached is None else cached.subscribe
+
+    async def publish_view(self, topic: str) -> PublishView:
+        """Return where messages of *topic* may be sent; it has at least one queue.
+
+        Raises:
+            TopicNotFoundError: No name server knows it, and it is not created by sending to it.
+            NoRouteError: It exists, but no live broker takes messages of it.
+            NameServersUnreachableError: No name server answered.
+        """
+        try:
+            view = (await self._cached(topic)).publish
+        except TopicNotFoundError as error:
+            view = await self._auto_create_view(topic, error)
+        if not view.queues:
+            self.refresh_soon(topic)
+            raise NoRouteError(
+                f"topic {topic} is on no broker that takes messages of it now",
+                fix="look at its route and permission: eruca route NAME",
+            )
+        return view
+
+    async def subscribe_view(self, topic: str) -> SubscribeView:
+        """Return where messages of *topic* may be read; it may have no queue just now.
+
+        Raises:
+            TopicNotFoundError: No name server knows it.
+            NameServersUnreachableError: No name server answered.
+        """
+        return (await self._cached(topic)).subscribe
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the topic's route as a name server tells it now; raises as the views do."""
+        await self._fetch(topic)
+        cached = self._table.get(topic)
+        assert cached is not None, "a fetch that did not raise has put it there"
+        return cached.route
+
+    def refresh_soon(self, topic: str) -> None:
+        """Have the topic's route fetched now, unless that has just been done."""
+        if topic not in self._due and self._refresher is not None:
+            earliest = self._fetched_at.get(topic, -REFRESH_GAP_SECONDS) + REFRESH_GAP_SECONDS
+            self._due[topic] = earliest
+            self._wake.set()
+
+    async def refresh(self, topic: str) -> None:
+        """Have the topic's route fetched now; where that fails, it stays as it was."""
+        self._due.pop(topic, None)
+        await self._refresh(topic)
+
+    def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call *listener* with a topic whenever its route changes; returns what ends that."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    async def close(self) -> None:
+        """End the background work."""
+        self._is_closed = True
+        tasks = [*self._fetches.values()]
+        if self._refresher is not None:
+            tasks.append(self._refresher)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cached(self, topic: str) -> CachedRoute:
+        cached = self._table.get(topic)
+        if cached is None:
+            await self._fetch(topic)
+            cached = self._table.get(topic)
+            assert cached is not None, "a fetch that did not raise has put it there"
+        return cached
+
+    async def _auto_create_view(self, topic: str, error: TopicNotFoundError) -> PublishView:
+        loop = asyncio.get_running_loop()
+        known = self._auto_views.get(topic)
+        if known is not None and loop.time() < known[1]:
+            return known[0]
+        self._auto_views = {t: v for t, v in self._auto_views.items() if loop.time() < v[1]}
+        answer = await self._name_servers.request("GET", "/v1/brokers", timeout=self._timeout)
+        if answer.status != 200:
+            raise problem_error(answer, "list of brokers")
+        route = _route_to_all(topic, BrokerList.model_validate_json(answer.body))
+        view = publish_view(route, network=self._network)
+        if not view.queues:
+            raise error
+        self._auto_views[topic] = (view, loop.time() + _AUTO_VIEW_SECONDS)
+        return view
+
+    async def _fetch(self, topic: str) -> None:
+        """Fetch a route; those who want the same one wait for the same request."""
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        if self._refresher is None:
+            self._refresher = asyncio.create_task(self._refresh_for_ever(), name="eruca routes")
+        fetch = self._fetches.get(topic)
+        if fetch is None:
+            fetch = asyncio.create_task(self._request_route(topic), name=f"eruca route {topic}")
+            self._fetches[topic] = fetch
+            fetch.add_done_callback(lambda done: self._end_fetch(topic, done))
+        try:
+            await asyncio.shield(fetch)  # who gives up must not take it from the others
+        except asyncio.CancelledError:
+            if fetch.cancelled():
+                raise ClosedError("the client was closed") from None
+            raise
+
+    def _end_fetch(self, topic: str, fetch: asyncio.Task[None]) -> None:
+        self._fetches.pop(topic, None)
+        if not fetch.cancelled():
+            fetch.exception()  # whoever waited has heard it; if nobody did, nobody needs it
+        if self._table.get(topic) is None:
+            self._fetched_at.pop(topic, None)
+
+    async def _request_route(self, topic: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._fetched_at[topic] = loop.time()
+        target = f"/v1/topics/{path_segment(topic)}/route"
+        cached = self._table.get(topic)
+        error: ErucaError | None = None
+        for _ in self._name_servers.urls:
+            etag = cached.etag if cached is not None else None
+            headers = [("if-none-match", etag)] if etag else []
+            answer = await self._name_servers.request(
+                "GET", target, headers=headers, timeout=self._timeout
+            )
+            if answer.status == 304 and cached is not None:
+                self._table.confirm(topic, now_ms=loop.time() * 1000)
+                return
+            if answer.status == 200:
+                self._take_in(topic, answer.body, answer.headers.get("etag"))
+                return
+            error = problem_error(answer, f"route of {topic}")
+            if not isinstance(error, TopicNotFoundError):
+                break
+            self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
+        assert error is not None
+        raise error
+
+    def _take_in(self, topic: str, body: bytes, etag: str | None) -> None:
+        try:
+            route = TopicRoute.model_validate_json(body)
+            now_ms = asyncio.get_running_loop().time() * 1000
+            changed = self._table.put(route, etag=etag, now_ms=now_ms)
+        except ValueError as error:
+            raise TransportError(f"the route of {topic} could not be read: {error}") from error
+        topics = self._table.topics()
+        if len(topics) > TOPICS_MAX:
+            oldest = min(topics, key=lambda name: self._fetched_at.get(name, 0.0))
+            self._table.forget(oldest)
+            self._fetched_at.pop(oldest, None)
+        if changed:
+            for listener in tuple(self._listeners):
+                listener(topic)
+
+    async def _refresh_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        everything_at = loop.time() + REFRESH_SECONDS
+        while True:
+            wake_at = min(self._due.values(), default=everything_at)
+            try:
+                async with asyncio.timeout_at(min(wake_at, everything_at)):
+                    await self._wake.wait()
+                self._wake.clear()
+            except TimeoutError:
+                pass
+            now = loop.time()
+            if now >= everything_at:
+                everything_at = now + REFRESH_SECONDS
+                self._due.update(dict.fromkeys(self._table.topics(), now))
+            due = [topic for topic, earliest in self._due.items() if earliest <= now]
+            for start in range(0, len(due), _FETCHES_AT_ONCE):
+                await asyncio.gather(*map(self._refresh, due[start : start + _FETCHES_AT_ONCE]))
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._fetch(topic)
+        except ErucaError as error:
+            _logger.info("the route of %s stays as it was: %s", topic, error)
+        finally:
+            self._due.pop(topic, None)
+
+
+def _route_to_all(topic: str, brokers: BrokerList) -> TopicRoute:
+    """Return the route a topic would have if every broker had just created it."""
+    return TopicRoute(
+        topic=topic,
+        queues=[
+            QueueData(
+                broker_name=group.broker_name,
+                read_queue_count=QUEUE_COUNT_DEFAULT,
+                write_queue_count=QUEUE_COUNT_DEFAULT,
+                permission="rw",
+            )
+            for group in brokers.brokers
+        ],
+        brokers=[
+            RouteBroker(
+                cluster=group.cluster,
+                broker_name=group.broker_name,
+                urls={address.broker_id: address.urls for address in group.brokers},
+                store_hosts={address.broker_id: address.store_host for address in group.brokers},
+            )
+            for group in brokers.brokers
+        ],
+    )

@@ -1,0 +1,93 @@
+"""What a client is told: by arguments first, then by the environment, then by defaults.
+
+=========================  =============================================================
+ERUCA_NAMESRV_URLS         name servers, parted by ``;``
+ERUCA_NETWORK              which of a broker's addresses to use, where it has several
+ERUCA_TIMEOUT_SECONDS      how long one request may take that has no time-out of its own
+=========================  =============================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from eruca.contract.errors import ValidationError
+
+NAMESRV_URLS_DEFAULT: Final = "http://127.0.0.1:9876"
+NETWORK_DEFAULT: Final = "default"
+TIMEOUT_SECONDS_DEFAULT: Final = 3.0  # RocketMQ's mqClientApiTimeout
+URL_SEPARATOR: Final = ";"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """A client's settings, checked."""
+
+    namesrv_urls: tuple[str, ...]
+    network: str
+    timeout_seconds: float
+
+    @classmethod
+    def resolve(
+        cls,
+        environment: Mapping[str, str],
+        *,
+        namesrv_urls: str | Iterable[str] | None = None,
+        network: str | None = None,
+        timeout: float | None = None,
+    ) -> ClientSettings:
+        """Return the settings: what is given, else the environment's, else the defaults.
+
+        Raises:
+            ValidationError: A value cannot be used; the error says where it came from.
+        """
+        urls, source = namesrv_urls, "namesrv_urls"
+        if urls is None:
+            urls = environment.get("ERUCA_NAMESRV_URLS") or NAMESRV_URLS_DEFAULT
+            source = "ERUCA_NAMESRV_URLS"
+        if isinstance(urls, str):
+            urls = urls.split(URL_SEPARATOR)
+        seconds, seconds_source = timeout, "timeout"
+        if seconds is None:
+            text = environment.get("ERUCA_TIMEOUT_SECONDS") or str(TIMEOUT_SECONDS_DEFAULT)
+            seconds, seconds_source = _number(text), "ERUCA_TIMEOUT_SECONDS"
+        return cls(
+            _checked_urls(urls, source),
+            network or environment.get("ERUCA_NETWORK") or NETWORK_DEFAULT,
+            checked_seconds(seconds, seconds_source),
+        )
+
+
+def checked_seconds(value: float, name: str) -> float:
+    """Return a time-out; it must be more than nothing and less than for ever."""
+    if not 0 < value < math.inf:
+        raise ValidationError(f"{name}: {value!r} is no number of seconds above 0")
+    return value
+
+
+def _checked_urls(urls: Iterable[str], source: str) -> tuple[str, ...]:
+    checked = []
+    for url in (part.strip().rstrip("/") for part in urls):
+        if not url:
+            continue
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
+            raise ValidationError(
+                f"{source}: {url!r} is not the URL of a name server",
+                fix=f"write scheme, host and port, such as {NAMESRV_URLS_DEFAULT}",
+            )
+        checked.append(url)
+    if not checked:
+        raise ValidationError(f"{source}: no name server is given", fix=NAMESRV_URLS_DEFAULT)
+    return tuple(dict.fromkeys(checked))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValidationError(f"ERUCA_TIMEOUT_SECONDS: {text!r} is not a number") from None

@@ -1,0 +1,59 @@
+"""Where a consumer starts in a queue, and what it does when nothing is at its position.
+
+A group's committed offset always comes first; ``start`` counts only where there is none. A queue
+that appears while the consumer runs is read from its beginning: it was empty when the consumer
+started, so nothing else is right whatever ``start`` says.
+
+Source: RocketMQ 5.3, ``ConsumeFromWhere``, ``DefaultLitePullConsumerImpl``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from eruca.contract.errors import OffsetOutOfRangeError
+from eruca.contract.wire import PullStatus
+from eruca.core.message_queue import MessageQueue
+
+StartPosition: TypeAlias = Literal["earliest", "latest", "committed"]
+OutOfRangePolicy: TypeAlias = Literal["earliest", "latest", "error"]
+
+START_POSITIONS: Final = ("earliest", "latest", "committed")
+OUT_OF_RANGE_POLICIES: Final = ("earliest", "latest", "error")
+
+
+def offset_after_miss(
+    policy: OutOfRangePolicy,
+    status: PullStatus,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    min_offset: int,
+    max_offset: int,
+) -> int:
+    """Return where to read on after a pull at *offset*, which is outside of the queue.
+
+    Raises:
+        OffsetOutOfRangeError: The policy is to let the user decide.
+    """
+    if policy == "earliest":
+        return min_offset
+    if policy == "latest":
+        return max_offset
+    place = f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
+    if status is PullStatus.OFFSET_TOO_SMALL:
+        detail = (
+            f"{place} begins at {min_offset} now: the {min_offset - offset} messages from {offset}"
+            " on have been deleted by retention"
+        )
+    else:
+        detail = (
+            f"{place} ends at {max_offset}, before offset {offset}: it has been deleted and made"
+            " anew, or its broker lost what was not flushed"
+        )
+    raise OffsetOutOfRangeError(
+        detail,
+        fix="seek, or say where to go on by on_offset_out_of_range",
+        min_offset=min_offset,
+        max_offset=max_offset,
+    )

@@ -1,0 +1,96 @@
+"""When a failed attempt is followed by another, after how long, and how long that may take.
+
+All attempts of a send share one deadline. An attempt that is not the last gets half of what is
+left, so that one which hangs leaves time for the next: RocketMQ gives each attempt all of it, and
+its retries then help only against failures that are fast.
+
+A broker that asks for patience (Retry-After) is asked again only after it, and another broker at
+once. A refusal that says the route was wrong has the route fetched anew first.
+
+Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``retryResponseCodes``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from eruca.contract.errors import (
+    ErucaError,
+    InternalError,
+    NoRouteError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    TimeoutExpiredError,
+    TopicNotFoundError,
+    TransportError,
+    UnavailableError,
+)
+
+ATTEMPT_SECONDS_MIN: Final = 0.2  # an attempt with less would fail a broker that is merely busy
+BACK_OFF_SECONDS: Final = 0.02  # before the same broker is tried again; doubles
+BACK_OFF_SECONDS_MAX: Final = 1.0
+
+_STALE_ROUTE: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError)
+_UNREACHED: Final = (TransportError, TimeoutExpiredError)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What comes before the next attempt."""
+
+    wait_seconds: float
+    refresh_route: bool
+
+
+def attempt_seconds(remaining_seconds: float, attempts_left: int) -> float:
+    """Return how long the next attempt may take; *attempts_left* counts it."""
+    if attempts_left <= 1:
+        return remaining_seconds
+    return min(remaining_seconds, max(remaining_seconds / 2, ATTEMPT_SECONDS_MIN))
+
+
+def next_attempt(
+    error: ErucaError,
+    *,
+    attempt: int,
+    attempts_max: int,
+    remaining_seconds: float,
+    has_other_broker: bool,
+) -> Retry | None:
+    """Return what to do before attempt number *attempt* + 1, or None if there is none.
+
+    Args:
+        error: How this attempt ended.
+        attempt: Its number, from 1.
+        attempts_max: How many there may be.
+        remaining_seconds: Until the deadline.
+        has_other_broker: The next attempt can go to another broker.
+    """
+    if attempt >= attempts_max or remaining_seconds <= 0:
+        return None
+    if isinstance(error, _STALE_ROUTE):
+        return Retry(_back_off(attempt) if attempt > 1 else 0.0, refresh_route=True)
+    if not isinstance(error, (*_UNREACHED, UnavailableError, InternalError)):
+        return None
+    wait_seconds = 0.0
+    if not has_other_broker:
+        asked_for = error.retry_after_seconds or 0.0
+        wait_seconds = max(asked_for, _back_off(attempt))
+        if wait_seconds >= remaining_seconds:
+            return None
+    return Retry(wait_seconds, refresh_route=isinstance(error, _UNREACHED))
+
+
+def is_brokers_fault(error: ErucaError) -> bool:
+    """Tell whether an error speaks against the broker, and not against the request."""
+    return isinstance(error, (*_UNREACHED, UnavailableError, InternalError))
+
+
+def was_reached(error: ErucaError) -> bool:
+    """Tell whether anything came back from the broker."""
+    return not isinstance(error, _UNREACHED)
+
+
+def _back_off(attempt: int) -> float:
+    return min(BACK_OFF_SECONDS * 2.0 ** (attempt - 1), BACK_OFF_SECONDS_MAX)
