@@ -279,6 +279,25 @@ def test_without_digests_entries_that_make_no_sense_are_found(tmp_path: Path, da
     assert [(topic, queue_id) for topic, queue_id, _ in damaged] == [A]
 
 
+def test_the_unwritten_part_of_a_file_is_looked_at_without_reading_its_holes(
+    tmp_path: Path,
+) -> None:
+    for position in (20, 4_095, 4_096, 2_000_000, 5_999_999):
+        root = tmp_path / str(position)
+        queues = ConsumeQueues(root / "consumequeue")
+        fill(queues, A, 0, 1)
+        queues.close()
+        path = root / "consumequeue" / "orders" / "0" / f"{0:020d}"
+        assert ConsumeQueues(root / "consumequeue").verify(None, log_end=LOG_END) == []
+
+        with path.open("rb+") as file:
+            file.seek(position)
+            file.write(b"\x01")
+
+        damaged = ConsumeQueues(root / "consumequeue").verify(None, log_end=LOG_END)
+        assert [(topic, queue_id) for topic, queue_id, _ in damaged] == [A]
+
+
 def test_without_digests_long_queues_are_checked_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,6 +96,16 @@ def test_a_running_rocketmq_broker_keeps_us_out_and_we_keep_it_out(tmp_path: Pat
     with path.open("rb+") as file, pytest.raises(BlockingIOError):
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
     lock.release()
+
+
+def test_a_file_system_without_locks_is_reported_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = Mock(side_effect=OSError(errno.ENOLCK, "no locks available"))
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+
+    with pytest.raises(OSError, match="no locks available"):
+        DirectoryLock.acquire(tmp_path)
 
 
 def test_a_directory_that_does_not_exist_cannot_be_locked(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Functions of the descriptor alone, so that a flush in another thread can use one
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from typing import Final
@@ -93,6 +92,5 @@ def write_all(descriptor: int, data: memoryview, position: int) -> None:
     """Write all of *data*; raise OSError when the disk takes no more."""
     while data:
         written = os.pwrite(descriptor, data, position)
-        if not written:
-            raise OSError(errno.ENOSPC, "nothing could be written")
+        assert written > 0, written
         data, position = data[written:], position + written

@@ -242,7 +242,7 @@ class KeyIndex:
         self._files = kept
         if kept:
             kept[-1].cut(log_offset)
-        self._is_end_complete = bool(kept)
+        self._is_end_complete = self._has_entries()
         self._reopen_last()
 
     def delete_expired(self, min_log_offset: int) -> int:
@@ -359,10 +359,9 @@ class KeyIndex:
             self._open_files.forget(f"{self._directory}/{name}")
             os.unlink(f"{self._directory}/{name}")  # noqa: PTH108 - paths are strings here
             self._is_directory_flushed = False
+        self._is_end_complete = self._has_entries()
         if self.damaged:
             self._resume_from_end()
-        else:
-            self._is_end_complete = any(file.header.index_count > 1 for file in self._files[-2:])
 
     def _load_file(self, name: str, digest: int | None) -> IndexFile:
         file = IndexFile.load(
@@ -399,10 +398,13 @@ class KeyIndex:
             self._resume_from_end()
 
     def _resume_from_end(self) -> None:
-        # The newest record left may have had keys in the file that is gone.
         end = self.end_offset
         self.resume_offset = end if self.resume_offset is None else min(end, self.resume_offset)
-        self.truncate(end)
+        if self._files and not self._files[-1].room:
+            self.truncate(end)  # its record may have had more keys, in the file that is gone
+
+    def _has_entries(self) -> bool:
+        return any(file.header.index_count > 1 for file in self._files[-2:])
 
 
 def _name(file: IndexFile) -> str:
