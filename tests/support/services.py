@@ -25,22 +25,21 @@ async def client_of(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @asynccontextmanager
-async def serving(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[Server]:
-    """Yield a server that serves *app* on a free port of the loopback, as a process would."""
+async def serving(
+    app: ServiceApp, settings: ServiceSettings
+) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    """Serve *app* on a free port of the loopback, as a process would; yield server and address.
+
+    Connections that come before the server accepts wait in the kernel's backlog.
+    """
     listener = listen("127.0.0.1", 0, settings.backlog)
     server = Server(app, settings)
     task = asyncio.create_task(serve(server, listener))
     try:
-        yield server
+        yield server, listener.getsockname()[:2]
     finally:
         server.should_exit = True
         await task
-
-
-def address_of(server: Server) -> tuple[str, int]:
-    """Return where a server of :func:`serving` listens; only once it accepts."""
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    return host, port
 
 
 @asynccontextmanager

@@ -7,6 +7,8 @@ how long an answer may stay unread, nor how many bytes of unread answers there a
 own refusals are plain text. :class:`ServiceProtocol` mends these:
 
 - *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
+- *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
+  client offers h2c with its first request);
 - *unread answers* are added up when a transport says that it is full; beyond ``unread_size_max``
   the connection that has been full longest is cut, so that a stuck reader harms only itself;
 - *times* are watched by one sweep per second over all connections, which costs a request nothing:
@@ -22,6 +24,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -39,6 +42,7 @@ from eruca_chassis.asgi import (
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
 PIPELINE_MAX: Final = 256  # requests sent ahead on one connection; each costs about 2 KB
 REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
+LINGER_SECONDS: Final = 1.0  # for a refused client to read why
 SWEEP_SECONDS: Final = 1.0
 
 _log = structlog.get_logger()
@@ -142,8 +146,17 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and refuse what grows without coming to an end."""
+        self._unset_keepalive_if_required()
         self._loose_size += len(data)
-        super().data_received(data)
+        while data and len(self.pipeline) <= PIPELINE_MAX:
+            try:
+                self.parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade(data[upgrade.args[0] :])
+            except httptools.HttpParserError:
+                self.refuse(RequestError("what arrived is not HTTP/1.1"))
+                return
         if self._loose_size > HEAD_SIZE_MAX:
             self.refuse(TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes"))
         elif len(self.pipeline) > PIPELINE_MAX:
@@ -200,14 +213,67 @@ class ServiceProtocol(HttpToolsProtocol):
         ]
         lines = [STATUS_LINE[error.status], *(b"%s: %s\r\n" % header for header in headers)]
         self.transport.write(b"".join([*lines, b"\r\n", body]))
-        self.transport.close()
+        self.transport.write_eof()
+        self.transport.set_protocol(_Lingering(self))
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser could not read."""
-        self.refuse(RequestError("what arrived is not HTTP/1.1"))
+    def _without_upgrade(self, rest: bytes) -> bytes:
+        """Ignore the upgrade that the request offers, and return what to parse next.
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: an upgrade that is not taken is answered as plain HTTP."""
+        The parser has taken the request to end with its head, whatever its headers say of a body
+        in *rest*. So the body is parsed by a new one, under a head that offers no upgrade.
+        """
+        framing = [h for h in self.headers if h[0] in (b"content-length", b"transfer-encoding")]
+        if not framing:
+            return rest
+        self.cycle.more_body = True
+        self.cycle.message_event.clear()
+        self.parser = httptools.HttpRequestParser(_AfterUpgrade(self))
+        lines = [b"POST / HTTP/1.1", *(b"%s: %s" % header for header in framing)]
+        return b"\r\n".join([*lines, b"", rest])
+
+
+class _AfterUpgrade:
+    """Parser callbacks of a connection, but for a first head, which is made up."""
+
+    def __init__(self, connection: ServiceProtocol) -> None:
+        self._connection = connection
+        self._head_is_ours = True
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._head_is_ours:
+            self._connection.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._head_is_ours:
+            self._connection.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._head_is_ours:
+            self._connection.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._head_is_ours:
+            self._connection.on_headers_complete()
+        self._head_is_ours = False
+
+
+class _Lingering(asyncio.Protocol):
+    """The end of a refused connection: what still arrives is dropped.
+
+    Closing at once would reset the connection under a client that is still sending, which would
+    then never read why.
+    """
+
+    def __init__(self, refused: ServiceProtocol) -> None:
+        self._refused = refused
+        loop = asyncio.get_running_loop()
+        self._end = loop.call_later(LINGER_SECONDS, refused.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end.cancel()
+        self._refused.connection_lost(exc)
 
 
 def protocol_class(watch: ConnectionWatch) -> type[ServiceProtocol]:

@@ -6,6 +6,7 @@ where stderr is a terminal. Nothing is configured on import.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from typing import Literal, TypeAlias
@@ -47,7 +48,15 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
     root.handlers = [handler]
     root.setLevel(number)
     # Its start and stop messages say less than the service's own.
-    logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING))
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(max(number, logging.WARNING))
+    uvicorn_log.filters = [_is_no_cancelled_request]
+
+
+def _is_no_cancelled_request(record: logging.LogRecord) -> bool:
+    # A stop that takes too long cancels requests, which uvicorn says once; not with a traceback
+    # for each of them.
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _renderers(style: LogStyle) -> list[Processor]:

@@ -1,0 +1,13 @@
+"""Waiting for what has no event to wait for: another library's state, or another process's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+async def until(condition: Callable[[], object], *, within_seconds: float = 20) -> None:
+    """Return once *condition* holds; fail if that takes too long."""
+    async with asyncio.timeout(within_seconds):
+        while not condition():  # noqa: ASYNC110  # the reason is the module's
+            await asyncio.sleep(0.002)

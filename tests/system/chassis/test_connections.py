@@ -1,0 +1,349 @@
+"""Connections over real sockets: what a client may cost, and what it is told when it costs more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.asgi import ClientGoneError, Receive, Scope, Send, read_body, send_answer
+from eruca_chassis.held import HeldRequests, Release
+from eruca_chassis.hot import HotRoute, HotRoutes
+from eruca_chassis.settings import ServiceSettings
+from support.services import raw_connection, serving
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+MIB = 1024 * 1024
+HELLO = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Things:
+    """A service whose answers are large, slow or late, as asked for."""
+
+    def __init__(self) -> None:
+        self.held = HeldRequests(maximum=10)
+        self.released: list[Release] = []
+        self.left_in_upload = asyncio.Event()
+
+    def app(self) -> ServiceApp:
+        app = ServiceApp(
+            title="Things",
+            summary="",
+            description="",
+            version="1",
+            lifespan=self._lifespan,
+            hot=HotRoutes(
+                HotRoute("GET", "/v1/large", self._large),
+                HotRoute("GET", "/v1/late", self._late),
+                HotRoute("POST", "/v1/upload", self._upload),
+            ),
+        )
+        app.stop_hooks.append(self.held.release_all)
+        return app
+
+    @asynccontextmanager
+    async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
+        app.readiness.ready()
+        yield
+
+    async def _large(self, scope: Scope, receive: Receive, send: Send) -> int:
+        return await send_answer(send, 200, bytes(8 * MIB), [])
+
+    async def _late(self, scope: Scope, receive: Receive, send: Send) -> int:
+        with self.held.place() as place:
+            released = await place.wait(600, receive)
+            self.released.append(released)
+        return await send_answer(send, 200, released.value.encode(), [])
+
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> int:
+        try:
+            body = await read_body(receive, size_max=MIB, limit_name="upload_size_max")
+        except ClientGoneError:
+            self.left_in_upload.set()
+            raise
+        return await send_answer(send, 200, b"%d" % len(body), [])
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    """Read one answer with a Content-Length: its status, headers and body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    status_line, *lines = head.strip().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    body = await reader.readexactly(int(headers["content-length"]))
+    return int(status_line.split(" ")[1]), headers, body
+
+
+def ask_and_read_nothing(writer: asyncio.StreamWriter) -> None:
+    writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
+    writer.write(b"GET /v1/large HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+
+
+def limits(**settings: float) -> ServiceSettings:
+    return ServiceSettings.model_validate({"stop_seconds": 2} | settings)
+
+
+async def test_garbage_is_refused_with_a_problem_and_the_connection_closed() -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(b"\x16\x03\x01 not HTTP\r\n\r\n")
+
+        status, headers, body = await answer_of(reader)
+
+        assert (status, json.loads(body)["code"]) == (400, "bad-request")
+        assert headers["content-type"] == "application/problem+json"
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\n" + b"X: " + b"y" * 200_000,
+        b"GET /" + b"y" * 200_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 30_000,
+        b"POST /v1/upload HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+        + b"X: y\r\n" * 30_000,
+    ],
+    ids=["one long header", "a long path", "many headers", "many trailers"],
+)
+async def test_a_head_without_end_is_cut_off(head: bytes) -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        for start in range(0, len(head), 16_384):
+            writer.write(head[start : start + 16_384])
+            await asyncio.sleep(0.001)  # so that it arrives in pieces, as over a network
+
+        received = await reader.read()
+
+        assert b" 413 " in received.partition(b"\r\n")[0]
+        assert b"head is larger than 65536 bytes" in received
+
+
+@pytest.mark.parametrize(
+    "unfinished",
+    [b"", b"GET /heal", b"POST /v1/upload HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"],
+    ids=["nothing", "half a head", "half a body"],
+)
+async def test_a_request_that_does_not_arrive_in_time_is_refused(unfinished: bytes) -> None:
+    async with (
+        serving(Things().app(), limits(request_seconds=0.5)) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(unfinished)
+
+        status, _, body = await answer_of(reader)
+
+        assert status == 400
+        assert "request_seconds, 0.5 s" in json.loads(body)["detail"]
+        assert await reader.read() == b""
+
+
+async def test_a_trickle_holds_nothing_longer() -> None:
+    async with (
+        serving(Things().app(), limits(request_seconds=0.5)) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: 900000\r\n\r\n")
+        answered = asyncio.create_task(answer_of(reader))
+        while not answered.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+
+        status, _, _ = await answered
+
+        assert status == 400
+
+
+async def test_a_client_that_leaves_in_mid_upload_is_noticed() -> None:
+    things = Things()
+    async with serving(things.app(), limits()) as (_, address):
+        async with raw_connection(address) as (_, writer):
+            writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: 900000\r\n\r\nhalf")
+            await writer.drain()
+
+        await asyncio.wait_for(things.left_in_upload.wait(), 5)
+
+
+async def test_an_upload_beyond_its_limit_is_refused_and_the_rest_not_kept() -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (3 * MIB))
+        writer.write(bytes(3 * MIB))
+
+        status, _, body = await answer_of(reader)
+        assert (status, json.loads(body)["code"]) == (413, "too-large")
+
+        writer.write(HELLO)  # the connection is still good
+        assert (await answer_of(reader))[0] == 200
+
+
+async def test_requests_sent_ahead_are_answered_in_order() -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        body = b"x" * 7
+        upload = b"POST /v1/upload HTTP/1.1\r\nContent-Length: 7\r\n\r\n" + body
+        writer.write((upload + HELLO) * 50)
+
+        for _ in range(50):
+            assert (await answer_of(reader))[2] == b"7"
+            assert json.loads((await answer_of(reader))[2]) == {"status": "ok"}
+
+
+async def test_too_many_requests_sent_ahead_cut_the_connection() -> None:
+    with capture_logs() as logs:
+        async with (
+            serving(Things().app(), limits()) as (_, address),
+            raw_connection(address) as (reader, writer),
+        ):
+            writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n" * 2_000)
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await answer_of(reader)
+
+    assert any("PIPELINE_MAX" in entry.get("why", "") for entry in logs)
+
+
+async def test_a_reader_that_reads_nothing_is_cut_and_others_are_served() -> None:
+    with capture_logs() as logs:
+        async with (
+            serving(Things().app(), limits(unread_seconds=0.5)) as (server, address),
+            raw_connection(address, receive_buffer=4_096) as (_, stuck),
+            raw_connection(address) as (reader, writer),
+        ):
+            ask_and_read_nothing(stuck)
+            await until(lambda: len(server.watch.connections) == 2)
+            while len(server.watch.connections) == 2:
+                writer.write(HELLO)
+                assert (await answer_of(reader))[0] == 200
+
+    assert any("unread_seconds" in entry.get("why", "") for entry in logs)
+
+
+async def test_a_reader_may_be_slow_as_long_as_it_reads() -> None:
+    async with (
+        serving(Things().app(), limits(unread_seconds=0.5)) as (_, address),
+        raw_connection(address, receive_buffer=65_536) as (reader, writer),
+    ):
+        writer.write(b"GET /v1/large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        left = 8 * MIB
+        while left:
+            left -= len(await reader.readexactly(min(left, MIB // 2)))
+            await asyncio.sleep(0.15)  # the slowness under test: 2.4 s in all
+
+
+async def test_stuck_readers_together_cost_no_more_than_the_cap() -> None:
+    async with AsyncExitStack() as stack:
+        logs = stack.enter_context(capture_logs())
+        serving_capped = serving(Things().app(), limits(unread_size_max=20 * MIB))
+        server, address = await stack.enter_async_context(serving_capped)
+        for _ in range(6):
+            stuck = raw_connection(address, receive_buffer=4_096)
+            ask_and_read_nothing((await stack.enter_async_context(stuck))[1])
+
+        await until(lambda: sum("unread_size_max" in e.get("why", "") for e in logs) >= 3)
+
+        watch = server.watch
+        sizes = [c.transport.get_write_buffer_size() for c in watch.connections]
+        assert watch.unread_size <= 20 * MIB
+        assert max(sizes) <= 8 * MIB  # one answer each, though three were asked for
+
+
+async def test_connections_beyond_the_limit_are_told_so() -> None:
+    async with (
+        serving(Things().app(), limits(connections_max=2)) as (server, address),
+        raw_connection(address) as (reader, writer),
+        raw_connection(address),
+        raw_connection(address) as (refused_reader, refused_writer),
+    ):
+        await until(lambda: len(server.watch.connections) == 3)
+        refused_writer.write(HELLO)
+        status, headers, body = await answer_of(refused_reader)
+        assert (status, json.loads(body)["code"]) == (429, "overloaded")
+        assert headers["retry-after"] == "1"
+        assert await refused_reader.read() == b""
+
+        writer.write(HELLO)
+        assert (await answer_of(reader))[0] == 200
+
+
+async def test_a_held_request_notices_that_its_client_left() -> None:
+    things = Things()
+    async with serving(things.app(), limits()) as (_, address):
+        async with raw_connection(address) as (_, writer):
+            writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: len(things.held))
+        await until(lambda: things.released)
+
+    assert things.released == [Release.CLIENT_GONE]
+
+
+async def test_stopping_answers_held_requests_and_closes_idle_connections() -> None:
+    things = Things()
+    async with (
+        serving(things.app(), limits()) as (server, address),
+        raw_connection(address) as (idle, _),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: len(things.held))
+
+        server.should_exit = True
+
+        status, headers, body = await answer_of(reader)
+        assert (status, body) == (200, b"stopping")
+        assert headers["connection"] == "close"
+        assert await idle.read() == b""
+
+
+async def test_answers_tell_neither_server_nor_date() -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(HELLO)
+
+        _, headers, _ = await answer_of(reader)
+
+        assert not {"server", "date"} & headers.keys()
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+UPLOAD = b"POST /v1/upload HTTP/1.1\r\n" + UPGRADE
+BODIES = [
+    (UPLOAD + b"Content-Length: 3\r\n\r\nabc", b"3"),
+    (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"5"),
+    (UPLOAD + b"Content-Length: 0\r\n\r\n", b"0"),
+    (UPLOAD + b"\r\n", b"0"),
+]
+
+
+@pytest.mark.parametrize("piece_size", [1, 7, 1_000])
+async def test_an_upgrade_that_is_offered_is_ignored_without_losing_the_body(
+    piece_size: int,
+) -> None:
+    """Java's client offers h2c in its first requests and goes on in HTTP/1.1 when ignored."""
+    said = b"".join(request for request, _ in BODIES) + HELLO
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        for start in range(0, len(said), piece_size):
+            writer.write(said[start : start + piece_size])
+            await asyncio.sleep(0)
+
+        for _, size in BODIES:
+            assert (await answer_of(reader))[::2] == (200, size)
+        assert json.loads((await answer_of(reader))[2]) == {"status": "ok"}
