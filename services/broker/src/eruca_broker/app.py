@@ -21,7 +21,9 @@ from eruca_broker.api.pull import PullRoutes
 from eruca_broker.api.send import SendRoutes
 from eruca_broker.core.budget import Budget
 from eruca_broker.core.rendering import host_text
+from eruca_broker.core.retention import RetentionRules
 from eruca_broker.loops.registration import Registrant, Registration
+from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.log_feed import LogFeed
@@ -30,7 +32,7 @@ from eruca_broker.processors.pull_message import Puller, examine
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
 from eruca_broker.processors.topics import Topics, topic_config
-from eruca_broker.settings import BrokerSettings, split_urls
+from eruca_broker.settings import BrokerSettings, split_hours, split_urls
 from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.directory_lock import StoreLockedError
 from eruca_broker.store.message_store import MessageStore
@@ -98,6 +100,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         app.state.broker = broker
         metrics = BrokerMetrics(broker)
         app.registry.register(metrics)
+        upkeep = Upkeep(store, _retention(settings))
         registration = _registration(settings, broker, urls, clock)
         app.stop_hooks += [broker.held.close, registration.begin_stop]
         _log.info(
@@ -110,6 +113,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             log_max_offset=store.log_max_offset,
             topics=len(store.state.topics),
         )
+        upkeep.start()
         registration.start()
         app.readiness.ready()
         try:
@@ -117,6 +121,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         finally:
             app.begin_stop()
             await registration.stop()
+            await upkeep.stop()
             await store.close()
             app.registry.unregister(metrics)
 
@@ -159,6 +164,16 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
             f"the store in {settings.store_dir} cannot be opened: {error.strerror or error}; "
             "set ERUCA_BROKER_STORE_DIR to a directory that can be written to"
         ) from error
+
+
+def _retention(settings: BrokerSettings) -> RetentionRules:
+    return RetentionRules(
+        reserved_hours=settings.retention_hours,
+        delete_hours=split_hours(settings.delete_hours),
+        disk_high=settings.disk_high,
+        disk_forced=settings.disk_forced,
+        disk_refuse=settings.disk_refuse,
+    )
 
 
 def _wire(

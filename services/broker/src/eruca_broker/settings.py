@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from eruca.contract.limits import BODY_SIZE_MAX, RECORDS_SIZE_MAX
@@ -121,6 +121,12 @@ class BrokerSettings(ServiceSettings):
     body_size_max: int = Field(
         default=1024**2, ge=64 * 1024, description="bytes of a request that carries no messages"
     )
+
+    @model_validator(mode="after")
+    def _check_disk(self) -> Self:
+        if not self.disk_high <= self.disk_forced <= self.disk_refuse:
+            raise ValueError("disk_high, disk_forced and disk_refuse must not decrease")
+        return self
 
 
 def split_hours(text: str) -> frozenset[int]:

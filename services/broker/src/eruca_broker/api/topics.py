@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -124,8 +123,8 @@ def _encoded(name: str) -> str:
 
 def _decoded(cursor: str) -> str:
     try:
-        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except (binascii.Error, ValueError) as error:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True).decode()
+    except ValueError as error:  # binascii.Error and UnicodeDecodeError are of this kind
         detail = "it is no cursor of this list"
         raise ValidationError(
             f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]

@@ -1,0 +1,197 @@
+"""Limits: what is too much is refused by name, before it takes memory, and given back after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from eruca.contract.errors import StoreFailedError
+from eruca.contract.limits import BODY_SIZE_MAX
+from eruca_broker.app import BrokerApp
+from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[BrokerApp]:
+    async with open_broker(tmp_path / "small", bytes_in_flight_max=13 * 1024**2) as app:
+        yield app
+
+
+def scope(path: str, *, content_length: int | None, content_type: bytes) -> dict[str, object]:
+    headers = [(b"content-type", content_type)]
+    if content_length is not None:
+        headers.append((b"content-length", b"%d" % content_length))
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+    }
+
+
+class Upload:
+    """A request whose body comes when the test says so."""
+
+    def __init__(self, app: BrokerApp, *, content_length: int | None) -> None:
+        self.pieces: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        self.answer: list[dict[str, object]] = []
+
+        async def send(message: dict[str, object]) -> None:
+            self.answer.append(message)
+
+        self.task = asyncio.create_task(
+            app(
+                scope(
+                    "/v1/topics/orders/messages",
+                    content_length=content_length,
+                    content_type=b"application/json",
+                ),
+                self.pieces.get,
+                send,  # type: ignore[arg-type]  # a dict is the message it is given
+            )
+        )
+
+    def feed(self, size: int, *, more: bool = True) -> None:
+        self.pieces.put_nowait({"type": "http.request", "body": b" " * size, "more_body": more})
+
+    def leave(self) -> None:
+        self.pieces.put_nowait({"type": "http.disconnect"})
+
+
+async def in_flight(app: BrokerApp, size: int) -> None:
+    async with asyncio.timeout(10):
+        while broker_of(app).in_flight.used != size:  # noqa: ASYNC110  (it has no event for this)
+            await asyncio.sleep(0)
+
+
+async def test_an_announced_body_is_paid_for_before_it_comes(small: BrokerApp) -> None:
+    uploads = [Upload(small, content_length=6 * 1024**2) for _ in range(2)]
+    await in_flight(small, 12 * 1024**2)
+
+    async with client_of(small) as client:
+        refused = await client.post(
+            "/topics/orders/messages", content=b" " * (2 * 1024**2), headers=JSON
+        )
+        small_one = await client.post("/topics/orders/messages", json={"body": {"text": "x"}})
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
+    assert "bytes_in_flight_max" in refused.json()["detail"]
+    assert refused.json()["retryable"] is True
+    assert int(refused.headers["retry-after"]) >= 1
+    assert small_one.status_code == 201  # there was room for this
+    for upload in uploads:
+        upload.leave()
+        await upload.task
+        assert upload.answer == []
+    await in_flight(small, 0)
+
+
+async def test_a_body_of_unknown_length_is_paid_for_as_it_comes(small: BrokerApp) -> None:
+    fixed = [Upload(small, content_length=6 * 1024**2) for _ in range(2)]
+    chunked = Upload(small, content_length=None)
+    chunked.feed(1024**2)
+    await in_flight(small, 13 * 1024**2)
+
+    chunked.feed(1)
+
+    await chunked.task
+    assert chunked.answer[0]["status"] == 429
+    await in_flight(small, 12 * 1024**2)
+    for upload in fixed:
+        upload.leave()
+        await upload.task
+    await in_flight(small, 0)
+
+
+async def test_a_chunked_body_ends_at_the_limit(app: BrokerApp) -> None:
+    upload = Upload(app, content_length=None)
+    for _ in range(7):
+        upload.feed(1024**2)
+
+    await upload.task
+
+    assert upload.answer[0]["status"] == 413
+    assert broker_of(app).in_flight.used == 0
+
+
+@pytest.mark.parametrize("content_length", [7 * 1024**2, 10**30])
+async def test_a_body_announced_too_large_is_refused_unread(
+    app: BrokerApp, content_length: int
+) -> None:
+    upload = Upload(app, content_length=content_length)
+
+    await upload.task
+
+    assert upload.answer[0]["status"] == 413
+
+
+async def test_whatever_happens_everything_is_given_back(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    good = record("orders", queue_id=0)
+    for content in (batch([good]), batch([good])[:-1], b"", bytes(5 * 1024**2)):
+        await client.post("/topics/orders/queues/0/records", content=content, headers=RECORDS)
+    for text in ("x", "", "x" * BODY_SIZE_MAX):
+        await client.post("/topics/orders/messages", json={"body": {"text": text}})
+    for path in ("/topics/orders/queues/0/messages?offset=0", "/log?from_offset=0"):
+        await client.get(path)
+    await client.post("/pull", json={"queues": [{"topic": "orders", "queue_id": 0, "offset": 0}]})
+    await client.post("/pull", content=b"{", headers=JSON)
+
+    assert broker_of(app).in_flight.used == 0
+
+
+async def test_a_store_that_takes_no_writes_says_why_and_still_reads(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    await client.post("/topics/orders/messages?queue_id=0", json={"body": {"text": "x"}})
+    broker_of(app).store.refusal = StoreFailedError("the disk is on fire", retry_after_seconds=5)
+
+    json_send = await client.post("/topics/orders/messages", json={"body": {"text": "x"}})
+    record_send = await client.post(
+        "/topics/orders/queues/0/records",
+        content=batch([record("orders", queue_id=0)]),
+        headers=RECORDS,
+    )
+    changed = await client.put("/topics/other", json={})
+    read = await client.get("/topics/orders/queues/0/messages?offset=0")
+    status = (await client.get("/status")).json()
+
+    for refused in (json_send, record_send, changed):
+        assert (refused.status_code, refused.json()["code"]) == (503, "store-failed")
+        assert refused.headers["retry-after"] == "5"
+    assert len(read.json()["messages"]) == 1
+    assert (status["is_writable"], status["refusal"]) == (False, "the disk is on fire")
+
+
+async def test_status_and_metrics_tell_what_is_going_on(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    for _ in range(3):
+        await client.post("/topics/orders/messages?queue_id=0", json={"body": {"text": "x"}})
+    await client.get("/topics/orders/queues/0/messages?offset=1")
+
+    status = (await client.get("/status")).json()
+    metrics = (await client.get("http://broker/metrics")).text
+
+    assert (status["broker_name"], status["cluster"], status["broker_id"]) == (
+        "broker-a",
+        "eruca",
+        0,
+    )
+    assert (status["topics"], status["groups"], status["held_requests"]) == (1, 0, 0)
+    assert status["log"]["max_offset"] == broker_of(app).store.log_max_offset
+    assert {projection["behind_bytes"] for projection in status["projections"]} >= {0}
+    assert "eruca_broker_messages_in_total 3.0" in metrics
+    assert "eruca_broker_messages_out_total 2.0" in metrics
+    assert 'eruca_broker_append_seconds_bucket{le="+Inf"} 3.0' in metrics
+    assert f"eruca_broker_log_max_offset {float(status['log']['max_offset'])}" in metrics
+    assert 'eruca_broker_projection_behind_bytes{projection="consume_queues"} 0.0' in metrics

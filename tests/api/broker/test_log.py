@@ -1,0 +1,146 @@
+"""The log feed and single records, as a client sees them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from eruca.contract.records import Record, decode_record
+from eruca.contract.wire import LOG_MEDIA_TYPE
+from eruca_broker.app import BrokerApp
+from support.brokers import broker_of
+
+pytestmark = pytest.mark.anyio
+
+AS_JSON = {"accept": "application/json"}
+
+
+async def put(client: httpx.AsyncClient, text: str) -> int:
+    answer = await client.post("/topics/orders/messages", json={"body": {"text": text}})
+    log_offset: int = answer.json()["log_offset"]
+    return log_offset
+
+
+def records(content: bytes) -> list[Record]:
+    found, position = [], 0
+    while position < len(content):
+        found.append(decode_record(content, position))
+        position += found[-1].size
+    return found
+
+
+async def test_the_whole_log_can_be_followed(client: httpx.AsyncClient) -> None:
+    for number in range(50):
+        await put(client, f"message {number}")
+
+    read: list[Record] = []
+    offset = 0
+    while True:
+        answer = await client.get("/log", params={"from_offset": offset, "max_bytes": 1000})
+        assert answer.headers["content-type"] == LOG_MEDIA_TYPE
+        read += records(answer.content)
+        following = int(answer.headers["eruca-next-offset"])
+        assert int(answer.headers["eruca-min-offset"]) == 0
+        if following == offset:
+            break
+        offset = following
+
+    assert offset == int(answer.headers["eruca-max-offset"])
+    bodies = [record.body for record in read if record.topic == "orders"]
+    assert bodies == [b"message %d" % number for number in range(50)]
+    assert "ERUCA_SYS_EVENTS" in {record.topic for record in read}
+
+
+async def test_json_shows_what_only_the_logs_readers_see(client: httpx.AsyncClient) -> None:
+    log_offset = await put(client, "x")
+
+    answer = (await client.get("/log", params={"from_offset": log_offset}, headers=AS_JSON)).json()
+
+    [view] = answer["records"]
+    assert (view["log_offset"], view["message"]["body"]) == (log_offset, {"text": "x"})
+    assert view["system_properties"] == {"UNIQ_KEY": view["message"]["message_id"]}
+    assert answer["next_offset"] == log_offset + view["size"] == answer["max_offset"]
+
+
+async def test_json_ends_early_where_bodies_are_large_and_goes_on_from_there(
+    client: httpx.AsyncClient,
+) -> None:
+    first = await put(client, "a" * 1000)
+    second = await put(client, "b" * 1000)
+
+    query = {"from_offset": first, "max_bytes": 10}
+    answer = (await client.get("/log", params=query, headers=AS_JSON)).json()
+
+    assert (len(answer["records"]), answer["next_offset"]) == (1, second)
+
+
+async def test_at_its_end_the_log_is_waited_for(app: BrokerApp, client: httpx.AsyncClient) -> None:
+    await put(client, "old")
+    end = broker_of(app).store.log_max_offset
+    feed = asyncio.create_task(client.get("/log", params={"from_offset": end, "wait_seconds": 30}))
+    async with asyncio.timeout(10):
+        while not len(broker_of(app).held):  # noqa: ASYNC110  (it has no event for this)
+            await asyncio.sleep(0)
+
+    await put(client, "new")
+
+    assert [record.body for record in records((await feed).content)] == [b"new"]
+
+
+async def test_without_news_the_feed_answers_empty(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    end = broker_of(app).store.log_max_offset
+
+    for wait_seconds in (0, 0.05):
+        answer = await client.get("/log", params={"from_offset": end, "wait_seconds": wait_seconds})
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert int(answer.headers["eruca-next-offset"]) == end
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("", 422, "validation-failed"),
+        ("from_offset=-1", 422, "validation-failed"),
+        ("from_offset=9223372036854775808", 422, "validation-failed"),
+        ("from_offset=0&max_bytes=0", 422, "validation-failed"),
+        ("from_offset=0&wait_seconds=31", 422, "validation-failed"),
+        ("from_offset=1", 404, "record-not-found"),
+        ("from_offset=9223372036854775807", 404, "record-not-found"),
+    ],
+)
+async def test_an_offset_at_which_nothing_starts_is_refused(
+    client: httpx.AsyncClient, query: str, status: int, code: str
+) -> None:
+    refused = await client.get(f"/log?{query}")
+
+    assert (refused.status_code, refused.json()["code"]) == (status, code)
+
+
+async def test_one_record_comes_in_either_form(client: httpx.AsyncClient) -> None:
+    log_offset = await put(client, "x")
+
+    as_json = await client.get(f"/log/records/{log_offset}")
+    raw = await client.get(f"/log/records/{log_offset}", headers={"accept": LOG_MEDIA_TYPE})
+
+    assert as_json.json()["message"]["body"] == {"text": "x"}
+    assert raw.headers["content-type"] == LOG_MEDIA_TYPE
+    assert decode_record(raw.content).body == b"x"
+    assert len(raw.content) == as_json.json()["size"]
+
+
+@pytest.mark.parametrize("shift", [1, -1, 10_000, 2**40])
+async def test_no_record_starts_elsewhere(client: httpx.AsyncClient, shift: int) -> None:
+    log_offset = await put(client, "x")
+
+    for accept in ("application/json", LOG_MEDIA_TYPE):
+        refused = await client.get(f"/log/records/{log_offset + shift}", headers={"accept": accept})
+        assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")
+
+
+async def test_other_forms_are_not_offered(client: httpx.AsyncClient) -> None:
+    for path in ("/log?from_offset=0", "/log/records/0"):
+        assert (await client.get(path, headers={"accept": "text/html"})).status_code == 406

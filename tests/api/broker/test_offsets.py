@@ -1,0 +1,201 @@
+"""Offsets of queues and of groups, offsets by time, messages by key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+
+async def put(client: httpx.AsyncClient, text: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    answer = await client.post(
+        "/topics/orders/messages?queue_id=0", json={"body": {"text": text}, **more}
+    )
+    receipt: dict[str, Any] = answer.json()
+    return receipt
+
+
+async def commit(client: httpx.AsyncClient, *offsets: tuple[str, int, int]) -> httpx.Response:
+    return await client.put(
+        "/groups/g/offsets",
+        json={
+            "offsets": [
+                {"topic": topic, "queue_id": queue_id, "offset": offset}
+                for topic, queue_id, offset in offsets
+            ]
+        },
+    )
+
+
+async def test_queues_tell_where_they_begin_and_end(client: httpx.AsyncClient) -> None:
+    first = await put(client, "a")
+    last = await put(client, "b")
+
+    queues = (await client.get("/topics/orders/queues")).json()["queues"]
+
+    assert [queue["queue_id"] for queue in queues] == [0, 1, 2, 3]
+    assert (queues[0]["min_offset"], queues[0]["max_offset"]) == (0, 2)
+    assert queues[0]["earliest_stored_at"][:23] == first["stored_at"][:23]
+    assert queues[0]["latest_stored_at"][:23] == last["stored_at"][:23]
+    assert (queues[1]["max_offset"], queues[1]["latest_stored_at"]) == (0, None)
+
+
+async def test_a_time_leads_to_an_offset(client: httpx.AsyncClient) -> None:
+    stored_at = [(await put(client, text))["stored_at"] for text in "abc"]
+    path = "/topics/orders/queues/0/offset"
+
+    async def offset(timestamp: str, boundary: str) -> int:
+        query = {"timestamp": timestamp, "boundary": boundary}
+        answer = (await client.get(path, params=query)).json()
+        assert (answer["topic"], answer["queue_id"]) == ("orders", 0)
+        found: int = answer["offset"]
+        return found
+
+    assert await offset("2000-01-01T00:00:00Z", "lower") == 0
+    assert await offset("2999-01-01T00:00:00+02:00", "lower") == 3
+    assert await offset("2999-01-01T00:00:00Z", "upper") == 2
+    assert await offset(stored_at[2], "upper") == 2
+    assert await offset(stored_at[0], "lower") == 0
+    for extreme in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"):
+        assert await offset(extreme, "lower") in (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/topics/orders/queues/0/offset", 422),
+        ("/topics/orders/queues/0/offset?timestamp=yesterday", 422),
+        ("/topics/orders/queues/0/offset?timestamp=2026-01-01T00:00:00", 422),
+        ("/topics/orders/queues/0/offset?timestamp=2026-01-01T00:00:00Z&boundary=middle", 422),
+        ("/topics/orders/queues/4/offset?timestamp=2026-01-01T00:00:00Z", 404),
+        ("/topics/unknown/queues/0/offset?timestamp=2026-01-01T00:00:00Z", 404),
+    ],
+)
+async def test_a_time_that_leads_nowhere_is_refused(
+    client: httpx.AsyncClient, path: str, status: int
+) -> None:
+    await put(client, "a")
+
+    assert (await client.get(path)).status_code == status
+
+
+async def test_a_group_stands_where_it_committed_and_nowhere_else(
+    client: httpx.AsyncClient,
+) -> None:
+    for text in "abc":
+        await put(client, text)
+
+    assert (await commit(client, ("orders", 0, 1))).status_code == 204
+
+    wherever = (await client.get("/groups/g/offsets")).json()
+    of_topic = (await client.get("/groups/g/offsets?topic=orders")).json()
+    assert wherever == {
+        "group": "g",
+        "offsets": [
+            {
+                "topic": "orders",
+                "queue_id": 0,
+                "committed_offset": 1,
+                "min_offset": 0,
+                "max_offset": 3,
+                "lag": 2,
+            }
+        ],
+    }
+    assert [(o["queue_id"], o["committed_offset"], o["lag"]) for o in of_topic["offsets"]] == [
+        (0, 1, 2),
+        (1, None, None),
+        (2, None, None),
+        (3, None, None),
+    ]
+
+
+async def test_positions_may_go_backwards_and_lag_is_never_negative(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, "a")
+    for offset, lag in ((1, 0), (0, 1), (99, 0)):
+        await commit(client, ("orders", 0, offset))
+        [position] = (await client.get("/groups/g/offsets")).json()["offsets"]
+        assert (position["committed_offset"], position["lag"]) == (offset, lag)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [
+        (("orders", 4, 0), 404),
+        (("unknown", 0, 0), 404),
+        (("n.o", 0, 0), 422),
+        (("orders", 0, -1), 422),
+    ],
+)
+async def test_all_positions_are_stored_or_none(
+    client: httpx.AsyncClient, bad: tuple[str, int, int], status: int
+) -> None:
+    await put(client, "a")
+
+    refused = await commit(client, ("orders", 0, 1), bad)
+
+    assert refused.status_code == status
+    assert refused.json()["errors"][0]["pointer"].startswith("/body/offsets/1")
+    assert (await client.get("/groups/g/offsets")).json()["offsets"] == []
+
+
+async def test_an_unknown_group_has_no_offsets_and_a_wrong_name_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.get("/groups/nobody/offsets")).json()["offsets"] == []
+    assert (await client.get("/groups/n.o/offsets")).status_code == 422
+    assert (await client.get("/groups/nobody/offsets?topic=unknown")).status_code == 404
+
+
+async def test_messages_are_found_by_each_key_and_by_id_newest_first(
+    client: httpx.AsyncClient,
+) -> None:
+    receipts = [await put(client, text, keys=["all", text]) for text in "abc"]
+
+    async def found(**query: str | int) -> list[str]:
+        answer = (await client.get("/topics/orders/messages", params=query)).json()
+        assert answer["is_complete"]
+        return [message["body"]["text"] for message in answer["messages"]]
+
+    assert await found(key="b") == ["b"]
+    assert await found(key="all") == ["c", "b", "a"]
+    assert await found(key="all", limit=2) == ["c", "b"]
+    assert await found(key=receipts[1]["message_id"]) == ["b"]
+    assert await found(key="nothing") == []
+    assert await found(key="all", **{"from": "2999-01-01T00:00:00Z"}) == []
+    assert await found(key="all", to="2000-01-01T00:00:00Z") == []
+    assert len(await found(key="all", **{"from": receipts[0]["stored_at"]})) == 3
+
+
+async def test_keys_with_one_hash_are_told_apart(client: httpx.AsyncClient) -> None:
+    await put(client, "x", keys=["Aa"])
+
+    found = (await client.get("/topics/orders/messages?key=BB")).json()
+
+    assert found == {"messages": [], "is_complete": True}
+
+
+async def test_a_search_answer_ends_where_it_would_be_too_large(client: httpx.AsyncClient) -> None:
+    for _ in range(4):
+        await put(client, "x" * 3 * 1024**2, keys=["k"])
+
+    answer = (await client.get("/topics/orders/messages?key=k")).json()
+
+    assert (len(answer["messages"]), answer["is_complete"]) == (3, False)
+
+
+@pytest.mark.parametrize(
+    "query", ["", "key=", "key=a&limit=0", "key=a&limit=65", "key=a&from=x", "key=a&to=5"]
+)
+async def test_a_search_that_is_not_understood_is_422(
+    client: httpx.AsyncClient, query: str
+) -> None:
+    await put(client, "a")
+
+    assert (await client.get(f"/topics/orders/messages?{query}")).status_code == 422
+    assert (await client.get("/topics/unknown/messages?key=a")).status_code == 404
