@@ -1,0 +1,88 @@
+"""The services' OpenAPI documents: a change of contract is a visible diff, and a sound one.
+
+After a change that is meant, write the documents anew and commit them::
+
+    .venv/bin/python tests/support/openapi_documents.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eruca.contract.errors import PROBLEM_MEDIA_TYPE
+from support.openapi_documents import SERVICES, kept_document, made_document
+
+METHODS = {"get", "put", "post", "delete", "patch"}
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method in METHODS:
+                yield f"{method.upper()} {path}", operation
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_document_is_the_one_that_is_kept(service: str) -> None:
+    assert made_document(service) == kept_document(service)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_operation_is_named_described_and_tagged(service: str) -> None:
+    document = made_document(service)
+    declared_tags = {tag["name"] for tag in document["tags"]}
+    identities = set()
+    for name, operation in operations(document):
+        assert re.fullmatch(r"[a-z][A-Za-z]+", operation["operationId"]), name
+        assert operation["summary"], name
+        assert operation["description"], name
+        assert operation["tags"], name
+        assert set(operation["tags"]) <= declared_tags, name
+        assert operation["operationId"] not in identities, name
+        identities.add(operation["operationId"])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_refusal_is_a_problem_with_an_example(service: str) -> None:
+    for name, operation in operations(made_document(service)):
+        for status, response in operation["responses"].items():
+            assert response["description"], (name, status)
+            if status >= "400":
+                assert response["content"].keys() == {PROBLEM_MEDIA_TYPE}, (name, status)
+                assert response["content"][PROBLEM_MEDIA_TYPE]["examples"], (name, status)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_reference_leads_somewhere(service: str) -> None:
+    document = made_document(service)
+    schemas = document["components"]["schemas"]
+
+    references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+
+    assert references <= schemas.keys()
+    assert not [name for name in schemas if name.startswith("Body_")]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_number_and_text_of_a_request_has_a_limit(service: str) -> None:
+    for name, operation in operations(made_document(service)):
+        for parameter in operation.get("parameters", ()):
+            for schema in alternatives(parameter["schema"]):
+                match schema["type"]:
+                    case "integer" | "number":
+                        limited = {"maximum", "exclusiveMaximum"} & schema.keys()
+                    case "string":
+                        limited = {"maxLength", "enum", "const", "format"} & schema.keys()
+                    case _:
+                        limited = {"not a scalar"}
+                assert limited, (name, parameter["name"])
+
+
+def alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    found = schema.get("anyOf", [schema])
+    return [s for s in found if s.get("type") not in (None, "null")]

@@ -1,0 +1,51 @@
+"""The services' OpenAPI documents, made by the code and kept under ``tests/contract/openapi/``.
+
+Run as a program it writes what is kept anew: see ``tests/contract/test_openapi.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from eruca_broker.app import create_app as create_broker
+from eruca_broker.settings import BrokerSettings
+from eruca_chassis.app import ServiceApp
+from eruca_namesrv.app import create_app as create_namesrv
+from eruca_namesrv.settings import NamesrvSettings
+
+DIRECTORY: Final = Path(__file__).parents[1] / "contract" / "openapi"
+SERVICES: Final[dict[str, Callable[[], ServiceApp]]] = {
+    "broker": lambda: create_broker(BrokerSettings()),
+    "namesrv": lambda: create_namesrv(NamesrvSettings()),
+}
+
+
+def made_document(service: str) -> dict[str, Any]:
+    """Return the document as the service gives it now."""
+    document: dict[str, Any] = json.loads(json.dumps(SERVICES[service]().openapi()))
+    return document
+
+
+def kept_document(service: str) -> dict[str, Any]:
+    """Return the document as it was committed."""
+    document: dict[str, Any] = json.loads(_file(service).read_text())
+    return document
+
+
+def write_all() -> None:
+    """Keep every document as it is made now."""
+    DIRECTORY.mkdir(exist_ok=True)
+    for service in SERVICES:
+        text = json.dumps(made_document(service), indent=1, ensure_ascii=False)
+        _file(service).write_text(text + "\n")
+
+
+def _file(service: str) -> Path:
+    return DIRECTORY / f"{service}.json"
+
+
+if __name__ == "__main__":
+    write_all()
