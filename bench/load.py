@@ -38,7 +38,9 @@ class Load(NamedTuple):
 
     def percentile(self, part: float) -> float:
         """Return a latency in microseconds."""
-        return self.latencies_us[min(int(len(self.latencies_us) * part), len(self.latencies_us) - 1)]
+        return self.latencies_us[
+            min(int(len(self.latencies_us) * part), len(self.latencies_us) - 1)
+        ]
 
 
 def request(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
@@ -139,8 +141,7 @@ class _Run:
             self.done.set_result(None)
 
 
-async def _main(directory: str, port: int, connections: int, seconds: float) -> None:
-    requests = [path.read_bytes() for path in sorted(Path(directory).iterdir())]
+async def _main(requests: Sequence[bytes], port: int, connections: int, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     run = _Run(requests, connections, seconds)
     began = time.perf_counter()
@@ -155,4 +156,5 @@ async def _main(directory: str, port: int, connections: int, seconds: float) -> 
 if __name__ == "__main__":
     if int(sys.argv[5]) >= 0:
         os.sched_setaffinity(0, {int(sys.argv[5])})
-    uvloop.run(_main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))
+    prepared = [path.read_bytes() for path in sorted(Path(sys.argv[1]).iterdir())]
+    uvloop.run(_main(prepared, int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

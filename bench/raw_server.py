@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import uvicorn
+
+from eruca_chassis.asgi import Receive, Scope, Send
 
 _ANSWER = b"0123456789abcdef"
 _FIXED: dict[str, bytes] = {}
 
 
-async def app(scope: Any, receive: Any, send: Any) -> None:
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Read the request's body and answer."""
     if scope["type"] != "http":
         return

@@ -1,0 +1,39 @@
+"""``python -m bench``: measure, and compare with the goals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench import http_rows
+from bench.machine import cores
+from bench.report import Report
+
+SUITES = {"http": http_rows.run}
+
+
+def main(
+    suites: Annotated[list[str] | None, typer.Argument(help="which ones; all by default")] = None,
+    seconds: Annotated[float, typer.Option(help="how long each figure is measured")] = 2.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+) -> None:
+    """Measure speed as ratios to raw limits taken in the same run."""
+    report = Report()
+    if cores() < 2:
+        report.console.print("[yellow]One core only: server and load disturb each other.[/yellow]")
+    chosen = suites or list(SUITES)
+    for name in chosen:
+        if name not in SUITES:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(SUITES)}")
+    for name in chosen:
+        report.console.rule(name)
+        SUITES[name](report, seconds)
+    report.show()
+    if json_file is not None:
+        report.save(json_file)
+
+
+if __name__ == "__main__":
+    typer.run(main)

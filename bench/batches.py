@@ -1,0 +1,44 @@
+"""The messages that are sent: 1 KiB bodies, a tag, a key and a unique id, as producers' are."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from bench.load import request
+from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from eruca.contract.records import Record, encode_record
+from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
+
+TOPIC: Final = "bench"
+BODY_SIZE: Final = 1024
+QUEUES: Final = 8
+
+
+def records(count: int, *, queue_id: int = 0, first: int = 0) -> list[bytes]:
+    """Return encoded records, ready for a broker to stamp."""
+    body = os.urandom(BODY_SIZE)
+    return [
+        encode_record(
+            Record(
+                topic=TOPIC,
+                body=body,
+                queue_id=queue_id,
+                born_timestamp=1_700_000_000_000,
+                properties=encode_properties(
+                    {TAGS: "AA", KEYS: f"key-{number:08d}", UNIQ_KEY: f"{number:032X}"}
+                ),
+            )
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def batch_request(count: int, *, queue_id: int = 0, first: int = 0) -> bytes:
+    """Return the request that sends a batch."""
+    return request(
+        "POST",
+        f"/v1/topics/{TOPIC}/queues/{queue_id}/records",
+        encode_batch(records(count, queue_id=queue_id, first=first)),
+        f"content-type: {RECORDS_MEDIA_TYPE}",
+    )

@@ -1,0 +1,46 @@
+"""What the figures are held against: the least asked for, and what a prototype once reached.
+
+All are ratios of two figures of the same run, so that they mean the same on another machine. The
+prototype had no validation, metrics or limits; it says what the shape can give.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Goal(NamedTuple):
+    """A ratio's yardstick."""
+
+    what: str
+    ask: float
+    prototype: str
+    at_most: bool = False  # a cost: less is better
+
+
+GOALS: Final = {
+    "single": Goal("single record, async flush / raw uvicorn sink, per CPU-s", 0.65, "0.77-0.82"),
+    "single-sync": Goal("single record, group commit / raw sink, per CPU-s", 0.50, "0.58-0.66"),
+    "json": Goal("single JSON message / raw sink, per CPU-s", 0.55, "0.92 without append"),
+    "store-1000": Goal("storage function, 1 KiB x 1000, one queue / pwrite", 0.33, "0.42"),
+    "store-100": Goal("storage function, 1 KiB x 100 / pwrite of the same bytes", 0.15, "0.22"),
+    "store-mixed": Goal("8 queues mixed / one queue, 1 KiB x 1000", 0.50, "0.65"),
+    "batch-1000": Goal("batch 1 KiB x 1000 / same upload discarded, per CPU-s", 0.40, "0.45-0.52"),
+    "batch-100": Goal("batch 1 KiB x 100 / same upload discarded, per CPU-s", 0.30, "0.39"),
+    "batch-rate": Goal("batch msgs at 1 KiB x 1000 / raw sink requests, per CPU-s", 35, "48"),
+    "pull-256": Goal("pull of 256, one queue / fixed answer of that size, per CPU-s", 0.45, "0.60"),
+    "pull-32": Goal("pull of 32, one queue / fixed answer, per CPU-s", 0.35, "0.43"),
+    "pull-mixed": Goal("pull of 256, 8 queues interleaved / fixed, per CPU-s", 0.22, "0.32"),
+    "e2e-send": Goal("end to end, await send, msgs/s / raw sink requests/s", 4, "7"),
+    "e2e-many": Goal("end to end, send_many(1000), msgs/s / raw sink requests/s", 8, "14"),
+    "ack-p99": Goal("ack p99 at half of its own maximum, ms", 50, "2.5-3", at_most=True),
+    "group-commit": Goal("group commit, 64 in flight, no HTTP: messages per fdatasync", 32, "64"),
+    "group-commit-http": Goal("group commit, 64 connections: messages per fdatasync", 16, "28-32"),
+    "wake": Goal(
+        "wake of a held pull, 1 000 held, p50 / p50 of a raw request", 3, "1.0", at_most=True
+    ),
+    "held-memory": Goal("KB per held pull, connection included", 20, "10", at_most=True),
+    "index": Goal("key index insert, batches of 1000 / SQLite in WAL mode", 30, "> 150"),
+    "two-brokers": Goal("two brokers / one, per CPU-s", 0.85, "0.94-1.02"),
+    "client": Goal("SDK client / aiohttp, 64 in flight, requests per client CPU-s", 4, "6-7"),
+}

@@ -1,0 +1,121 @@
+"""Sending and pulling over HTTP, against uvicorn with nothing behind it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Sequence
+
+from bench.batches import BODY_SIZE, QUEUES, TOPIC, batch_request
+from bench.load import Load, request, run_load
+from bench.machine import LOAD_CORE, cpu_seconds, warm_memory
+from bench.report import Report
+from bench.servers import Server, broker, raw_server
+from eruca.contract.wire import RECORDS_MEDIA_TYPE
+
+WARM_SIZE = 2 * 1024**3  # bytes; what a run of batches may write
+_RAMP_SECONDS = 0.3
+_JSON = "content-type: application/json"
+_RECORDS = f"accept: {RECORDS_MEDIA_TYPE}"
+
+
+def run(report: Report, seconds: float) -> None:
+    """Measure every row."""
+    with raw_server() as raw:
+        with broker() as server:
+            create_topic(server)
+            sink = _singles(report, raw, server, seconds)
+            _batches(report, raw, server, seconds, sink)
+            _pulls(report, raw, server, seconds)
+        with broker(flush_mode="sync") as server:
+            create_topic(server)
+            raw_rate = per_cpu_second(raw, [_sink(1)], connections=64, seconds=seconds)[0]
+            rate, load = per_cpu_second(server, [batch_request(1)], connections=64, seconds=seconds)
+            report.ratio("single-sync", rate / raw_rate)
+            report.figure("single record, group commit, p99", f"{load.percentile(0.99):.0f} us")
+
+
+def create_topic(server: Server, topic: str = TOPIC, queues: int = QUEUES) -> None:
+    """Create a topic on one broker."""
+    settings = json.dumps({"read_queue_count": queues, "write_queue_count": queues}).encode()
+    call = urllib.request.Request(
+        f"{server.url}/v1/topics/{topic}",
+        settings,
+        {"content-type": "application/json"},
+        method="PUT",
+    )
+    urllib.request.urlopen(call).close()
+
+
+def per_cpu_second(
+    server: Server, requests: Sequence[bytes], *, connections: int, seconds: float
+) -> tuple[float, Load]:
+    """Return requests per CPU second of *server*, and what the generator saw."""
+    run_load(server.port, requests, connections=connections, seconds=_RAMP_SECONDS, core=LOAD_CORE)
+    before = cpu_seconds(server.process_id)
+    load = run_load(server.port, requests, connections=connections, seconds=seconds, core=LOAD_CORE)
+    used = cpu_seconds(server.process_id) - before
+    assert not load.errors, f"{load.errors} of {load.requests} answers were refusals"
+    return load.requests / used, load
+
+
+def _singles(report: Report, raw: Server, server: Server, seconds: float) -> float:
+    sink, sink_load = per_cpu_second(raw, [_sink(1)], connections=64, seconds=seconds)
+    record, load = per_cpu_second(server, [batch_request(1)], connections=64, seconds=seconds)
+    text = json.dumps({"body": {"text": "x" * BODY_SIZE}, "tag": "AA", "keys": ["key-1"]})
+    message = request("POST", f"/v1/topics/{TOPIC}/messages", text.encode(), _JSON)
+    plain, _ = per_cpu_second(server, [message], connections=64, seconds=seconds)
+    report.figure("raw sink", f"{sink:,.0f} requests per CPU-s, {sink_load.rate:,.0f}/s")
+    report.figure("single record", f"{record:,.0f} per CPU-s, {load.rate:,.0f}/s")
+    report.figure("single JSON message", f"{plain:,.0f} per CPU-s")
+    report.ratio("single", record / sink)
+    report.ratio("json", plain / sink)
+    return sink
+
+
+def _batches(report: Report, raw: Server, server: Server, seconds: float, sink: float) -> None:
+    for count in (100, 1000):
+        discarded, _ = per_cpu_second(raw, [_sink(count)], connections=8, seconds=seconds)
+        warm_memory(WARM_SIZE)
+        stored, load = per_cpu_second(
+            server, [batch_request(count)], connections=8, seconds=seconds
+        )
+        report.figure(
+            f"batch of {count}",
+            f"{stored * count:,.0f} messages per CPU-s, {load.rate * count:,.0f}/s; "
+            f"discarded {discarded * count:,.0f} per CPU-s",
+        )
+        report.ratio(f"batch-{count}", stored / discarded)
+        if count == 1000:
+            report.ratio("batch-rate", stored * count / sink)
+
+
+def _pulls(report: Report, raw: Server, server: Server, seconds: float) -> None:
+    one = [batch_request(1000, queue_id=0)]
+    run_load(server.port, one, connections=1, seconds=_RAMP_SECONDS)
+    mixed = [batch_request(1, queue_id=queue_id) for queue_id in range(1, 8)]
+    run_load(server.port, mixed, connections=1, seconds=1.0)
+    for key, queue_id, count in (("pull-32", 0, 32), ("pull-256", 0, 256), ("pull-mixed", 1, 256)):
+        path = f"/v1/topics/{TOPIC}/queues/{queue_id}/messages?offset=0&max_count={count}"
+        path += "&max_bytes=8000000"
+        size = _answer_size(server, path)
+        fixed, _ = per_cpu_second(
+            raw, [request("GET", f"/fixed/{size}")], connections=8, seconds=seconds
+        )
+        pulled, _ = per_cpu_second(
+            server, [request("GET", path, b"", _RECORDS)], connections=8, seconds=seconds
+        )
+        report.figure(f"{key} ({size:,} bytes)", f"{pulled * count:,.0f} messages per CPU-s")
+        report.ratio(key, pulled / fixed)
+
+
+def _sink(count: int) -> bytes:
+    """Return a request to the raw server with the same body as a batch's."""
+    body = batch_request(count).split(b"\r\n\r\n", 1)[1]
+    return request("POST", "/sink", body)
+
+
+def _answer_size(server: Server, path: str) -> int:
+    call = urllib.request.Request(server.url + path, headers={"accept": RECORDS_MEDIA_TYPE})
+    with urllib.request.urlopen(call) as answer:
+        return len(answer.read())

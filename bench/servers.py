@@ -1,0 +1,100 @@
+"""The processes that are measured: the raw server, and brokers with stores that go away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from bench.machine import SERVER_CORE
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+# As the chassis does for itself: or each large buffer's pages are given back and faulted in again.
+_MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "268435456"}
+
+
+class Server(NamedTuple):
+    """A running process that listens on loopback."""
+
+    process_id: int
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def raw_server() -> Iterator[Server]:
+    """Run the raw limit of HTTP."""
+    port = _free_port()
+    with _running([sys.executable, "-m", "bench.raw_server", str(port)], _MALLOC) as process_id:
+        _wait_for(f"http://127.0.0.1:{port}/sink")
+        yield Server(process_id, port)
+
+
+@contextmanager
+def broker(directory: Path | None = None, **settings: str) -> Iterator[Server]:
+    """Run a broker on a store of its own; *settings* are ``ERUCA_BROKER_*`` without the prefix."""
+    with TemporaryDirectory(prefix="eruca-bench-") as temporary:
+        port = _free_port()
+        environment = {
+            "ERUCA_BROKER_PORT": str(port),
+            "ERUCA_BROKER_STORE_DIR": str(directory or Path(temporary) / "store"),
+            "ERUCA_BROKER_NAMESRV_URLS": "",
+            **{f"ERUCA_BROKER_{name.upper()}": value for name, value in settings.items()},
+        }
+        with _running([sys.executable, "-m", "eruca_broker"], environment) as process_id:
+            _wait_for(f"http://127.0.0.1:{port}/readyz")
+            yield Server(process_id, port)
+
+
+@contextmanager
+def _running(command: list[str], environment: dict[str, str]) -> Iterator[int]:
+    process = subprocess.Popen(
+        command,
+        env=os.environ | environment,
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.sched_setaffinity(process.pid, {SERVER_CORE})
+    try:
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)  # nothing to wait on: the process has no other way to say it is ready
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
