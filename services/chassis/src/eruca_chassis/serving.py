@@ -76,6 +76,14 @@ class Server(uvicorn.Server):
             )
         )
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections, and say so: signals are taken care of by now."""
+        freeze_start_up_objects()
+        await super().startup(sockets)
+        assert self.service.address is not None
+        host, port = self.service.address
+        _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release what is held, then let requests end."""
         _log.info("stopping")
@@ -100,8 +108,6 @@ async def serve(server: Server, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     server.service.address = (host, port)
     async with server.service.router.lifespan_context(server.service):
-        freeze_start_up_objects()
-        _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
         sweep.start()
         try:
             await server.serve(sockets=[listener])

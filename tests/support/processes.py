@@ -1,0 +1,93 @@
+"""A service as a process of its own, on a port of the loopback that was free a moment ago."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import IO, Any, Self
+
+START_SECONDS = 30  # a start takes one; a busy machine may need more
+
+
+class ServiceProcess:
+    """``python -m <module>`` with settings of its own; killed, if it must be, on leaving."""
+
+    def __init__(self, module: str, settings: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            env={**clean_environment(), **settings},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.url = ""
+        self.log: list[dict[str, Any]] = []
+
+    def wait_until_listening(self) -> None:
+        """Read the log up to the line that says where the service listens."""
+        for event in self._events():
+            if event["event"] == "listening":
+                self.url = event["url"]
+                return
+        raise AssertionError(f"it ended before it listened: {self.log}")
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code."""
+        self._process.send_signal(by)
+        for _ in self._events():
+            pass
+        return self._process.wait(START_SECONDS)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        assert self._process.stderr is not None
+        errors: IO[str] = self._process.stderr
+        for line in errors:
+            event = json.loads(line) if line.startswith("{") else {"event": line}
+            self.log.append(event)
+            yield event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(START_SECONDS)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+@contextmanager
+def running(module: str, settings: Mapping[str, str]) -> Iterator[ServiceProcess]:
+    """Yield a process that listens."""
+    with ServiceProcess(module, settings) as process:
+        process.wait_until_listening()
+        yield process
+
+
+def run_to_the_end(module: str, settings: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+    """Run a process that is expected to end by itself; return its exit code and stderr."""
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env={**clean_environment(), **settings},
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    return ended.returncode, ended.stderr
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process's environment without any setting of ours."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ERUCA_")}
