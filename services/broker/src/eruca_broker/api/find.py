@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import AwareDatetime
 
 from eruca.contract.errors import TopicNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, TopicName
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.moments import Moment
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.core.rendering import render
 from eruca_broker.core.times import ms_of
@@ -49,11 +49,11 @@ async def find_messages(
         ),
     ],
     begin: Annotated[
-        AwareDatetime | None,
+        Moment | None,
         Query(alias="from", description="stored then or later", examples=["2026-11-21T08:00:00Z"]),
     ] = None,
     end: Annotated[
-        AwareDatetime | None,
+        Moment | None,
         Query(alias="to", description="stored then or before", examples=["2026-11-22T08:00:00Z"]),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,

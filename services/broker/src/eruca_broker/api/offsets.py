@@ -6,7 +6,6 @@ from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AwareDatetime
 
 from eruca.contract.errors import QueueNotFoundError, TopicNotFoundError
 from eruca.contract.models import (
@@ -18,6 +17,7 @@ from eruca.contract.models import (
     TopicName,
 )
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.moments import Moment
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.problems import problems
 
@@ -36,7 +36,7 @@ async def get_offset_by_time(
     broker: TheBroker,
     *,
     timestamp: Annotated[
-        AwareDatetime,
+        Moment,
         Query(description="RFC 3339, with its offset", examples=["2026-11-21T08:00:00Z"]),
     ],
     boundary: Annotated[

@@ -70,7 +70,7 @@ from eruca_chassis.asgi import ClientGoneError, Receive, Scope, Send, send_json
 
 _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)
 _RECORDS_HEADERS: Final = ((b"content-type", RECORDS_MEDIA_TYPE.encode()),)
-_PULL_PARAMETERS: Final = frozenset({"offset", "max_count", "max_bytes", "wait_seconds", "filter"})
+PULL_PARAMETERS: Final = frozenset({"offset", "max_count", "max_bytes", "wait_seconds", "filter"})
 _RENDER_STRETCH: Final = 256  # messages rendered before others get their turn; about 3 ms
 FILTER_SIZE_MAX: Final = 4_096  # characters
 
@@ -98,7 +98,7 @@ class PullRoutes:
     async def pull(self, scope: Scope, receive: Receive, send: Send) -> int:
         """``GET /v1/topics/{topic}/queues/{queue_id}/messages``."""
         path = scope["path_params"]
-        parameters = parse_query(scope["query_string"], _PULL_PARAMETERS)
+        parameters = parse_query(scope["query_string"], PULL_PARAMETERS)
         queue = QueuePull(
             path["topic"],
             path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX),

@@ -31,7 +31,7 @@ from eruca_chassis.asgi import Receive, Scope, Send, send_json
 
 _JSON_ONLY: Final = (JSON_MEDIA_TYPE,)
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
-_SEND_PARAMETERS: Final = frozenset({"queue_id"})
+SEND_PARAMETERS: Final = frozenset({"queue_id"})
 _IS_BATCH: Final = re.compile(rb'\s*\{\s*"messages"\s*:')
 _ONE: Final = msgspec.json.Decoder(NewMessage)
 _MANY: Final = msgspec.json.Decoder(NewMessages)
@@ -49,7 +49,7 @@ class SendRoutes:
     async def send_messages(self, scope: Scope, receive: Receive, send: Send) -> int:
         """``POST /v1/topics/{topic}/messages``."""
         topic = scope["path_params"]["topic"]
-        parameters = parse_query(scope["query_string"], _SEND_PARAMETERS)
+        parameters = parse_query(scope["query_string"], SEND_PARAMETERS)
         queue_id = optional_integer(parameters, "queue_id", least=0, most=QUEUE_ID_MAX)
         head = Head(scope)
         choose(head.accept, _JSON_ONLY)

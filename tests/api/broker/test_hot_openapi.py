@@ -1,0 +1,126 @@
+"""The hot routes' declaration says what their handlers do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from eruca.contract.messages import NewMessage, NewMessages
+from eruca_broker.api import pull, send
+from eruca_broker.api.hot import (
+    MULTI_PULL_PATH,
+    PULL_PATH,
+    RECORDS_PATH,
+    SEND_PATH,
+    HotHandlers,
+)
+from eruca_broker.api.hot_openapi import add_hot_operations
+from eruca_broker.app import create_app
+from eruca_broker.settings import BrokerSettings
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def declared() -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    add_hot_operations(document)
+    return document
+
+
+def test_what_is_declared_is_what_is_dispatched(declared: dict[str, Any]) -> None:
+    operations = {
+        (method.upper(), path) for path, item in declared["paths"].items() for method in item
+    }
+
+    assert operations == {(route.method, route.template) for route in HotHandlers().routes().routes}
+
+
+def test_fastapi_answers_none_of_them_itself(tmp_path: Path) -> None:
+    app = create_app(BrokerSettings(store_dir=tmp_path))
+    merged = app.openapi()
+
+    assert set(merged["paths"][SEND_PATH]) == {"get", "post"}  # find by key, and the hot route
+    for path, method in ((RECORDS_PATH, "post"), (PULL_PATH, "get"), (MULTI_PULL_PATH, "post")):
+        assert set(merged["paths"][path]) == {method}
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "known"),
+    [
+        (SEND_PATH, "post", send.SEND_PARAMETERS),
+        (RECORDS_PATH, "post", frozenset()),
+        (PULL_PATH, "get", pull.PULL_PARAMETERS),
+        (MULTI_PULL_PATH, "post", frozenset()),
+    ],
+)
+def test_each_declared_parameter_is_taken_and_no_other(
+    declared: dict[str, Any], path: str, method: str, known: frozenset[str]
+) -> None:
+    parameters = declared["paths"][path][method]["parameters"]
+
+    assert {p["name"] for p in parameters if p["in"] == "query"} == known
+    in_path = {p["name"] for p in parameters if p["in"] == "path"}
+    assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+async def test_the_declared_limits_are_the_handlers(
+    client: httpx.AsyncClient, declared: dict[str, Any]
+) -> None:
+    await client.put("/topics/flights", json={})
+    path = PULL_PATH.removeprefix("/v1").format(topic="flights", queue_id=0)
+    for parameter in declared["paths"][PULL_PATH]["get"]["parameters"]:
+        schema, name = parameter["schema"], parameter["name"]
+        if parameter["in"] != "query" or "maximum" not in schema:
+            continue
+        for value, status in (
+            (schema["minimum"], 200),
+            (schema["minimum"] - 1, 422),
+            (schema["maximum"], 200),
+            (schema["maximum"] + 1, 422),
+        ):
+            if name == "wait_seconds" and value == schema["maximum"]:
+                continue  # it would be waited for
+            answer = await client.get(path, params={"offset": 0, name: value})
+            assert answer.status_code == status, (name, value)
+
+
+async def test_the_examples_are_accepted_as_they_stand(
+    client: httpx.AsyncClient, declared: dict[str, Any]
+) -> None:
+    body = declared["paths"][SEND_PATH]["post"]["requestBody"]["content"]["application/json"]
+    for example in body["examples"].values():
+        sent = await client.post("/topics/flights/messages", json=example["value"])
+        assert sent.status_code == 201
+
+    pull_many = declared["paths"][MULTI_PULL_PATH]["post"]["requestBody"]["content"]
+    example = pull_many["application/json"]["example"] | {"wait_seconds": 0}
+    pulled = await client.post("/pull", json=example)
+    assert pulled.status_code == 200
+
+
+def test_the_examples_of_answers_have_the_declared_fields(declared: dict[str, Any]) -> None:
+    schemas = declared["components"]["schemas"]
+    for path, method, status in (
+        (RECORDS_PATH, "post", "201"),
+        (PULL_PATH, "get", "200"),
+        (MULTI_PULL_PATH, "post", "200"),
+    ):
+        content = declared["paths"][path][method]["responses"][status]["content"]
+        answer = content["application/json"]
+        schema = schemas[answer["schema"]["$ref"].rsplit("/", 1)[1]]
+        assert answer["example"].keys() == schema["properties"].keys(), path
+
+
+def test_the_schemas_are_those_of_the_structs_that_decode(declared: dict[str, Any]) -> None:
+    _, components = msgspec.json.schema_components(
+        (NewMessage, NewMessages), ref_template="#/components/schemas/{name}"
+    )
+
+    for name, schema in components.items():
+        assert declared["components"]["schemas"][name] == json.loads(json.dumps(schema))
