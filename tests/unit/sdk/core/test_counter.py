@@ -14,6 +14,10 @@ def test_it_counts_up_before_it_is_used() -> None:
     assert [counter.advance(), counter.advance()] == [8, 9]
 
 
+def test_it_starts_before_one_unless_told_otherwise() -> None:
+    assert Counter().advance() == 1
+
+
 def test_it_wraps_to_zero_and_not_below() -> None:
     counter = Counter(2**31 - 2)
 

@@ -27,6 +27,34 @@ ATTEMPTS = st.lists(
 )
 
 
+@pytest.mark.parametrize(
+    ("profile", "table"),
+    [
+        (
+            CURRENT,
+            {550: 2_000, 1_800: 5_000, 3_000: 6_000, 5_000: 10_000, 15_000: 30_000},
+        ),
+        (
+            SEED_4X,
+            {550: 30_000, 1_000: 60_000, 2_000: 120_000, 3_000: 180_000, 15_000: 600_000},
+        ),
+    ],
+)
+def test_each_bound_starts_its_isolation(profile: LatencyProfile, table: dict[int, int]) -> None:
+    """RocketMQ's two tables, at each bound and one millisecond before it."""
+    expected = 0
+    for bound, duration in table.items():
+        assert profile.isolation_ms(bound - 1, failed=False) == expected
+        assert profile.isolation_ms(bound, failed=False) == duration
+        expected = duration
+    assert profile.isolation_ms(50, failed=False) == 0
+
+
+def test_a_failure_isolates_for_10_seconds_and_in_4x_for_10_minutes() -> None:
+    assert CURRENT.isolation_ms(0, failed=True) == 10_000
+    assert SEED_4X.isolation_ms(0, failed=True) == 600_000
+
+
 @given(PROFILES, LATENCIES, LATENCIES)
 def test_a_slower_attempt_never_isolates_for_less(
     profile: LatencyProfile, one: int, other: int
@@ -173,10 +201,10 @@ def test_a_broker_that_was_never_isolated_is_not_on_trial() -> None:
 
 def test_the_mark_of_an_unreachable_broker_runs_out() -> None:
     table = FaultTable()
-    table.update("b", 20, 0, failed=True, reachable=False)
+    table.update("b", 20, 5_000, failed=True, reachable=False)
 
-    assert not table.is_reachable("b", 29_999)
-    assert table.is_reachable("b", 30_000)
+    assert not table.is_reachable("b", 34_999)
+    assert table.is_reachable("b", 35_000)
 
 
 def test_a_broker_that_answers_is_reachable_again() -> None:
@@ -207,6 +235,14 @@ def test_health_tells_how_each_broker_stands_best_first() -> None:
         BrokerHealth("slow", Condition.ON_TRIAL, True, 700, 0),
         BrokerHealth("failing", Condition.ISOLATED, False, 3, 7_500),
     )
+
+
+def test_a_broker_whose_isolation_ends_now_sorts_among_the_available() -> None:
+    table = FaultTable()
+    table.update("slow", 700, 0)
+    table.update("fast", 600, 1)
+
+    assert [item.broker_name for item in table.items(2_000)] == ["slow", "fast"]
 
 
 def test_a_removed_broker_is_forgotten() -> None:

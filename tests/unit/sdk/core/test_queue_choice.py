@@ -121,6 +121,19 @@ def test_among_isolated_brokers_one_that_was_reached_is_taken() -> None:
     assert choice == (queues[1], ChoiceReason.ISOLATED)
 
 
+def test_among_isolated_brokers_the_one_that_just_failed_is_avoided_too() -> None:
+    queues = [MessageQueue("orders", broker, 0) for broker in BROKERS[:2]]
+    faults = FaultTable()
+    for broker in BROKERS[:2]:
+        faults.update(broker, 1, 0, failed=True)
+
+    for start in range(2):
+        choice = choose_queue(
+            queues, Counter(start), now_ms=1, last_broker="broker-a", faults=faults
+        )
+        assert choice == (queues[1], ChoiceReason.ISOLATED)
+
+
 def test_after_isolation_one_message_probes_and_the_others_go_elsewhere() -> None:
     queues = [MessageQueue("orders", broker, 0) for broker in BROKERS[:2]]
     faults, counter = FaultTable(), Counter()

@@ -39,7 +39,17 @@ def test_the_hash_is_javas(argument: str, index: int) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "expected"),
-    [(True, 1231), (False, 1237), (7, 7), (-7, -7), (5_000_000_000, 705_032_705), (None, 0)],
+    [
+        (None, 0),
+        (True, 1231),
+        (False, 1237),
+        (-7, -7),
+        (2**31 - 1, 2**31 - 1),
+        (2**31, -(2**31)),
+        (-(2**31), -(2**31)),
+        (-(2**31) - 1, -(2**31)),
+        (5_000_000_000, 705_032_705),
+    ],
 )
 def test_arguments_hash_as_their_java_types(argument: int | None, expected: int) -> None:
     assert argument_hash(argument) == expected

@@ -71,10 +71,11 @@ def test_separators_alone_are_an_error(expression: str) -> None:
     with pytest.raises(TagExpressionError, match="names no tag") as caught:
         parse_tag_expression(expression)
     assert caught.value.code == "expression_split"
+    assert str(caught.value) == f"{expression!r} names no tag"
 
 
 def test_only_ascii_blanks_are_trimmed() -> None:
-    assert parse_tag_expression("\t\0TagA\x1f||\u3000TagB").tags == {"TagA", "\u3000TagB"}
+    assert parse_tag_expression("\t\0TagA\x1f ||!\u3000TagB").tags == {"TagA", "!\u3000TagB"}
 
 
 def test_a_code_is_compared_in_its_low_32_bits() -> None:

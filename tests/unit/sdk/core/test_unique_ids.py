@@ -65,6 +65,14 @@ def test_the_same_moment_of_two_months_gives_different_ids() -> None:
     assert unique_id_time_ms(other[0], february + 1) == february
 
 
+def test_the_last_and_the_first_moment_of_a_month_are_told_apart() -> None:
+    february = int(datetime(2025, 2, 1, tzinfo=UTC).timestamp() * 1000)
+    ids = UniqueIds(ADDRESS, 1)
+
+    for now in (february - 1, february):
+        assert unique_id_time_ms(ids.next(now, 1), now + 1) == now
+
+
 def test_another_day_of_the_month_keeps_the_instance() -> None:
     ids = UniqueIds(ADDRESS, 5)
 
