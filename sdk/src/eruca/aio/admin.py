@@ -82,6 +82,9 @@ class AsyncAdmin:
     ) -> dict[str, TopicConfig]:
         """Create *topic*, or change its settings, on every broker; return it by broker name.
 
+        Returns once the name server's route shows it there, if that takes no longer than a
+        request may: a producer that starts now uses all of its queues.
+
         Args:
             topic: Its name.
             queue_count: Queues on each broker.
@@ -108,7 +111,7 @@ class AsyncAdmin:
             return config
 
         configs = await _on_each(urls, put)
-        self._client.routes.refresh_soon(topic)
+        await self._client.routes.wait_for_brokers(topic, configs)
         return configs
 
     async def delete_topic(

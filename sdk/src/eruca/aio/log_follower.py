@@ -84,6 +84,7 @@ class AsyncLogFollower:
         self._end: int | None = None
         self._url: str | None = None
         self._url_is_sure = False
+        self._pause = PAUSE_SECONDS
         self._is_closed = False
 
     @property
@@ -106,19 +107,10 @@ class AsyncLogFollower:
             RecordNotFoundError: The log begins later now, or no record starts there.
             BrokerNotFoundError: No such broker was ever there.
         """
-        pause = PAUSE_SECONDS
-        while not self._ready:
-            if self._is_closed:
+        while (record := self._hand_out()) is None:
+            if not await self._fill():
                 raise StopAsyncIteration
-            try:
-                await self._fetch(HOLD_SECONDS)
-            except _AWAY as error:
-                if self._url is None and isinstance(error, BrokerNotFoundError):
-                    raise
-                _logger.info("the log of %s cannot be read just now: %s", self._broker_name, error)
-                await asyncio.sleep(max(pause, error.retry_after_seconds or 0.0))
-                pause = min(2 * pause, PAUSE_SECONDS_MAX)
-        return self._ready.popleft()
+        return record
 
     async def read(self, wait: float = 0.0) -> list[LogRecord]:
         """Return the next records, up to a megabyte or so of them; none where there are none.
@@ -153,6 +145,26 @@ class AsyncLogFollower:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def _hand_out(self) -> LogRecord | None:
+        """Return the next record that is ready; another thread than the loop's may call it."""
+        return self._ready.popleft() if self._ready else None
+
+    async def _fill(self) -> bool:
+        """Wait for more records, or for the broker; tell whether the iteration goes on."""
+        if self._is_closed:
+            return False
+        try:
+            await self._fetch(HOLD_SECONDS)
+        except _AWAY as error:
+            if self._url is None and isinstance(error, BrokerNotFoundError):
+                raise
+            _logger.info("the log of %s cannot be read just now: %s", self._broker_name, error)
+            await asyncio.sleep(max(self._pause, error.retry_after_seconds or 0.0))
+            self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
+        else:
+            self._pause = PAUSE_SECONDS
+        return True
 
     async def _fetch(self, wait: float) -> None:
         if self._is_closed:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -109,7 +110,7 @@ class AsyncPullConsumer:
         self._done_count = 0  # of it, how many the program has come back from
         self._turn = 0  # which queue is emptied first
         self._committed: dict[MessageQueue, int] = {}  # by this consumer
-        self._commit_due_at = 0.0  # by the loop's clock
+        self._commit_due_at = 0.0  # by the monotonic clock
         self._assigning = asyncio.Lock()
         self._is_assigned = False
         self._is_stale = False  # a route has changed
@@ -173,20 +174,9 @@ class AsyncPullConsumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message, however long it takes; the one before counts as done."""
-        while self._handed_count >= len(self._handed):
-            if self._is_closed:
+        while (message := self._hand_out()) is None:
+            if not await self._fill():
                 raise StopAsyncIteration
-            try:
-                await self._next_batch(POLL_COUNT_DEFAULT, POLL_SECONDS_DEFAULT)
-            except ClosedError:
-                if self._is_closed:
-                    raise StopAsyncIteration from None
-                raise
-        message = self._handed[self._handed_count]
-        self._done_count = self._handed_count
-        self._handed_count += 1
-        if self._commit_is_due():
-            await self._auto_commit()
         return message
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -325,6 +315,33 @@ class AsyncPullConsumer:
                 _logger.warning("the last offsets of %s were not committed: %s", self._group, error)
         self._client.forget(self)
 
+    def _hand_out(self) -> ReceivedMessage | None:
+        """Return the next message of the last batch; None where that is used up, or must wait.
+
+        Touches nothing that the event loop does, so another thread may call it.
+        """
+        if self._handed_count >= len(self._handed) or self._commit_is_due():
+            return None
+        self._done_count = self._handed_count
+        self._handed_count += 1
+        return self._handed[self._done_count]
+
+    async def _fill(self) -> bool:
+        """Do what lies between two messages of an iteration; tell whether it goes on."""
+        if self._is_closed:
+            return False
+        if self._handed_count < len(self._handed):
+            self._done_count = self._handed_count
+            await self._auto_commit()
+            return True
+        try:
+            await self._next_batch(POLL_COUNT_DEFAULT, POLL_SECONDS_DEFAULT)
+        except ClosedError:
+            if not self._is_closed:
+                raise
+            return False
+        return True
+
     async def _next_batch(self, max_count: int, wait: float) -> list[ReceivedMessage]:
         """Take the next messages; what was handed out before counts as done."""
         self._check_usable()
@@ -347,7 +364,7 @@ class AsyncPullConsumer:
                 return []
             wake_at = deadline
             if self._auto_commit_seconds is not None:
-                wake_at = min(wake_at, max(self._commit_due_at, now))
+                wake_at = min(wake_at, now + max(self._commit_due_at - time.monotonic(), 0.0))
             if self._missing:
                 wake_at = min(wake_at, now + _LOOK_AGAIN_SECONDS)
             try:
@@ -553,14 +570,11 @@ class AsyncPullConsumer:
         return positions
 
     def _commit_is_due(self) -> bool:
-        return (
-            self._auto_commit_seconds is not None
-            and asyncio.get_running_loop().time() >= self._commit_due_at
-        )
+        return self._auto_commit_seconds is not None and time.monotonic() >= self._commit_due_at
 
     async def _auto_commit(self) -> None:
         assert self._auto_commit_seconds is not None
-        self._commit_due_at = asyncio.get_running_loop().time() + self._auto_commit_seconds
+        self._commit_due_at = time.monotonic() + self._auto_commit_seconds
         try:
             await self._commit(self._positions(self._done_count))
         except ErucaError as error:

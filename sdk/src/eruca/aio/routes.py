@@ -1,9 +1,10 @@
 """The routes a client works with: fetched when first needed, then kept fresh in the background.
 
-A cached route is used whatever its age, so nobody waits for a refresh. Every 30 s each is asked
-for again with its ETag, which usually costs a 304; whoever meets a failed broker or a topic that
-is not where it should be calls :meth:`Routes.refresh_soon`, at most one request per topic and
-second.
+A cached route is used whatever its age, so nobody waits for a refresh. The routes asked for first
+are *watched*: a request with their ETag is held by the name server until they change, so a broker
+that comes or goes is known at once. The others, and all while a name server holds no more requests,
+are asked for again every 30 s. Whoever meets a failed broker or a topic that is not where it should
+be calls :meth:`Routes.refresh_soon`, at most one request per topic and second.
 
 A name server that has just started knows no routes yet. So "not found" counts only when all of
 them say it, and never against a route that is already at hand: if the topic is really gone, its
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final
 
 from eruca.aio.name_servers import NameServers
@@ -46,7 +48,10 @@ REFRESH_SECONDS: Final = 30.0  # RocketMQ's pollNameServerInterval
 REFRESH_GAP_SECONDS: Final = 1.0  # between two requests for one topic that failures ask for
 TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does not grow for ever
 
+WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
+WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
+_LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
 
 _logger = logging.getLogger(__name__)
@@ -66,6 +71,7 @@ class Routes:
         self._auto_views: dict[str, tuple[PublishView, float]] = {}  # and when each ends
         self._wake = asyncio.Event()
         self._refresher: asyncio.Task[None] | None = None
+        self._watches: dict[str, asyncio.Task[None]] = {}
         self._listeners: set[Callable[[str], None]] = set()
         self._is_closed = False
 
@@ -127,6 +133,30 @@ class Routes:
         self._due.pop(topic, None)
         await self._refresh(topic)
 
+    async def wait_for_brokers(self, topic: str, broker_names: Collection[str]) -> None:
+        """Wait until the topic's route shows it on all of these brokers, up to the time-out."""
+        wanted = set(broker_names)
+        changed = asyncio.Event()
+        stop = self.on_change(lambda changed_topic: changed.set())
+        try:
+            async with asyncio.timeout(self._timeout):
+                while not wanted <= self._brokers_of(topic):
+                    changed.clear()
+                    await self.refresh(topic)
+                    if wanted <= self._brokers_of(topic):
+                        return
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
+                            await changed.wait()
+        except TimeoutError:
+            _logger.info("the route of %s does not show it on %s yet", topic, sorted(wanted))
+        finally:
+            stop()
+
+    def _brokers_of(self, topic: str) -> set[str]:
+        cached = self._table.get(topic)
+        return set() if cached is None else {queues.broker_name for queues in cached.route.queues}
+
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call *listener* with a topic whenever its route changes; returns what ends that."""
         self._listeners.add(listener)
@@ -135,7 +165,7 @@ class Routes:
     async def close(self) -> None:
         """End the background work."""
         self._is_closed = True
-        tasks = [*self._fetches.values()]
+        tasks = [*self._fetches.values(), *self._watches.values()]
         if self._refresher is not None:
             tasks.append(self._refresher)
         for task in tasks:
@@ -194,7 +224,7 @@ class Routes:
     async def _request_route(self, topic: str) -> None:
         loop = asyncio.get_running_loop()
         self._fetched_at[topic] = loop.time()
-        target = f"/v1/topics/{path_segment(topic)}/route"
+        target = _route_target(topic)
         cached = self._table.get(topic)
         error: ErucaError | None = None
         for _ in self._name_servers.urls:
@@ -223,6 +253,9 @@ class Routes:
             changed = self._table.put(route, etag=etag, now_ms=now_ms)
         except ValueError as error:
             raise TransportError(f"the route of {topic} could not be read: {error}") from error
+        if topic not in self._watches and len(self._watches) < WATCHES_MAX:
+            watch = asyncio.create_task(self._watch(topic), name=f"eruca watch {topic}")
+            self._watches[topic] = watch
         topics = self._table.topics()
         if len(topics) > TOPICS_MAX:
             oldest = min(topics, key=lambda name: self._fetched_at.get(name, 0.0))
@@ -231,6 +264,33 @@ class Routes:
         if changed:
             for listener in tuple(self._listeners):
                 listener(topic)
+
+    async def _watch(self, topic: str) -> None:
+        """Keep one route up to date by held requests; between failures it is only refreshed."""
+        target = f"{_route_target(topic)}?wait_seconds={WATCH_SECONDS:g}"
+        while True:
+            cached = self._table.get(topic)
+            if cached is None or cached.etag is None:
+                self._watches.pop(topic)
+                return
+            try:
+                answer = await self._name_servers.request(
+                    "GET",
+                    target,
+                    headers=[("if-none-match", cached.etag)],
+                    timeout=self._timeout,
+                    held_seconds=WATCH_SECONDS,
+                )
+                if answer.status == 200:
+                    self._take_in(topic, answer.body, answer.headers.get("etag"))
+                    continue
+                if answer.status == 304:
+                    self._table.confirm(topic, now_ms=asyncio.get_running_loop().time() * 1000)
+                    continue
+                raise problem_error(answer, f"route of {topic}")
+            except ErucaError as error:
+                _logger.info("the route of %s is not watched just now: %s", topic, error)
+            await asyncio.sleep(REFRESH_SECONDS)
 
     async def _refresh_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
@@ -246,7 +306,8 @@ class Routes:
             now = loop.time()
             if now >= everything_at:
                 everything_at = now + REFRESH_SECONDS
-                self._due.update(dict.fromkeys(self._table.topics(), now))
+                old = [t for t in self._table.topics() if self._table.is_stale(t, now * 1000)]
+                self._due.update(dict.fromkeys(old, now))
             due = [topic for topic, earliest in self._due.items() if earliest <= now]
             for start in range(0, len(due), _FETCHES_AT_ONCE):
                 await asyncio.gather(*map(self._refresh, due[start : start + _FETCHES_AT_ONCE]))
@@ -258,6 +319,10 @@ class Routes:
             _logger.info("the route of %s stays as it was: %s", topic, error)
         finally:
             self._due.pop(topic, None)
+
+
+def _route_target(topic: str) -> str:
+    return f"/v1/topics/{path_segment(topic)}/route"
 
 
 def _route_to_all(topic: str, brokers: BrokerList) -> TopicRoute:

@@ -44,6 +44,9 @@ class LogRecord(Struct, gc=False, frozen=True):
         """Its bytes, as the log holds them."""
         return bytes(self._records[self._start : self._start + self.size])
 
+    def __repr__(self) -> str:
+        return f"LogRecord({self.broker_name} at {self.log_offset}, {self.size} bytes)"
+
     def decode(self, *, check_crc: bool = True) -> Record:
         """Return its fields.
 

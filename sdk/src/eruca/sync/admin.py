@@ -1,0 +1,223 @@
+"""Administration: topics, queues, groups, brokers, single messages, the name servers' table.
+
+Generated from ``eruca.aio.admin`` by ``sdk/tools/generate_sync.py``; change that one. How it
+works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from eruca.aio.admin import AsyncAdmin
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX, QUEUE_COUNT_DEFAULT
+from eruca.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from eruca.contract.errors import ErucaError
+    from eruca.contract.messages import LogRecordView, PulledMessage
+    from eruca.contract.models import (
+        BrokerGroup,
+        BrokerStatus,
+        CommittedOffset,
+        NamesrvStatus,
+        Permission,
+        QueueOffsets,
+        TopicConfig,
+        TopicRoute,
+    )
+    from eruca.core.message_queue import MessageQueue
+
+
+class Admin:
+    """Administration of one cluster; made by :attr:`eruca.Client.admin`."""
+
+    def __init__(self, portal: Portal, twin: AsyncAdmin) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int = QUEUE_COUNT_DEFAULT,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        permission: Permission = "rw",
+        ordered: bool = False,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Create *topic*, or change its settings, on every broker; return it by broker name.
+
+        Returns once the name server's route shows it there, if that takes no longer than a
+        request may: a producer that starts now uses all of its queues.
+
+        Args:
+            topic: Its name.
+            queue_count: Queues on each broker.
+            read_queue_count: Queues to read, where that differs.
+            write_queue_count: Queues to write, where that differs.
+            permission: What may be done with it.
+            ordered: Whether it is meant to be consumed in order.
+            cluster: On the brokers of this cluster only.
+            broker_name: On this broker only.
+
+        Raises:
+            BrokerNotFoundError: There is no such broker, or none at all.
+        """
+        return self._portal.call(
+            self._twin.create_topic,
+            topic,
+            queue_count=queue_count,
+            read_queue_count=read_queue_count,
+            write_queue_count=write_queue_count,
+            permission=permission,
+            ordered=ordered,
+            cluster=cluster,
+            broker_name=broker_name,
+        )
+
+    def delete_topic(
+        self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
+    ) -> list[str]:
+        """Delete *topic* on every broker that has it; return their names.
+
+        Raises:
+            TopicNotFoundError: No broker has it.
+        """
+        return self._portal.call(
+            self._twin.delete_topic, topic, cluster=cluster, broker_name=broker_name
+        )
+
+    def list_topics(self) -> list[str]:
+        """Return the topics that some live broker has, by the name server, sorted."""
+        return self._portal.call(self._twin.list_topics)
+
+    def topic(self, topic: str) -> dict[str, TopicConfig]:
+        """Return *topic* as each of its brokers holds it, by broker name."""
+        return self._portal.call(self._twin.topic, topic)
+
+    def topics_of_broker(
+        self, broker_name: str, *, include_system: bool = False
+    ) -> list[TopicConfig]:
+        """Return the topics a broker has, system topics only if asked for."""
+        return self._portal.call(
+            self._twin.topics_of_broker, broker_name, include_system=include_system
+        )
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return where *topic* is, as the name server tells it now."""
+        return self._portal.call(self._twin.route, topic)
+
+    def queues(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
+        """Return the first and the next offset of each queue of *topic*."""
+        return self._portal.call(self._twin.queues, topic)
+
+    def offset_by_time(
+        self,
+        queue: MessageQueue,
+        timestamp: datetime,
+        *,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> int:
+        """Return the offset a time leads to in *queue*, by when its broker stored the messages.
+
+        ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
+        last one stored then or earlier, or the queue's begin.
+        """
+        return self._portal.call(self._twin.offset_by_time, queue, timestamp, boundary=boundary)
+
+    def group_offsets(
+        self, group: str, *, topic: str | None = None
+    ) -> dict[MessageQueue, CommittedOffset]:
+        """Return where *group* stands: in every queue of *topic*, or wherever it ever committed."""
+        return self._portal.call(self._twin.group_offsets, group, topic=topic)
+
+    def commit_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store where *group* stands; each broker stores all of its queues or none."""
+        self._portal.call(self._twin.commit_offsets, group, offsets)
+
+    def brokers(self) -> list[BrokerGroup]:
+        """Return every live broker."""
+        return self._portal.call(self._twin.brokers)
+
+    def clusters(self) -> dict[str, list[str]]:
+        """Return broker names by cluster."""
+        return self._portal.call(self._twin.clusters)
+
+    def broker_url(self, broker_name: str) -> str:
+        """Return where the master of a broker is reached.
+
+        Raises:
+            BrokerNotFoundError: It is not registered.
+        """
+        return self._portal.call(self._twin.broker_url, broker_name)
+
+    def cluster_status(self, cluster: str | None = None) -> dict[str, BrokerStatus]:
+        """Return how each broker is doing, by broker name.
+
+        Raises:
+            ErucaError: A broker that is in the routes does not answer; see :meth:`broker_status`.
+        """
+        return self._portal.call(self._twin.cluster_status, cluster)
+
+    def broker_status(self, broker_name: str) -> BrokerStatus:
+        """Return how one broker is doing."""
+        return self._portal.call(self._twin.broker_status, broker_name)
+
+    def namesrv_statuses(self) -> dict[str, NamesrvStatus | ErucaError]:
+        """Return how each name server is doing, by URL; the error, where one does not answer."""
+        return self._portal.call(self._twin.namesrv_statuses)
+
+    def message_by_offset_id(self, offset_message_id: str) -> LogRecordView:
+        """Return the message an offset id names.
+
+        Raises:
+            ValidationError: The text is no message id.
+            RecordNotFoundError: No broker has that store host, or no record starts there.
+        """
+        return self._portal.call(self._twin.message_by_offset_id, offset_message_id)
+
+    def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = KEY_QUERY_COUNT_MAX,
+    ) -> list[PulledMessage]:
+        """Return messages of *topic* with this key or unique id, newest first.
+
+        All brokers of the topic are asked; *begin* and *end* limit when they stored them.
+        """
+        return self._portal.call(
+            self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit
+        )
+
+    def kv(self, namespace: str, key: str) -> str:
+        """Return a value.
+
+        Raises:
+            KeyNotFoundError: There is none.
+        """
+        return self._portal.call(self._twin.kv, namespace, key)
+
+    def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a value at every name server."""
+        self._portal.call(self._twin.put_kv, namespace, key, value)
+
+    def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a value at every name server.
+
+        Raises:
+            KeyNotFoundError: None of them has it.
+        """
+        self._portal.call(self._twin.delete_kv, namespace, key)
+
+    def list_kv(self, namespace: str) -> dict[str, str]:
+        """Return all keys and values of a namespace; empty where there is no such namespace."""
+        return self._portal.call(self._twin.list_kv, namespace)

@@ -1,0 +1,75 @@
+"""Following a broker's log: every record, in order, system topics included, as it is written.
+
+Generated from ``eruca.aio.log_follower`` by ``sdk/tools/generate_sync.py``; change that one. How it
+works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from eruca.aio.log_follower import AsyncLogFollower
+from eruca.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from eruca.core.log_block import LogRecord
+
+
+class LogFollower:
+    """Reads one broker's log; made by :meth:`eruca.Client.log_follower`."""
+
+    def __init__(self, portal: Portal, twin: AsyncLogFollower) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next record lies; None before the first reading, if it was not given."""
+        return self._twin.next_offset
+
+    @property
+    def end_offset(self) -> int | None:
+        """Where the log ended at the last reading; None before the first."""
+        return self._twin.end_offset
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LogRecord:
+        """Return the next record, however long it takes.
+
+        Raises:
+            RecordNotFoundError: The log begins later now, or no record starts there.
+            BrokerNotFoundError: No such broker was ever there.
+        """
+        while (item := self._twin._hand_out()) is None:
+            if not self._portal.call(self._twin._fill):
+                raise StopIteration
+        return item
+
+    def read(self, wait: float = 0.0) -> list[LogRecord]:
+        """Return the next records, up to a megabyte or so of them; none where there are none.
+
+        Unlike iterating it does not wait for a broker that is away, but raises.
+
+        Args:
+            wait: Seconds to wait at the end of the log, up to 30.
+        """
+        return self._portal.call(self._twin.read, wait)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._portal.leave(self._twin.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.leave(self._twin.__aexit__, kind, error, traceback)

@@ -1,0 +1,325 @@
+"""Write ``eruca/sync`` from ``eruca/aio``: the same classes and methods, without ``await``.
+
+Each public method of an async class becomes one of the same name, signature and docstring that runs
+the async one through :class:`eruca.sync.portal.Portal`; see there why. The output is checked in,
+and a house test compares it with what this writes.
+
+    python sdk/tools/generate_sync.py           write
+    python sdk/tools/generate_sync.py --check   only compare; exit code 1 where something differs
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).parents[1] / "src" / "eruca"
+MODULES: Final = ("admin", "client", "log_follower", "producer", "pull_consumer")
+CLASSES: Final = {
+    "AsyncAdmin": "admin",
+    "AsyncClient": "client",
+    "AsyncLogFollower": "log_follower",
+    "AsyncProducer": "producer",
+    "AsyncPullConsumer": "pull_consumer",
+}
+# What the parts of the SDK use of each other; their users have no need of it.
+INTERNAL: Final = frozenset(
+    {
+        "broker_api",
+        "check_open",
+        "forget",
+        "hot_transport",
+        "leave",
+        "name_servers",
+        "routes",
+        "transport",
+    }
+)
+HEADER: Final = '''"""{summary}
+
+Generated from ``eruca.aio.{module}`` by ``sdk/tools/generate_sync.py``; change that one. How it
+works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+'''
+
+
+def generate(module: str) -> str:
+    """Return the source of one sync module."""
+    tree = ast.parse((SOURCE / "aio" / f"{module}.py").read_text())
+    summary = (ast.get_docstring(tree) or "").splitlines()[0]
+    classes = [
+        _class(node)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name in CLASSES
+    ]
+    body = "\n\n\n".join(classes)
+    imports = _imports(module, tree, body)
+    text = "\n".join((HEADER.format(summary=_sync_text(summary), module=module), imports, "", body))
+    return _formatted(text + "\n")
+
+
+def _class(node: ast.ClassDef) -> str:
+    name = _sync_name(node.name)
+    lines = [f"class {name}:", *_docstring(node, 1)]
+    is_client = node.name == "AsyncClient"
+    init = next(n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    if is_client:
+        lines += _client_init(init)
+    else:
+        lines += [
+            f"    def __init__(self, portal: Portal, twin: {node.name}) -> None:",
+            "        self._portal = portal",
+            "        self._twin = twin",
+            "",
+        ]
+    for member in node.body:
+        if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines += _method(member, is_client=is_client)
+    return "\n".join(lines)
+
+
+def _client_init(init: ast.FunctionDef) -> list[str]:
+    return [
+        f"    def __init__({_parameters(init)}) -> None:",
+        f"        self._twin = AsyncClient({_arguments(init)})",
+        "        self._portal = Portal()",
+        "",
+    ]
+
+
+def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_client: bool) -> list[str]:
+    if node.name in ("__aenter__", "__aexit__", "__aiter__", "__anext__"):
+        return _special(node, is_client=is_client)
+    if node.name.startswith("_") or node.name in INTERNAL:
+        return []
+    returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    head = [
+        f"    def {node.name}({_parameters(node)}) -> {_sync_type(returns)}:",
+        *_docstring(node, 2),
+    ]
+    if any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list):
+        twin = f"self._twin.{node.name}"
+        body = [f"        return {twin}"]
+        if returns in CLASSES:
+            body = _wrapped(returns, f"self._portal.run(lambda: {twin})")
+        return ["    @property", *head, *body, ""]
+    call = f"self._twin.{node.name}"
+    passed = ", ".join(filter(None, (call, _arguments(node))))
+    if returns in CLASSES:
+        body = _wrapped(returns, f"self._portal.run({passed})")
+    elif returns.startswith("AsyncIterator["):
+        body = [f"        return self._portal.iterate({call}({_arguments(node)}))"]
+    elif returns.startswith("asyncio.Future["):
+        body = [f"        return self._portal.start({passed})"]
+    elif isinstance(node, ast.AsyncFunctionDef):
+        body = [f"        {'' if returns == 'None' else 'return '}self._portal.call({passed})"]
+        if node.name == "close":
+            end = "finish" if is_client else "leave"
+            body = [f"        self._portal.{end}({passed})"]
+    else:
+        body = [f"        return self._portal.run({passed})"]
+    return [*head, *body, ""]
+
+
+def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_client: bool) -> list[str]:
+    if node.name == "__aenter__":
+        enter = ["        self._twin.check_open()"] if is_client else []
+        return ["    def __enter__(self) -> Self:", *enter, "        return self", ""]
+    if node.name == "__aiter__":
+        return ["    def __iter__(self) -> Self:", "        return self", ""]
+    returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    if node.name == "__anext__":
+        # Most of the time the next one is at hand, and taking it needs no way to the loop.
+        return [
+            f"    def __next__(self) -> {returns}:",
+            *_docstring(node, 2),
+            "        while (item := self._twin._hand_out()) is None:",
+            "            if not self._portal.call(self._twin._fill):",
+            "                raise StopIteration",
+            "        return item",
+            "",
+        ]
+    end = "finish" if is_client else "leave"
+    return [
+        f"    def __exit__({_parameters(node)}) -> None:",
+        f"        self._portal.{end}(self._twin.__aexit__, kind, error, traceback)",
+        "",
+    ]
+
+
+def _wrapped(returns: str, call: str) -> list[str]:
+    """Return the lines that wrap an async object; its module is loaded when it is needed."""
+    name = _sync_name(returns)
+    return [
+        f"        from eruca.sync.{CLASSES[returns]} import {name}  # as the async one, when needed",
+        "",
+        f"        return {name}(self._portal, {call})",
+    ]
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return ast.unparse(node.args)
+
+
+def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return the arguments that pass a method's parameters on."""
+    parts = [argument.arg for argument in node.args.args[1:]]
+    parts += [f"*{node.args.vararg.arg}"] if node.args.vararg else []
+    parts += [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
+    return ", ".join(parts)
+
+
+def _docstring(
+    node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, depth: int
+) -> list[str]:
+    text = ast.get_docstring(node)
+    if text is None:
+        return []
+    indent = "    " * depth
+    after = [""] if isinstance(node, ast.ClassDef) else []
+    lines = _sync_text(text).splitlines()
+    if len(lines) == 1:
+        return [f'{indent}"""{lines[0]}"""', *after]
+    body = [f"{indent}{line}".rstrip() for line in lines[1:]]
+    return [f'{indent}"""{lines[0]}', *body, f'{indent}"""', *after]
+
+
+def _imports(module: str, tree: ast.Module, body: str) -> str:
+    """Return the imports that the generated classes need, as the async module has them."""
+    used = set(re.findall(r"[A-Za-z_]\w*", _without_docstrings(body)))
+    runtime = _runtime_names(body)
+    lines: list[str] = []
+    for_types: list[str] = []
+    for node, is_for_types in _import_nodes(tree):
+        for alias in node.names:
+            name = alias.asname or alias.name
+            if name not in used or name == "annotations":
+                continue
+            origin = f"from {node.module} import" if isinstance(node, ast.ImportFrom) else "import"
+            if name in CLASSES or (isinstance(node, ast.ImportFrom) and node.module == "typing"):
+                (lines if name not in CLASSES else for_types).append(f"{origin} {alias.name}")
+                continue
+            target = for_types if is_for_types or name not in runtime else lines
+            target.append(f"{origin} {alias.name}")
+    for name in _module_names(tree) & used:
+        lines.append(f"from eruca.aio.{module} import {name}")
+    lines.append("from eruca.sync.portal import Portal")
+    if "Future[" in body:
+        for_types.append("from concurrent.futures import Future")
+    if re.search(r"-> Iterator\[", body):
+        for_types.append("from collections.abc import Iterator")
+    for name, home in CLASSES.items():
+        if re.search(rf"\b{_sync_name(name)}\b", body) and home != module:
+            for_types.append(f"from eruca.sync.{home} import {_sync_name(name)}")
+    lines = sorted({*lines})
+    for_types = sorted({*for_types} - {*lines})
+    lines.append("from typing import TYPE_CHECKING")
+    guarded = ["if TYPE_CHECKING:", *(f"    {line}" for line in for_types)] if for_types else []
+    return "\n".join(("from __future__ import annotations", *lines, *guarded))
+
+
+def _import_nodes(tree: ast.Module) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    nodes: list[tuple[ast.Import | ast.ImportFrom, bool]] = []
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            nodes.append((node, False))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += [(n, True) for n in node.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    return nodes
+
+
+def _module_names(tree: ast.Module) -> set[str]:
+    """Return what the async module defines itself and a signature may name."""
+    names = {
+        node.target.id
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    return names | {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
+
+
+def _runtime_names(body: str) -> set[str]:
+    """Return the names that are needed to run, and not only in annotations."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(body)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
+            for argument in (*node.args.args, *node.args.kwonlyargs, node.args.vararg):
+                if argument is not None:
+                    argument.annotation = None
+    tree = ast.parse(body)
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        for part in (
+            *function.body,
+            *function.args.defaults,
+            *filter(None, function.args.kw_defaults),
+        ):
+            names |= {n.id for n in ast.walk(part) if isinstance(n, ast.Name)}
+    return names
+
+
+def _without_docstrings(body: str) -> str:
+    return re.sub(r'"""(.|\n)*?"""', "", body)
+
+
+def _sync_name(name: str) -> str:
+    return name.removeprefix("Async")
+
+
+def _sync_type(text: str) -> str:
+    text = text.replace("asyncio.Future[", "Future[").replace("AsyncIterator[", "Iterator[")
+    for name in CLASSES:
+        text = re.sub(rf"\b{name}\b", _sync_name(name), text)
+    return text
+
+
+def _sync_text(text: str) -> str:
+    for name in CLASSES:
+        text = re.sub(rf"\b{name}\b", _sync_name(name), text)
+    return text.replace("Any number of tasks", "Any number of threads").replace(
+        "Many tasks", "Many threads"
+    )
+
+
+def _formatted(text: str) -> str:
+    ruff = [sys.executable, "-m", "ruff"]
+    for step in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
+        done = subprocess.run(
+            [*ruff, *step, "--stdin-filename", str(SOURCE / "generated.py"), "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not done.stdout:
+            raise SystemExit(f"ruff could not read what was generated:\n{done.stderr}\n{text}")
+        text = done.stdout
+    return text
+
+
+def main() -> int:
+    """Write the modules, or compare them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only compare with what is there")
+    only_check = parser.parse_args().check
+    stale = []
+    for module in MODULES:
+        path = SOURCE / "sync" / f"{module}.py"
+        text = generate(module)
+        if not path.exists() or path.read_text() != text:
+            stale.append(path.name)
+            if not only_check:
+                path.write_text(text)
+    if stale:
+        what = "differs from" if only_check else "written from"
+        sys.stdout.write(f"{what} eruca.aio: {', '.join(stale)}\n")
+    return 1 if stale and only_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
