@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from bench import http_rows
+from bench import http_rows, poll_rows, store_rows
 from bench.machine import cores
 from bench.report import Report
 
-SUITES = {"http": http_rows.run}
+SUITES = {"http": http_rows.run, "store": store_rows.run, "poll": poll_rows.run}
 
 
 def main(

@@ -1,0 +1,191 @@
+"""The store by itself, in this process: the storage function, group commit, index, recovery."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from bench.batches import QUEUES, TOPIC, records
+from bench.machine import warm_memory
+from bench.report import Report
+from eruca.contract.records import Host
+from eruca.contract.wire import encode_batch
+from eruca_broker.core.batch import Batch, check_batch
+from eruca_broker.core.events import TopicPut
+from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import FlushMode, StoreSettings
+from eruca_chassis.clock import SystemClock
+
+_HOST = Host.parse("127.0.0.1", 10911)
+_GIB = 1024**3
+_INDEX_KEYS = 1_000_000
+_SQLITE_KEYS = 100_000
+_COMMITS_IN_FLIGHT = 64
+
+
+def run(report: Report, seconds: float) -> None:
+    """Measure every row."""
+    asyncio.run(_storage_function(report))
+    asyncio.run(_group_commit(report, seconds))
+    _index(report)
+    asyncio.run(_recovery(report))
+
+
+def _checked(count: int, queue_id: int) -> list[bytes]:
+    body = encode_batch(records(count, queue_id=queue_id))
+    return [body[start : start + 65_536] for start in range(0, len(body), 65_536)]
+
+
+def _check(chunks: list[bytes], queue_id: int = 0) -> Batch:
+    return check_batch(chunks, topic=TOPIC, queue_id=queue_id, store_host=_HOST)
+
+
+async def _open(directory: str, mode: FlushMode = FlushMode.ASYNC) -> MessageStore:
+    settings = StoreSettings(store_host=_HOST, flush_mode=mode)
+    store = await MessageStore.open(Path(directory) / "store", settings, SystemClock())
+    await store.change(TopicPut(TOPIC, QUEUES, QUEUES, "rw"))
+    return store
+
+
+async def _storage_function(report: Report) -> None:
+    """Check, stamp, write and dispatch, per batch; against pwrite of the same bytes."""
+    with TemporaryDirectory(prefix="eruca-bench-") as directory:
+        store = await _open(directory)
+        spent = {}
+        for count, rounds in ((100, 2_000), (1000, 400)):
+            warm_memory(_GIB)
+            chunks = _checked(count, 0)
+            spent[count] = await _cpu_of(lambda: store.append(_check(chunks)), rounds)  # noqa: B023
+            raw = _pwrite_cpu(Path(directory) / "raw", b"".join(chunks), rounds)
+            report.figure(
+                f"storage function, batch of {count}",
+                f"{count / spent[count]:,.0f} messages per CPU-s; pwrite {count / raw:,.0f}",
+            )
+            report.ratio(f"store-{count}", raw / spent[count])
+        warm_memory(_GIB)
+        mixed = [_checked(1000 // QUEUES, queue_id) for queue_id in range(QUEUES)]
+
+        async def append_mixed() -> None:
+            await asyncio.gather(
+                *(store.append(_check(chunks, queue)) for queue, chunks in enumerate(mixed))
+            )
+
+        spent_mixed = await _cpu_of(lambda: asyncio.ensure_future(append_mixed()), 200)
+        report.ratio("store-mixed", spent[1000] / spent_mixed)
+        await store.close()
+
+
+async def _cpu_of(append: Callable[[], Awaitable[object]], rounds: int) -> float:
+    for _ in range(rounds // 10):
+        await append()
+    before = time.thread_time()
+    for _ in range(rounds):
+        await append()
+    return (time.thread_time() - before) / rounds
+
+
+def _pwrite_cpu(path: Path, data: bytes, rounds: int) -> float:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.posix_fallocate(descriptor, 0, len(data) * rounds)
+        warm_memory(len(data) * rounds)
+        before = time.thread_time()
+        for number in range(rounds):
+            os.pwrite(descriptor, data, number * len(data))
+        return (time.thread_time() - before) / rounds
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+async def _group_commit(report: Report, seconds: float) -> None:
+    """Many appends in flight, one flush for all that wait."""
+    with TemporaryDirectory(prefix="eruca-bench-") as directory:
+        store = await _open(directory, FlushMode.SYNC)
+        chunks = _checked(1, 0)
+        flushes = 0
+        reached = store.flushed_offset
+        ends_at = time.perf_counter() + seconds
+
+        async def produce() -> int:
+            nonlocal flushes, reached
+            count = 0
+            while time.perf_counter() < ends_at:
+                await store.append(_check(chunks))
+                count += 1
+                if store.flushed_offset != reached:
+                    reached = store.flushed_offset
+                    flushes += 1
+            return count
+
+        total = sum(await asyncio.gather(*(produce() for _ in range(_COMMITS_IN_FLIGHT))))
+        report.figure("group commit, 64 in flight", f"{total / seconds:,.0f} messages/s")
+        report.ratio("group-commit", total / max(flushes, 1))
+        await store.close()
+
+
+def _index(report: Report) -> None:
+    """Insert keys in batches of 1 000; against three-column rows in SQLite's WAL mode."""
+    rng = np.random.default_rng(17)
+    hashes = rng.integers(0, 2**31, _INDEX_KEYS)
+    offsets = np.arange(_INDEX_KEYS) * 1_200
+    timestamps = np.full(_INDEX_KEYS, 1_700_000_000_000)
+    with TemporaryDirectory(prefix="eruca-bench-") as directory:
+        index = KeyIndex.open(Path(directory) / "index")
+        before = time.thread_time()
+        for first in range(0, _INDEX_KEYS, 1000):
+            rows = slice(first, first + 1000)
+            index.put_many(hashes[rows], offsets[rows], timestamps[rows])
+        own = _INDEX_KEYS / (time.thread_time() - before)
+        index.close()
+        database = sqlite3.connect(Path(directory) / "index.db")
+        database.execute("pragma journal_mode=wal")
+        database.execute("create table keys (hash integer, log_offset integer, stored integer)")
+        database.execute("create index by_hash on keys (hash)")
+        database.execute("create index by_offset on keys (log_offset)")
+        before = time.thread_time()
+        for first in range(0, _SQLITE_KEYS, 1000):
+            rows = slice(first, first + 1000)
+            columns = (hashes[rows].tolist(), offsets[rows].tolist(), timestamps[rows].tolist())
+            with database:
+                database.executemany(
+                    "insert into keys values (?, ?, ?)", zip(*columns, strict=True)
+                )
+        other = _SQLITE_KEYS / (time.thread_time() - before)
+        database.close()
+    report.figure("key index", f"{own:,.0f} keys per CPU-s; SQLite {other:,.0f}")
+    report.ratio("index", own / other)
+
+
+async def _recovery(report: Report) -> None:
+    """Open a store that was not closed, with a gibibyte to walk and every projection to rebuild."""
+    with TemporaryDirectory(prefix="eruca-bench-") as directory:
+        store = await _open(directory)
+        chunks = _checked(1000, 0)
+        while store.log_max_offset < _GIB:
+            await store.append(_check(chunks))
+        count = store.queue_range(TOPIC, 0)[1]
+        await store.close()
+        path = Path(directory) / "store"
+        (path / "checkpoint").unlink()
+        (path / "abort").touch()
+        began = time.perf_counter()
+        settings = StoreSettings(store_host=_HOST)
+        store = await MessageStore.open(path, settings, SystemClock())
+        elapsed = time.perf_counter() - began
+        assert store.queue_range(TOPIC, 0)[1] == count
+        await store.close()
+        began = time.perf_counter()
+        store = await MessageStore.open(path, settings, SystemClock())
+        normal = time.perf_counter() - began
+        await store.close()
+    report.figure("recovery after a crash", f"{elapsed:.2f} s per GiB of {count:,} messages")
+    report.figure("opening after an orderly stop", f"{normal:.2f} s with a GiB of log")
