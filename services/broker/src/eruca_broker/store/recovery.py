@@ -41,7 +41,7 @@ from eruca_broker.core.events import (
 from eruca_broker.core.recovery import walk, walk_start_is_old_enough
 from eruca_broker.core.state import BrokerState, with_queue
 from eruca_broker.store import config_snapshots
-from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint
+from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues, DamagedQueue
@@ -84,21 +84,26 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         entries_per_file=settings.queue_file_entries,
         open_files_max=settings.open_files_max,
     )
+    # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
+    promises = checkpoint or Checkpoint(0, 0, 0, 0)
+    write_checkpoint(directory, promises._replace(index_timestamp=0))
     if not stopped_cleanly or checkpoint is None or digests is None:
-        start = _trusted_offset(log, checkpoint)
+        start = trusted = _trusted_offset(log, checkpoint)
         damaged = _check_after_crash(queues, start)
         index = _open_index(directory, settings, limit=start)
     else:
-        start = checkpoint.flushed_offset
+        start = trusted = checkpoint.flushed_offset
         damaged = queues.verify(digests.queues, log_end=start)
         index = _open_index(directory, settings, digests=digests.index)
-    for queue in damaged:
-        logger.warning("consume queue is rebuilt from the log", **queue._asdict())
-        queues.delete(queue.topic, queue.queue_id)
     if damaged or not (len(queues) and index.end_offset):
         start = log.min_offset
     elif index.resume_offset is not None:
         start = min(start, max(index.resume_offset, log.min_offset))
+    if start < trusted:
+        _retract(directory, promises)
+    for queue in damaged:
+        logger.warning("consume queue is rebuilt from the log", **queue._asdict())
+        queues.delete(queue.topic, queue.queue_id)
     dispatcher = Dispatcher(log, queues, index)
     flushed = checkpoint.flushed_offset if checkpoint else 0
     end, timestamp = _walk(log, dispatcher, start)
@@ -112,10 +117,13 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     log.set_end(end, is_tail_clean=stopped_cleanly and end == flushed)
     queues.truncate(end)
     index.truncate(end)
+    queues.delete_expired(log.min_offset)
+    index.delete_expired(log.min_offset)
     state, needs_snapshot = _fold(directory, log, queues, index)
     if any(queues.existing(*key) is None for key in state.queue_ends):
         # A queue's files are gone, and nothing but the state still knew that there were some.
         logger.warning("consume queues are missing and are rebuilt from the log")
+        _retract(directory, promises)
         _walk(log, dispatcher, log.min_offset)
         state, needs_snapshot = _fold(directory, log, queues, index)
     dispatcher.queued_offset = dispatcher.indexed_offset = end
@@ -137,6 +145,11 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         max(timestamp, checkpoint.log_timestamp if checkpoint else 0),
         needs_snapshot,
     )
+
+
+def _retract(directory: Path, promises: Checkpoint) -> None:
+    """Promise nothing of the projections: a kill amid a rebuild must lead to a whole one."""
+    write_checkpoint(directory, Checkpoint(0, 0, 0, promises.flushed_offset))
 
 
 def _open_index(

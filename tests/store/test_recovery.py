@@ -1,0 +1,113 @@
+"""Opening again what an earlier opening, or retention, left half done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eruca.contract.properties import encode_properties
+from eruca.contract.records import Host, Record, encode_record
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.events import TopicPut
+from eruca_broker.store.checkpoint import read_checkpoint
+from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import StoreSettings
+from eruca_chassis.clock import SystemClock
+
+pytestmark = pytest.mark.anyio
+
+HOST = Host.parse("127.0.0.1", 10911)
+SETTINGS = StoreSettings(
+    store_host=HOST,
+    segment_size=64 * 1024,
+    queue_file_entries=100,
+    index_slots=100,
+    index_entries=400,
+)
+COUNT = 1_500  # messages: several segments, queue files and index files
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+async def opened(directory: Path) -> MessageStore:
+    return await MessageStore.open(directory, SETTINGS, SystemClock())
+
+
+async def fill(directory: Path) -> None:
+    store = await opened(directory)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    for number in range(0, COUNT, 50):
+        records = [
+            encode_record(
+                Record(
+                    topic="orders",
+                    body=b"%d" % index,
+                    properties=encode_properties({"KEYS": f"key-{index}"}),
+                )
+            )
+            for index in range(number, number + 50)
+        ]
+        await store.append(batch_of_records("orders", 0, records), HOST)
+    await store.close()
+
+
+def key_count(store: MessageStore, number: int) -> int:
+    found = store.by_key("orders", f"key-{number}", max_count=9, begin_ms=0, end_ms=2**62)
+    return len(found)
+
+
+async def test_a_kill_amid_the_rebuild_of_a_damaged_queue_leads_to_a_whole_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(tmp_path)
+    damaged = sorted((tmp_path / "consumequeue" / "orders" / "0").iterdir())[3]
+    damaged.write_bytes(b"\xff" * damaged.stat().st_size)
+    calls = iter(range(COUNT))
+    rebuild = Dispatcher.rebuild
+
+    def killed_at_the_third(self: Dispatcher, *arguments: object) -> None:
+        if next(calls) == 2:
+            raise Killed
+        rebuild(self, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Dispatcher, "rebuild", killed_at_the_third)
+        with pytest.raises(Killed):
+            await opened(tmp_path)
+
+    store = await opened(tmp_path)
+    assert store.queue_range("orders", 0) == (0, COUNT)
+    assert {key_count(store, number) for number in range(0, COUNT, 100)} == {1}
+    await store.close()
+
+
+async def test_queues_begin_where_the_log_does_after_a_restart(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    first, second, *_ = sorted((tmp_path / "commitlog").iterdir())
+    first.unlink()
+
+    store = await opened(tmp_path)
+
+    low, high = store.queue_range("orders", 0)
+    assert 0 < low < high == COUNT
+    assert store.stored_at_ms("orders", 0, low) is not None
+    assert store.read("orders", 0, low, max_count=1, max_bytes=1).next_offset == low + 1
+    assert store.record(int(second.name)).log_offset == int(second.name)
+    await store.close()
+
+
+async def test_an_open_store_promises_no_index_until_its_next_checkpoint(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    closed = read_checkpoint(tmp_path)
+    store = await opened(tmp_path)
+    opening = read_checkpoint(tmp_path)
+    await store.close()
+
+    assert closed is not None
+    assert opening is not None
+    assert closed.index_timestamp > opening.index_timestamp == 0
+    assert opening.flushed_offset == closed.flushed_offset
