@@ -18,6 +18,7 @@ from interop.processes import Child, free_ports
 from interop.rocketmq import NEIGHBOURS, RocketMq
 from interop.side import Contents, Side
 from interop.store_checks import check_files
+from interop.store_files import delete_first_segment
 from interop.toolchain import Toolchain
 
 _MORE: Final = 400  # flights that the other side adds
@@ -106,7 +107,8 @@ def _run(bench: Bench, writer: tuple[str, _Open], reader: tuple[str, _Open]) -> 
         check_files(checks, with_more, contents.messages, stopped_cleanly=exact)
     if not bench.killed:
         _after_retention(bench, reader_name, reader_open, place / "written", before)
-    with checks.section(f"{writer_name} opens that again"), writer_open(with_more) as opened:
+    reopened = Path(shutil.copytree(with_more, place / "reopened"))
+    with checks.section(f"{writer_name} opens that again"), writer_open(reopened) as opened:
         check_contents(checks, opened.side, contents, are_commits_exact=exact)
 
 
@@ -115,10 +117,7 @@ def _after_retention(
 ) -> None:
     """Delete a copy's first segment, as retention does, and open it."""
     with bench.checks.section(f"{reader_name} opens a copy whose first segment is gone"):
-        shortened = store.with_name("shortened")
-        shutil.copytree(store, shortened)
-        first, second, *_ = sorted((shortened / "commitlog").iterdir())
-        first.unlink()
-        left = contents.from_log_offset(int(second.name))
+        shortened = Path(shutil.copytree(store, store.with_name("shortened")))
+        left = contents.from_log_offset(delete_first_segment(shortened))
         with reader_open(shortened) as opened:
             check_contents(bench.checks, opened.side, left, are_commits_exact=True)

@@ -185,3 +185,20 @@ def _read_segment(path: Path) -> tuple[list[Record], bool]:
         records.append(record)
         position += record.size
     raise UnsoundStoreError(f"{path.name} ends without a blank record")
+
+
+def delete_first_segment(store: Path) -> int:
+    """Delete what retention deletes with a log's first segment; return where the log begins then.
+
+    A consume queue loses the files whose last entry is before that, but never its last file.
+    """
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    first.unlink()
+    begin = int(second.name)
+    for queue in (store / "consumequeue").glob("*/*"):
+        for path in sorted(queue.iterdir())[:-1]:
+            data = path.read_bytes()
+            last = _ENTRY.unpack_from(data, len(data) - _ENTRY.size)
+            if last[0] < begin:
+                path.unlink()
+    return begin
