@@ -26,7 +26,7 @@ from eruca_broker.core.index_layout import (
 from eruca_broker.store import key_index
 from eruca_broker.store.index_file import DamagedIndexError
 from eruca_broker.store.key_index import KeyIndex
-from support.limits import file_size_limit
+from support.limits import file_size_limit, open_files_limit
 
 SLOTS = 5
 ENTRIES = 9  # so eight keys to a file
@@ -109,7 +109,7 @@ def batches_of(rows: list[Row], cuts: list[int]) -> list[list[Row]]:
 
 
 @given(rows_lists, st.lists(st.integers(0, 50), max_size=5), st.sampled_from([0, 2, 100]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_batches_of_any_size_give_the_files_that_single_entries_give(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cuts: list[int], few: int
 ) -> None:
@@ -135,7 +135,7 @@ def test_batches_of_any_size_give_the_files_that_single_entries_give(
 
 
 @given(rows_lists, st.lists(st.integers(0, 50), max_size=3), st.integers(0, 70))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_cut_removes_exactly_the_records_behind_it(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cuts: list[int], limit: int
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_cut_removes_exactly_the_records_behind_it(
 
 
 @given(rows_lists, st.lists(st.integers(0, 50), max_size=5), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_after_a_crash_the_index_continues_from_what_was_flushed(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cuts: list[int], data: st.DataObject
 ) -> None:
@@ -254,7 +254,7 @@ def test_an_empty_index_has_no_end(tmp_path: Path) -> None:
 
 
 @given(rows_lists, st.integers(-3000, 60_000), st.integers(-3000, 60_000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_record_stored_in_the_window_is_left_out_of_the_candidates(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], begin: int, end: int
 ) -> None:
@@ -445,6 +445,31 @@ def test_on_a_full_disk_nothing_is_put_and_all_of_it_later(
         reopened = open_index(root)
         assert reopened.damaged == []
         reopened.close()
+
+
+@pytest.mark.parametrize("first", [3, 8])
+@pytest.mark.parametrize("more", range(3))
+@pytest.mark.parametrize("few", [0, 100], ids=["by columns", "one by one"])
+def test_where_a_further_file_cannot_be_made_nothing_is_put_into_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, more: int, few: int
+) -> None:
+    monkeypatch.setattr(key_index, "_FEW", few)
+    index = open_index(tmp_path)
+    put(index, some_rows(0, first))
+
+    with open_files_limit(more), pytest.raises(OSError, match="Too many open files"):
+        put(index, some_rows(first, 60))
+
+    assert_holds(index, some_rows(0, first))
+    assert list(files_of(tmp_path)) == [FIRST_NAME]
+    put(index, some_rows(first, 60))
+    assert_holds(index, some_rows(0, 60))
+    index.save()
+    index.close()
+    reopened = open_index(tmp_path)
+    assert reopened.damaged == []
+    assert_holds(reopened, some_rows(0, 60))
+    reopened.close()
 
 
 def closed(root: Path, last: int = 30) -> dict[str, int]:

@@ -14,6 +14,7 @@ from eruca_broker.core.consume_queue_entry import (
     encode_entry,
     log_ends,
     next_file_start,
+    sound_count,
     view_entries,
 )
 
@@ -61,3 +62,22 @@ def test_the_next_file_starts_at_the_next_multiple(offset: int, per_file: int) -
 
     assert start % per_file == 0
     assert offset < start <= offset + per_file
+
+
+def test_after_a_crash_only_entries_in_log_order_below_the_limit_are_sound() -> None:
+    good = [(0, 0x7FFF_FFFF, 0), (100, 50, 1), (150, 50, 2), (250, 50, 3)]
+    bad = {
+        "behind the limit": (400, 50, 4),
+        "unwritten": (0, 0, 0),
+        "torn at its front": (0, 50, 4),
+        "torn in its log offset": (299, 50, 4),
+        "negative": (-300, 50, 4),
+        "of no size": (300, 0, 4),
+        "padding": (0, 0x7FFF_FFFF, 0),
+    }
+
+    for reason, row in bad.items():
+        rows = view_entries(b"".join(encode_entry(*r) for r in [*good, row, (350, 20, 5)]))
+        assert sound_count(rows, 400) == len(good), reason
+    assert sound_count(view_entries(b"".join(encode_entry(*row) for row in good)), 400) == len(good)
+    assert sound_count(view_entries(b""), 400) == 0

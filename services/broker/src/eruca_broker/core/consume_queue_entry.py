@@ -88,6 +88,21 @@ def log_ends(entries: Entries) -> NDArray[np.int64]:
     return ends
 
 
+def sound_count(entries: Entries, limit: int) -> int:
+    """Return how many of the first entries of a file are sound after a crash.
+
+    Sound are written entries in log order, fillers only in front, of records before *limit*: up to
+    there they had been flushed. Behind may lie anything: whole entries, holes, and torn ones. A
+    disk tears between sectors, which for entries of 20 bytes is at a multiple of four, so of a
+    torn log offset the upper half is missing, or all of it: it falls behind its predecessor's.
+    """
+    offsets = entries["log_offset"]
+    is_filler = (entries["size"] == FILLER_SIZE) & (offsets == 0)
+    is_sound = is_filler | ((entries["size"] > 0) & (offsets >= 0) & (offsets < limit))
+    is_sound[1:] &= offsets[1:] >= np.where(is_filler, 0, log_ends(entries))[:-1]
+    return len(entries) if is_sound.all() else int(is_sound.argmin())
+
+
 def next_file_start(queue_offset: int, entries_per_file: int) -> int:
     """Return the first queue offset of the file after the one that holds *queue_offset*."""
     return queue_offset - queue_offset % entries_per_file + entries_per_file

@@ -5,8 +5,8 @@ queue offset it has, so an entry has one place, and putting it again changes not
 
 Crash rule: only what was flushed before the store's checkpoint is believed. :meth:`recover` takes
 the log offset up to which that was so; entries beyond it, whole or torn, are removed, and the
-store puts them again from the log. Because entries are in log order, those below the limit are a
-prefix, whatever a power cut made of the pages behind it.
+store puts them again from the log. Entries are in log order, so those below the limit are a prefix,
+whatever a power cut made of the sectors behind it.
 
 Invariants: the entries' log offsets ascend; ``min_offset <= max_offset``; there is an entry for
 each offset between them.
@@ -29,6 +29,7 @@ from eruca_broker.core.consume_queue_entry import (
     decode_entry,
     encode_entry,
     log_ends,
+    sound_count,
     view_entries,
 )
 from eruca_broker.core.offset_search import partition_point
@@ -122,6 +123,8 @@ class ConsumeQueue:
             number -= 1
         start = number * files.entries_per_file
         found = partition_point(start, start + files.entries_per_file, is_sound)
+        if limit is not None:  # torn entries may have misled the search, but never to too early
+            found = start + sound_count(view_entries(files.read(start, found - start)), limit)
         self._set_end(found)
         if limit is not None or self.max_offset <= files.last * files.entries_per_file:
             files.cut(self.max_offset)
