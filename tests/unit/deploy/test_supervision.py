@@ -138,6 +138,7 @@ async def test_long_lines_are_cut_and_bytes_that_are_no_text_are_survived(tmp_pa
 
     assert max(map(len, long)) <= 65_536
     assert [await tiny.line(), await tiny.line()] == ["\ufffd", "last"]
+    assert await tiny.child.ended() == 0
     assert list(tiny.child.tail)[-1] == "last"
 
 

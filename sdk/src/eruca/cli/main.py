@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from eruca.cli import doctor
+from eruca.cli import doctor, send
 from eruca.cli.command import NamesrvOption, OutputOption
 from eruca.cli.session import Output, Session
 
@@ -24,7 +24,8 @@ app = typer.Typer(
     "130 stopped by Ctrl-C.",
 )
 
-doctor.register(app)
+for module in (send, doctor):
+    module.register(app)
 
 
 def _show_version(*, wanted: bool) -> None:
