@@ -105,14 +105,6 @@ class Batch:
         """The records' bytes, as they go into the log."""
         return memoryview(self.buffer)[self.start : self.start + self.size]
 
-    def property_extents(self) -> tuple[Int64Array, Int64Array]:
-        """Return where each message's properties begin in the buffer, and their sizes."""
-        positions = np.asarray(self.starts, np.int64) + self.start
-        body_sizes = _half_words(self.buffer)[positions + self.layout.body_size].astype(np.int64)
-        topic_head_size = 2 if len(self.topic) > V1_TOPIC_SIZE_MAX else 1
-        around = self.layout.body + topic_head_size + len(self.topic) + 2
-        return positions + body_sizes + around, np.asarray(self.sizes) - body_sizes - around
-
     def stamp(
         self,
         *,
