@@ -1,8 +1,8 @@
 """The transport seam: what the SDK needs of HTTP, in two implementations.
 
 :class:`eruca.aio.http1.Http1Transport` carries the hot routes, :class:`HttpxTransport` the rest
-(administration, name servers), with whatever httpx can do: proxies, its own transports, the
-environment. Either can be replaced by an object with the same two methods.
+(administration, name servers). Either can be replaced by an object with the same two methods, or
+httpx's client by one that goes through a proxy.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class HttpxTransport:
         if self._is_closed:
             raise ClosedError("the client is closed")
         if self._client is None:
-            self._client = httpx.AsyncClient(verify=self._ssl_context or True)
+            # Neither transport heeds HTTP_PROXY and its like: they would part ways otherwise.
+            trusted = self._ssl_context or ssl.create_default_context()
+            self._client = httpx.AsyncClient(verify=trusted, trust_env=False)
         try:
             # httpx limits each step of a request; the deadline is for all of it.
             async with asyncio.timeout(timeout):

@@ -1,0 +1,130 @@
+"""Retries: within one deadline, where they can help, and not where they cannot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.contract.errors import (
+    ClosedError,
+    ConflictError,
+    DiskFullError,
+    ErucaError,
+    InternalError,
+    NoRouteError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    TimeoutExpiredError,
+    TooLargeError,
+    TopicNotFoundError,
+    TransportError,
+    ValidationError,
+)
+from eruca.core.retry_policy import (
+    Retry,
+    attempt_seconds,
+    is_brokers_fault,
+    next_attempt,
+    was_reached,
+)
+
+
+@given(remaining=st.floats(0.001, 100), attempts=st.integers(1, 10))
+def test_an_attempt_that_hangs_leaves_time_for_the_next(remaining: float, attempts: int) -> None:
+    seconds = attempt_seconds(remaining, attempts)
+
+    assert 0 < seconds <= remaining
+    if attempts > 1 and remaining > 0.4:
+        assert seconds <= remaining / 2
+
+
+def test_the_last_attempt_gets_all_that_is_left() -> None:
+    assert attempt_seconds(3.0, 1) == 3.0
+
+
+def test_three_attempts_that_hang_use_the_deadline_and_no_more() -> None:
+    remaining = 3.0
+    for attempts_left in (3, 2, 1):
+        remaining -= attempt_seconds(remaining, attempts_left)
+
+    assert remaining == 0
+
+
+def after(
+    error: ErucaError, *, attempt: int = 1, remaining: float = 2.0, other_broker: bool = True
+) -> Retry | None:
+    return next_attempt(
+        error,
+        attempt=attempt,
+        attempts_max=3,
+        remaining_seconds=remaining,
+        has_other_broker=other_broker,
+    )
+
+
+@pytest.mark.parametrize("kind", [TransportError, TimeoutExpiredError])
+def test_a_broker_that_was_not_reached_is_left_for_another_at_once(kind: type[ErucaError]) -> None:
+    assert after(kind("x")) == Retry(0.0, refresh_route=True)
+
+
+@pytest.mark.parametrize("kind", [OverloadedError, DiskFullError, InternalError])
+def test_a_broker_that_cannot_do_it_now_is_left_for_another_at_once(kind: type[ErucaError]) -> None:
+    assert after(kind("x", retry_after_seconds=1.0)) == Retry(0.0, refresh_route=False)
+
+
+def test_a_broker_that_asks_for_patience_gets_it_where_there_is_no_other() -> None:
+    error = OverloadedError("x", retry_after_seconds=1.0)
+
+    assert after(error, other_broker=False) == Retry(1.0, refresh_route=False)
+
+
+def test_patience_beyond_the_deadline_is_not_worth_waiting_for() -> None:
+    error = OverloadedError("x", retry_after_seconds=2.0)
+
+    assert after(error, other_broker=False, remaining=2.0) is None
+
+
+def test_pauses_before_the_same_broker_grow() -> None:
+    retries = [after(TransportError("x"), attempt=n, other_broker=False) for n in (1, 2)]
+    pauses = [retry.wait_seconds for retry in retries if retry is not None]
+
+    assert 0 < pauses[0] < pauses[1]
+
+
+@pytest.mark.parametrize(
+    "kind", [TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError]
+)
+def test_a_refusal_that_may_come_of_an_old_route_has_it_fetched_anew(
+    kind: type[ErucaError],
+) -> None:
+    assert after(kind("x")) == Retry(0.0, refresh_route=True)
+
+
+@pytest.mark.parametrize("kind", [ValidationError, TooLargeError, ConflictError, ClosedError])
+def test_what_would_be_refused_again_is_not_repeated(kind: type[ErucaError]) -> None:
+    assert after(kind("x")) is None
+
+
+@pytest.mark.parametrize(("attempt", "remaining"), [(3, 2.0), (1, 0.0), (1, -1.0)])
+def test_attempts_and_time_are_limited(attempt: int, remaining: float) -> None:
+    assert after(TransportError("x"), attempt=attempt, remaining=remaining) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "brokers_fault", "reached"),
+    [
+        (TransportError, True, False),
+        (TimeoutExpiredError, True, False),
+        (OverloadedError, True, True),
+        (InternalError, True, True),
+        (ValidationError, False, True),
+        (TopicNotFoundError, False, True),
+    ],
+)
+def test_blame_goes_where_it_belongs(
+    kind: type[ErucaError], *, brokers_fault: bool, reached: bool
+) -> None:
+    assert is_brokers_fault(kind("x")) == brokers_fault
+    assert was_reached(kind("x")) == reached
