@@ -16,6 +16,7 @@ from support.vector_runners import (
     delays,
     hashes,
     latency_faults,
+    log_appends,
     message_formats,
     names,
     store,
@@ -25,10 +26,16 @@ from support.vector_runners import (
 Case: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Case], None]
 
-_MODULES: Final = (delays, hashes, latency_faults, message_formats, names, store, tag_expressions)
-
-# Kinds of files that are known in part: another module brings their runner.
-AWAITED: Final = frozenset({"commitlog_record/append"})
+_MODULES: Final = (
+    delays,
+    hashes,
+    latency_faults,
+    log_appends,
+    message_formats,
+    names,
+    store,
+    tag_expressions,
+)
 
 
 def _merged() -> dict[str, Runner]:
@@ -51,7 +58,7 @@ def runner_for(file: str, kind: str | None) -> Runner | None:
     """
     key = f"{file}/{kind}"
     runner = RUNNERS.get(key) or RUNNERS.get(file)
-    if runner is not None or key in AWAITED:
+    if runner is not None:
         return runner
     if any(known.split("/")[0] == file for known in RUNNERS):
         raise LookupError(f"no runner knows the kind {kind!r} of the file {file!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.vector_runners import AWAITED, RUNNERS, runner_for
+from support.vector_runners import RUNNERS, runner_for
 
 
 def test_a_case_is_run_by_the_runner_of_its_kind() -> None:
@@ -22,10 +22,3 @@ def test_a_file_nobody_knows_has_no_runner() -> None:
 def test_an_unknown_kind_of_a_known_file_is_an_error() -> None:
     with pytest.raises(LookupError, match="'guess'"):
         runner_for("latency_fault", "guess")
-
-
-@pytest.mark.parametrize("key", sorted(AWAITED))
-def test_an_awaited_kind_has_no_runner_yet(key: str) -> None:
-    file, kind = key.split("/")
-
-    assert runner_for(file, kind) is None
