@@ -7,11 +7,18 @@ from typing import Annotated
 
 import typer
 
-from bench import http_rows, poll_rows, store_rows
+from bench import client_rows, e2e_rows, http_rows, poll_rows, process_rows, store_rows
 from bench.machine import cores
 from bench.report import Report
 
-SUITES = {"http": http_rows.run, "store": store_rows.run, "poll": poll_rows.run}
+SUITES = {
+    "http": http_rows.run,
+    "store": store_rows.run,
+    "poll": poll_rows.run,
+    "client": client_rows.run,
+    "e2e": e2e_rows.run,
+    "process": process_rows.run,
+}
 
 
 def main(

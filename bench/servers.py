@@ -46,6 +46,20 @@ def raw_server() -> Iterator[Server]:
 
 
 @contextmanager
+def name_server() -> Iterator[Server]:
+    """Run a name server."""
+    with TemporaryDirectory(prefix="eruca-bench-") as temporary:
+        port = _free_port()
+        environment = {
+            "ERUCA_NAMESRV_PORT": str(port),
+            "ERUCA_NAMESRV_KV_FILE": str(Path(temporary) / "kv.json"),
+        }
+        with _running([sys.executable, "-m", "eruca_namesrv"], environment) as process_id:
+            _wait_for(f"http://127.0.0.1:{port}/readyz")
+            yield Server(process_id, port)
+
+
+@contextmanager
 def broker(directory: Path | None = None, **settings: str) -> Iterator[Server]:
     """Run a broker on a store of its own; *settings* are ``ERUCA_BROKER_*`` without the prefix."""
     with TemporaryDirectory(prefix="eruca-bench-") as temporary:

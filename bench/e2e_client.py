@@ -1,0 +1,130 @@
+"""A producer or a consumer in a process of its own, through the SDK; prints what it did as JSON.
+
+``python -m bench.e2e_client ROLE NAMESRV SECONDS RATE`` with ROLE one of ``send`` (1 024 tasks that
+await each message), ``paced`` (RATE messages a second), ``many`` (``send_many`` of 1 000) and
+``consume`` (until it has been quiet for a second).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import uvloop
+
+import eruca
+from bench.batches import BODY_SIZE, TOPIC
+from bench.machine import LOAD_CORE
+
+TASKS = 1_024
+BATCH = 1_000
+_QUIET_SECONDS = 1.0
+_TICK_SECONDS = 0.005  # of the paced producer
+
+
+def _messages() -> Iterator[eruca.Message]:
+    body = os.urandom(BODY_SIZE)
+    for number in count():
+        yield eruca.Message(TOPIC, body, tag="AA", keys=f"key-{number:08d}")
+
+
+async def _send(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
+    messages = _messages()
+    latencies: list[float] = []
+    async with client.producer() as producer:
+        await producer.send(next(messages))
+        ends_at = time.perf_counter() + seconds
+
+        async def work() -> int:
+            sent = 0
+            while (began := time.perf_counter()) < ends_at:
+                await producer.send(next(messages))
+                latencies.append(time.perf_counter() - began)
+                sent += 1
+            return sent
+
+        began = time.perf_counter()
+        total = sum(await asyncio.gather(*(work() for _ in range(TASKS))))
+        return _result(total, time.perf_counter() - began, latencies)
+
+
+async def _paced(client: eruca.AsyncClient, seconds: float, rate: float) -> dict[str, float]:
+    messages = _messages()
+    latencies: list[float] = []
+    async with client.producer() as producer:
+        await producer.send(next(messages))
+        began = time.perf_counter()
+        total = 0
+        while (elapsed := time.perf_counter() - began) < seconds:
+            while total < elapsed * rate:
+                future = await producer.submit(next(messages))
+                at = time.perf_counter()
+                future.add_done_callback(
+                    lambda _, at=at: latencies.append(time.perf_counter() - at)  # type: ignore[misc]
+                )
+                total += 1
+            await asyncio.sleep(_TICK_SECONDS)
+        await producer.flush()
+        return _result(total, time.perf_counter() - began, latencies)
+
+
+async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
+    messages = _messages()
+    latencies: list[float] = []
+    async with client.producer() as producer:
+        await producer.send(next(messages))
+        ends_at = time.perf_counter() + seconds
+
+        async def work() -> int:
+            sent = 0
+            while (began := time.perf_counter()) < ends_at:
+                await producer.send_many([next(messages) for _ in range(BATCH)])
+                latencies.append(time.perf_counter() - began)
+                sent += BATCH
+            return sent
+
+        began = time.perf_counter()
+        total = sum(await asyncio.gather(*(work() for _ in range(4))))
+        return _result(total, time.perf_counter() - began, latencies)
+
+
+async def _consume(client: eruca.AsyncClient) -> dict[str, float]:
+    total = size = 0
+    async with client.pull_consumer(topics=[TOPIC], prefetch_count=20_000) as consumer:
+        while messages := await consumer.poll(2_048, wait=_QUIET_SECONDS if total else 60):
+            total += len(messages)
+            size += sum(len(message.body) for message in messages)
+    return {"messages": total, "bytes": size}
+
+
+def _result(total: int, seconds: float, latencies: list[float]) -> dict[str, float]:
+    latencies.sort()
+    return {
+        "messages": total,
+        "rate": total / seconds,
+        "p50_ms": latencies[len(latencies) // 2] * 1e3,
+        "p99_ms": latencies[len(latencies) * 99 // 100] * 1e3,
+    }
+
+
+async def _main(role: str, namesrv: str, seconds: float, rate: float) -> None:
+    async with eruca.AsyncClient(namesrv) as client:
+        if role == "send":
+            result = await _send(client, seconds)
+        elif role == "paced":
+            result = await _paced(client, seconds, rate)
+        elif role == "many":
+            result = await _many(client, seconds)
+        else:
+            result = await _consume(client)
+    sys.stdout.write(json.dumps(result))
+
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, {LOAD_CORE})
+    uvloop.run(_main(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))

@@ -1,0 +1,68 @@
+"""End to end through the SDK: producer, broker and consumer, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.batches import TOPIC, batch_request
+from bench.http_rows import WARM_SIZE, create_topic, per_cpu_second
+from bench.load import request
+from bench.machine import warm_memory
+from bench.report import Report
+from bench.servers import broker, name_server, raw_server
+
+_SECONDS_MIN = 3.0  # below, starting up is what is measured
+
+
+def run(report: Report, seconds: float) -> None:
+    """Measure every row."""
+    seconds = max(seconds, _SECONDS_MIN)
+    with raw_server() as raw:
+        sink = request("POST", "/sink", batch_request(1).split(b"\r\n\r\n", 1)[1])
+        _, load = per_cpu_second(raw, [sink], connections=64, seconds=seconds)
+    report.figure("raw sink, wall", f"{load.rate:,.0f} requests/s")
+    sent = _both("send", seconds, report)
+    report.ratio("e2e-send", sent["rate"] / load.rate)
+    many = _both("many", seconds, report)
+    report.ratio("e2e-many", many["rate"] / load.rate)
+    paced = _both("paced", seconds, report, rate=sent["rate"] / 2)
+    report.ratio("ack-p99", paced["p99_ms"])
+
+
+def _both(role: str, seconds: float, report: Report, rate: float = 0) -> dict[str, Any]:
+    """Produce and consume at the same time; every message must arrive."""
+    warm_memory(WARM_SIZE)
+    with name_server() as namesrv, broker(namesrv_urls=namesrv.url) as server:
+        create_topic(server, TOPIC, 4)
+        consumer = _start("consume", namesrv.url, seconds, rate)
+        producer = _start(role, namesrv.url, seconds, rate)
+        produced, consumed = _result(producer), _result(consumer)
+    expected = produced["messages"] + 1  # the one that finds the route
+    assert consumed["messages"] == expected, f"{consumed['messages']} of {expected} arrived"
+    report.figure(
+        f"end to end, {role}",
+        f"{produced['rate']:,.0f} messages/s, ack p50 {produced['p50_ms']:.1f} ms, "
+        f"p99 {produced['p99_ms']:.1f} ms; all {expected:,} consumed",
+    )
+    return produced
+
+
+def _start(role: str, namesrv: str, seconds: float, rate: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench.e2e_client", role, namesrv, str(seconds), str(rate)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    )
+
+
+def _result(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{process.args} ended with {process.returncode}")
+    result: dict[str, Any] = json.loads(output)
+    return result

@@ -1,0 +1,86 @@
+"""A broker as a process: two of them, start-up, memory idle and under ten gibibytes of traffic."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.batches import TOPIC, batch_request
+from bench.http_rows import create_topic, per_cpu_second
+from bench.load import Load, request, run_load
+from bench.machine import cpu_seconds, private_memory
+from bench.report import Report
+from bench.servers import Server, broker
+from eruca.contract.wire import RECORDS_MEDIA_TYPE
+
+_TRAFFIC = 10 * 1024**3  # bytes
+_STEP_SECONDS = 2.0
+_MIB = 1024 * 1024
+
+
+def run(report: Report, seconds: float) -> None:
+    """Measure every row."""
+    _two(report, seconds)
+    _start_up(report)
+    _memory(report)
+
+
+def _two(report: Report, seconds: float) -> None:
+    """One broker, then two side by side on the same core: does sharing nothing cost anything?"""
+    singles = [batch_request(1)]
+    with broker() as first:
+        create_topic(first)
+        alone, _ = per_cpu_second(first, singles, connections=64, seconds=seconds)
+        with broker() as second:
+            create_topic(second)
+            pair = (first, second)
+            before = sum(cpu_seconds(server.process_id) for server in pair)
+            loads: list[Load] = []
+
+            def load(server: Server) -> None:
+                loads.append(run_load(server.port, singles, connections=32, seconds=seconds))
+
+            threads = [threading.Thread(target=load, args=(server,)) for server in pair]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            used = sum(cpu_seconds(server.process_id) for server in pair) - before
+    together = sum(each.requests for each in loads) / used
+    report.figure("two brokers", f"{together:,.0f} single records per CPU-s; one {alone:,.0f}")
+    report.ratio("two-brokers", together / alone)
+
+
+def _start_up(report: Report) -> None:
+    with TemporaryDirectory(prefix="eruca-bench-") as directory:
+        began = time.perf_counter()
+        with broker(Path(directory) / "store") as server:
+            report.figure("start to ready, empty store", f"{time.perf_counter() - began:.2f} s")
+            idle = private_memory(server.process_id) / _MIB
+            report.figure("memory of an idle broker", f"{idle:.0f} MiB")
+
+
+def _memory(report: Report) -> None:
+    """Send and read ten gibibytes; private memory must not grow with them."""
+    with broker() as server:
+        create_topic(server)
+        sends = [batch_request(1000)]
+        samples = []
+        written = 0
+        while written < _TRAFFIC:
+            load = run_load(server.port, sends, connections=4, seconds=_STEP_SECONDS)
+            written += load.requests * len(sends[0])
+            offset = max(load.requests * 1000 - 100_000, 0)
+            path = f"/v1/topics/{TOPIC}/queues/0/messages?max_count=2048&max_bytes=4000000"
+            pulls = [
+                request("GET", f"{path}&offset={at}", b"", f"accept: {RECORDS_MEDIA_TYPE}")
+                for at in range(offset, offset + 80_000, 2_000)
+            ]
+            run_load(server.port, pulls, connections=4, seconds=_STEP_SECONDS / 4)
+            samples.append(private_memory(server.process_id) / _MIB)
+    report.figure(
+        "private memory over 10 GiB",
+        f"{samples[0]:.0f} MiB at first, {max(samples):.0f} at most, {samples[-1]:.0f} at last",
+    )
