@@ -1,4 +1,4 @@
-"""The SDK's own HTTP client against aiohttp, 64 requests in flight, per CPU second of the client."""
+"""The SDK's own HTTP client against aiohttp, 64 requests in flight, by the client's CPU time."""
 
 from __future__ import annotations
 

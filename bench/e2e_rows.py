@@ -63,6 +63,6 @@ def _start(role: str, namesrv: str, seconds: float, rate: float) -> subprocess.P
 def _result(process: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"{process.args} ended with {process.returncode}")
+        raise RuntimeError(f"a client ended with {process.returncode}")
     result: dict[str, Any] = json.loads(output)
     return result
