@@ -16,11 +16,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
 from eruca.cli.session import Output, Session
+
+if TYPE_CHECKING:
+    from eruca.contract.errors import ErucaError
 
 EXIT_FAILED: Final = 1
 EXIT_ROWS_SKIPPED: Final = 3
@@ -49,7 +52,9 @@ def command(app: typer.Typer, name: str) -> Callable[[_Function], _Function]:
     """
 
     def register(function: _Function) -> _Function:
-        app.command(name, help=inspect.getdoc(function))(_runner(function))
+        paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        app.command(name, help=text)(_runner(function))
         return function
 
     return register
@@ -106,15 +111,10 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
     return EXIT_FAILED
 
 
-def error_line(error: Exception) -> str:
-    """Return an error as one line: what happened, what is wrong with which field, what to do."""
-    from eruca.contract.errors import ErucaError
-
-    assert isinstance(error, ErucaError)
-    parts = [error.detail.rstrip(".")]
-    parts += [f"{fault.get('pointer', '')}: {fault.get('detail', '')}" for fault in error.errors]
-    line = "; ".join(parts)
-    if error.fix:
+def error_line(error: ErucaError) -> str:
+    """Return an error as one line: what happened, and what to do."""
+    line = error.detail.rstrip(".")
+    if error.fix and not error.errors:  # for wrong fields the detail names each of them
         line += f". To mend it: {error.fix}"
     return " ".join(line.split())  # a detail that quotes a foreign answer may hold line ends
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from eruca.cli import doctor, send
+from eruca.cli import cluster, doctor, groups, log, messages, reading, send, topics
 from eruca.cli.command import NamesrvOption, OutputOption
 from eruca.cli.session import Output, Session
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     "130 stopped by Ctrl-C.",
 )
 
-for module in (send, doctor):
+for module in (topics, send, reading, messages, groups, cluster, log, doctor):
     module.register(app)
 
 

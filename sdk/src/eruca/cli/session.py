@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eruca.aio import AsyncClient
+    from eruca.aio.client import AsyncClient
+    from eruca.core.received_message import ReceivedMessage
 
 _PIPE_WIDTH = 10_000  # columns; a pipe has no edge at which to fold lines
 
@@ -42,7 +43,7 @@ class Session:
 
     def client(self) -> AsyncClient:
         """Return a client of the cluster, to be used as a context manager."""
-        from eruca.aio import AsyncClient  # takes 0.2 s, which --help need not spend
+        from eruca.aio.client import AsyncClient  # takes a while that --help need not spend
 
         return AsyncClient(self.namesrv_urls)
 
@@ -71,6 +72,24 @@ class Session:
         for row in rows:
             table.add_row(*("-" if cell is None else str(cell) for cell in row))
         console.print(table, crop=console.is_terminal)
+
+    def show_text(self, text: str) -> None:
+        """Print a line of the result as it is."""
+        _write(sys.stdout, text + "\n")
+
+    def show_messages(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Print messages, one on a line, at once."""
+        from eruca.cli.shown_messages import message_document, message_line
+
+        if self.is_json:
+            import msgspec
+
+            lines = msgspec.json.Encoder().encode_lines(map(message_document, messages))
+            _write(sys.stdout, lines.decode())
+            return
+        console = output_console()
+        for message in messages:
+            console.print(message_line(message), soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Print a line for people, to stderr, so that it never mixes with results."""

@@ -33,9 +33,9 @@ def message_document(message: ReceivedMessage) -> dict[str, object]:
         "flag": message.flag,
         "reconsume_times": message.reconsume_times,
         "born_at": time_text(message.born_at),
-        "born_host": str(message.born_host),
+        "born_host": message.born_host.text,
         "stored_at": time_text(message.stored_at),
-        "store_host": str(message.store_host),
+        "store_host": message.store_host.text,
     }
 
 

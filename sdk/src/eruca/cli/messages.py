@@ -1,0 +1,122 @@
+"""``eruca message``: single messages, by id and by key."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.reading import checked_start
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+    from eruca.contract.messages import PulledMessage
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Show a message by its id; find some by key.")
+    command(group, "show")(show)
+    command(group, "find")(find)
+    app.add_typer(group, name="message")
+
+
+async def show(
+    session: Session,
+    *,
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Its topic: unique ids need it.")
+    ] = None,
+) -> None:
+    """Show one message with all that is known of it."""
+    async with session.client() as client:
+        message = await _message(client, message_id, topic)
+    if session.is_json:
+        session.show_json(message)
+        return
+    import msgspec
+
+    fields = msgspec.to_builtins(message)
+    body = fields.pop("body")
+    session.show_table(
+        ["field", "value"],
+        ((name, _plain(value)) for name, value in fields.items()),
+    )
+    session.show_text("")
+    session.show_text(body.get("text") or f"base64:{body.get('base64', '')}")
+
+
+async def find(
+    session: Session,
+    *,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic.")],
+    key: Annotated[str, typer.Option("--key", "-k", help="A key, or a unique id.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Stored then or later: a time, or so long ago.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Stored then or earlier.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=64)] = 64,
+) -> None:
+    """Find messages of a topic by key, newest first."""
+    async with session.client() as client:
+        found = await client.admin.messages_by_key(
+            topic, key, begin=_time(begin), end=_time(end), limit=limit
+        )
+    if session.is_json:
+        session.show_json(found)
+        return
+    from eruca.cli.shown_messages import one_line
+
+    session.show_table(
+        ["stored at", "on", "queue", "queue offset", "offset_message_id", "tag", "keys", "body"],
+        (
+            (
+                message.stored_at,
+                message.store_host,
+                message.queue_id,
+                message.queue_offset,
+                message.offset_message_id,
+                message.tag,
+                ",".join(message.keys),
+                one_line(message.body.text or f"base64:{message.body.base64}"),
+            )
+            for message in found
+        ),
+    )
+
+
+async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
+    from eruca.contract.errors import RecordNotFoundError
+
+    if topic is not None:
+        found = await client.admin.messages_by_key(topic, message_id, limit=1)
+        if found:
+            return found[0]
+    try:
+        return (await client.admin.message_by_offset_id(message_id)).message
+    except RecordNotFoundError as error:
+        fix = "give --topic if it is a unique id" if topic is None else error.fix
+        raise RecordNotFoundError(error.detail, fix=fix) from None
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    start = checked_start(text)
+    if not isinstance(start, datetime):
+        raise typer.BadParameter(f"{text!r} is not a time")
+    return start
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or None
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in value.items()) or None
+    return value

@@ -1,0 +1,140 @@
+"""``eruca tail`` and ``eruca pull``: messages as they come, and a stretch of one queue."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.session import Session
+from eruca.cli.starts import START_HELP, Start, start_of
+from eruca.cli.topics import TopicArgument
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+    from eruca.aio.pull_consumer import AsyncPullConsumer
+    from eruca.core.message_queue import MessageQueue
+
+FilterOption = Annotated[
+    str, typer.Option("--filter", help="Tags to let through, such as 'paid || refunded'.")
+]
+
+_WAIT_SECONDS: Final = 1.0  # for one look at what has come
+_BATCH: Final = 512  # messages printed before the next look
+_QUEUES_NAMED: Final = 20  # in the error that says which there are
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "tail")(tail)
+    command(app, "pull")(pull)
+
+
+def checked_start(value: str) -> Start:
+    """Return where reading begins, or refuse the option's value."""
+    try:
+        return start_of(value, datetime.now(UTC))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+async def tail(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    start: Annotated[str, typer.Option("--from", help=START_HELP)] = "latest",
+    tags: FilterOption = "*",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for more, or stop at the end.")
+    ] = True,
+) -> None:
+    """Follow a topic: show its messages as they come, those of one queue in order.
+
+    No group stands behind it, so nobody's offsets change. With --output json each message is one
+    line.
+    """
+    begin = checked_start(start)
+    async with (
+        session.client() as client,
+        client.pull_consumer(
+            topics=topic,
+            filter=tags,
+            start=begin if isinstance(begin, datetime) else begin.value,
+            on_offset_out_of_range="earliest",
+        ) as consumer,
+    ):
+        left = count
+        while left is None or left > 0:
+            messages = await consumer.poll(min(_BATCH, left or _BATCH), _WAIT_SECONDS)
+            session.show_messages(messages)
+            if left is not None:
+                left -= len(messages)
+            if not messages and not follow and not any((await consumer.lag()).values()):
+                return
+
+
+async def pull(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queue_id: Annotated[int, typer.Option("--queue", "-q", help="Queue on its broker.", min=0)] = 0,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Its broker; needed where there are several.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", help="Offset of the first message.", min=0)
+    ] = None,
+    start: Annotated[str, typer.Option("--from", help=START_HELP)] = "earliest",
+    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 32,
+    tags: FilterOption = "*",
+    wait: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait for the first message.", min=0)
+    ] = 0,
+) -> None:
+    """Show messages of one queue from an offset on, once; the next offset is told on stderr."""
+    begin = checked_start(start)
+    async with session.client() as client:
+        queue = await _queue(client, topic, broker, queue_id)
+        async with client.pull_consumer(
+            queues=[queue],
+            filter=tags,
+            start=begin if isinstance(begin, datetime) else begin.value,
+            prefetch_count=count,
+        ) as consumer:
+            if offset is not None:
+                await consumer.seek(queue, offset)
+            left = count
+            waited = wait
+            while left:
+                messages = await consumer.poll(left, max(waited, _WAIT_SECONDS))
+                session.show_messages(messages)
+                left -= len(messages)
+                waited = 0
+                if not messages and not await _lag(consumer, queue):
+                    break
+            session.say(f"next offset {await consumer.position(queue)}")
+
+
+async def _lag(consumer: AsyncPullConsumer, queue: MessageQueue) -> int:
+    return (await consumer.lag()).get(queue, 0)
+
+
+async def _queue(
+    client: AsyncClient, topic: str, broker: str | None, queue_id: int
+) -> MessageQueue:
+    from eruca.contract.errors import QueueNotFoundError
+
+    queues = sorted(await client.admin.queues(topic))
+    chosen = [q for q in queues if q.queue_id == queue_id and broker in (None, q.broker_name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in queues[:_QUEUES_NAMED])
+    if chosen:
+        raise typer.BadParameter(f"{topic} has queue {queue_id} on several brokers; give --broker")
+    where = f" on {broker}" if broker else ""
+    raise QueueNotFoundError(f"{topic} has no queue {queue_id}{where}; there are: {named}")

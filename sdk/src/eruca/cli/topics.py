@@ -1,0 +1,181 @@
+"""``eruca topic``: create, list, show and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eruca.contract.models import TopicConfig
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+BrokerOption = Annotated[str | None, typer.Option("--broker", help="On this broker only.")]
+ClusterOption = Annotated[
+    str | None, typer.Option("--cluster", help="On the brokers of this cluster only.")
+]
+
+
+class PermissionChoice(StrEnum):
+    """What may be done with a topic, as an option."""
+
+    READ_WRITE = "rw"
+    READ = "r"
+    WRITE = "w"
+    NONE = "none"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Create, list, show and delete topics.")
+    command(group, "create")(create)
+    command(group, "list")(list_)
+    command(group, "show")(show)
+    command(group, "delete")(delete)
+    app.add_typer(group, name="topic")
+
+
+async def create(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queues: Annotated[int, typer.Option(help="Queues on each broker.", min=1)] = 4,
+    permission: Annotated[
+        PermissionChoice, typer.Option(help="Whether it may be read and written.")
+    ] = PermissionChoice.READ_WRITE,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="It is meant to be consumed in order.")
+    ] = False,
+    broker: BrokerOption = None,
+    cluster: ClusterOption = None,
+) -> None:
+    """Create a topic on every broker, or change its settings."""
+    async with session.client() as client:
+        configs = await client.admin.create_topic(
+            topic,
+            queue_count=queues,
+            permission=permission.value,
+            ordered=ordered,
+            cluster=cluster,
+            broker_name=broker,
+        )
+    _show_configs(session, configs)
+
+
+async def list_(
+    session: Session,
+    *,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Those of one broker, with their settings.")
+    ] = None,
+    system: Annotated[
+        bool, typer.Option("--system", help="The system's own topics as well.")
+    ] = False,
+) -> None:
+    """List topics: the names that live brokers have, or all there is to one broker's."""
+    from eruca.contract.names import is_system_topic
+
+    async with session.client() as client:
+        if broker is None:
+            listed = await client.admin.list_topics()
+            names = [name for name in listed if system or not is_system_topic(name)]
+            if session.is_json:
+                session.show_json(names)
+            else:
+                session.show_table(["topic"], ([name] for name in names))
+            return
+        configs = await client.admin.topics_of_broker(broker, include_system=system)
+    if session.is_json:
+        session.show_json(configs)
+    else:
+        session.show_table(_CONFIG_HEADINGS, (_config_row(c.topic, c) for c in configs))
+
+
+async def show(session: Session, *, topic: TopicArgument) -> None:
+    """Show a topic's settings on each broker, and what its queues hold."""
+    from eruca.cli.shown_messages import time_text
+
+    async with session.client() as client:
+        configs = await client.admin.topic(topic)
+        queues = await client.admin.queues(topic)
+    if session.is_json:
+        session.show_json(
+            {
+                "topic": topic,
+                "brokers": configs,
+                "queues": [
+                    {"broker_name": queue.broker_name} | offsets.model_dump(mode="json")
+                    for queue, offsets in sorted(queues.items())
+                ],
+            }
+        )
+        return
+    _show_configs(session, configs)
+    rows = (
+        (
+            queue.broker_name,
+            queue.queue_id,
+            offsets.min_offset,
+            offsets.max_offset,
+            offsets.max_offset - offsets.min_offset,
+            time_text(offsets.earliest_stored_at) if offsets.earliest_stored_at else None,
+            time_text(offsets.latest_stored_at) if offsets.latest_stored_at else None,
+        )
+        for queue, offsets in sorted(queues.items())
+    )
+    session.show_text("")
+    session.show_table(
+        ["broker", "queue", "min offset", "max offset", "messages", "first stored", "last stored"],
+        rows,
+    )
+
+
+async def delete(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    broker: BrokerOption = None,
+    cluster: ClusterOption = None,
+) -> int:
+    """Delete a topic with all of its messages, on every broker that has it."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("nobody is there to ask; give --yes")
+        if not typer.confirm(f"Delete {topic} and all of its messages?", err=True):
+            return EXIT_FAILED
+    async with session.client() as client:
+        brokers = await client.admin.delete_topic(topic, cluster=cluster, broker_name=broker)
+    if session.is_json:
+        session.show_json({"topic": topic, "deleted_on": brokers})
+    else:
+        session.say(f"{topic} deleted on {', '.join(brokers)}")
+    return 0
+
+
+_CONFIG_HEADINGS = ("name", "read queues", "write queues", "permission", "ordered")
+
+
+def _show_configs(session: Session, configs: Mapping[str, TopicConfig]) -> None:
+    if session.is_json:
+        session.show_json(configs)
+    else:
+        headings = ("broker", *_CONFIG_HEADINGS[1:])
+        session.show_table(headings, (_config_row(n, c) for n, c in sorted(configs.items())))
+
+
+def _config_row(name: str, config: TopicConfig) -> tuple[object, ...]:
+    return (
+        name,
+        config.read_queue_count,
+        config.write_queue_count,
+        config.permission,
+        "yes" if config.ordered else "no",
+    )
