@@ -104,7 +104,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         registration = _registration(settings, broker, urls, clock)
         app.stop_hooks += [broker.held.close, registration.begin_stop]
         _log.info(
-            "store is open",
+            "broker open",
             broker=settings.name,
             url=urls["default"],
             store=str(settings.store_dir),
@@ -232,7 +232,7 @@ def _registration(
             expiry_seconds=settings.expiry_seconds,
         ),
         split_urls(settings.namesrv_urls),
-        topics=lambda: [topic_config(topic) for topic in state.topics.values()],
+        topics=lambda: [topic_config(t) for t in state.topics.values() if not t.is_system],
         version=lambda: first_version + state.version,
         clock=clock,
     )

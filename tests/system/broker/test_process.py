@@ -1,0 +1,214 @@
+"""The broker as a process: how it starts, registers, refuses to start, and stops."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
+from eruca_chassis.settings import SETTINGS_EXIT_CODE
+from support.processes import run_to_the_end, running
+
+MODULE = "eruca_broker"
+
+
+def settings(directory: Path, **more: str) -> dict[str, str]:
+    chosen = {
+        "PORT": "0",
+        "STORE_DIR": str(directory),
+        "NAMESRV_URLS": "",
+        "SEGMENT_SIZE": str(8 * 1024**2),
+        **more,
+    }
+    return {f"ERUCA_BROKER_{name}": value for name, value in chosen.items()}
+
+
+def until(condition: Callable[[], Any]) -> Any:  # noqa: ANN401  (whatever the condition returns)
+    """Ask another process until it says yes; there is no event of its to wait for."""
+    deadline = time.monotonic() + 20
+    while not (answer := condition()):
+        assert time.monotonic() < deadline
+    return answer
+
+
+def listed(namesrv: str, what: str) -> list[Any]:
+    found: list[Any] = httpx.get(f"{namesrv}/v1/{what}").json()[what]
+    return found
+
+
+def is_empty(namesrv: str, what: str) -> bool:
+    return not listed(namesrv, what)
+
+
+def send(url: str, text: str = "x") -> httpx.Response:
+    return httpx.post(f"{url}/v1/topics/orders/messages?queue_id=0", json={"body": {"text": text}})
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_and_what_was_sent_is_there_again(
+    tmp_path: Path, by: signal.Signals
+) -> None:
+    with running(MODULE, settings(tmp_path)) as process:
+        assert httpx.get(f"{process.url}/readyz").status_code == 200
+        assert send(process.url, "kept").status_code == 201
+        assert process.stop(by) == 0
+
+    with running(MODULE, settings(tmp_path)) as process:
+        answer = httpx.get(f"{process.url}/v1/topics/orders/queues/0/messages?offset=0").json()
+        assert [m["body"]["text"] for m in answer["messages"]] == ["kept"]
+        [opened] = [e for e in process.log if e["event"] == "broker open"]
+        assert opened["topics"] == 2
+        assert opened["log_max_offset"] > 0
+
+
+def test_its_records_name_the_port_it_was_given(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path)) as process:
+        port = urlsplit(process.url).port
+
+        assert httpx.get(f"{process.url}/v1/status").json()["store_host"] == f"127.0.0.1:{port}"
+
+
+def test_stopping_does_not_wait_for_held_requests(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path)) as process:
+        send(process.url)
+        answers: list[httpx.Response] = []
+        url = f"{process.url}/v1/topics/orders/queues/0/messages?offset=1&wait_seconds=30"
+        thread = threading.Thread(target=lambda: answers.append(httpx.get(url, timeout=30)))
+        thread.start()
+        until(lambda: httpx.get(f"{process.url}/v1/status").json()["held_requests"])
+
+        started = time.monotonic()
+        assert process.stop() == 0
+        assert time.monotonic() - started < 10
+
+        thread.join()
+        assert answers[0].json()["status"] == "no_new_message"
+
+
+def test_a_client_that_vanishes_gives_its_place_back(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path)) as process:
+        send(process.url)
+        url = f"{process.url}/v1/topics/orders/queues/0/messages?offset=1&wait_seconds=30"
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(url, timeout=0.3)
+
+        until(lambda: httpx.get(f"{process.url}/v1/status").json()["held_requests"] == 0)
+
+
+def test_a_second_process_on_the_same_store_is_refused(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path)):
+        code, errors = run_to_the_end(MODULE, settings(tmp_path))
+
+    assert code == START_EXIT_CODE
+    assert errors.startswith("broker broker-a: the store directory ")
+    assert errors.count("\n") == 1
+
+
+def test_a_taken_port_leaves_the_store_alone(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path / "one")) as process:
+        port = str(urlsplit(process.url).port)
+
+        code, _ = run_to_the_end(MODULE, settings(tmp_path / "two", PORT=port))
+
+    assert code == LISTEN_EXIT_CODE
+    assert not (tmp_path / "two").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NAMESRV_URLS", "127.0.0.1:9876"),
+        ("NAMESRV_URLS", "http://a:1,http://b:1"),
+        ("ADVERTISED_URL", "internal=http://a:1"),
+        ("ADVERTISED_URL", "http://a:1;http://b:1"),
+        ("NAME", "no blanks"),
+        ("FLUSH_MODE", "never"),
+        ("SEGMENT_SIZE", "1"),
+        ("DELETE_HOURS", "24"),
+        ("DISK_HIGH", "0.95"),
+        ("PROT", "1"),
+    ],
+)
+def test_a_wrong_setting_is_named_without_a_traceback(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    code, errors = run_to_the_end(MODULE, settings(tmp_path / "store", **{name: value}))
+
+    assert code == SETTINGS_EXIT_CODE
+    assert f"ERUCA_BROKER_{name}" in errors or name == "DISK_HIGH"
+    assert "Traceback" not in errors
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_address_that_is_none_cannot_go_into_records(tmp_path: Path) -> None:
+    code, errors = run_to_the_end(MODULE, settings(tmp_path, STORE_IP="nowhere"))
+
+    assert (code, errors.count("\n")) == (START_EXIT_CODE, 1)
+    assert "ERUCA_BROKER_STORE_IP=nowhere" in errors
+
+
+def test_it_listens_and_stores_on_ipv6_too(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path, HOST="::1")) as process:
+        sent = send(process.url)
+
+        assert process.url.startswith("http://[::1]:")
+        assert len(sent.json()["offset_message_id"]) == 56
+        read = httpx.get(f"{process.url}/v1/topics/orders/queues/0/messages?offset=0").json()
+        assert read["messages"][0]["store_host"].startswith("[::1]:")
+        assert read["messages"][0]["born_host"].startswith("[::1]:")
+
+
+def test_every_name_server_learns_of_it_and_of_its_end(tmp_path: Path) -> None:
+    with (
+        running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as first,
+        running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as second,
+    ):
+        urls = f"{first.url};http://127.0.0.1:1;{second.url}/"  # nobody listens on port 1
+        quick = settings(tmp_path, NAMESRV_URLS=urls, HEARTBEAT_SECONDS="0.2")
+        with running(MODULE, quick) as broker:
+            for namesrv in (first, second):
+                until(functools.partial(listed, namesrv.url, "brokers"))
+
+            send(broker.url)  # creates the topic
+
+            for namesrv in (first, second):
+                route = httpx.get(
+                    f"{namesrv.url}/v1/topics/orders/route?wait_seconds=10", timeout=20
+                ).json()
+                assert route["queues"][0]["write_queue_count"] == 4
+                assert route["brokers"][0]["urls"] == {"0": {"default": broker.url}}
+
+            httpx.delete(f"{broker.url}/v1/topics/orders")
+            for namesrv in (first, second):
+                until(functools.partial(is_empty, namesrv.url, "topics"))
+
+            assert broker.stop() == 0
+        for namesrv in (first, second):
+            assert is_empty(namesrv.url, "brokers")
+        refusals = [e for e in broker.log if e["event"] == "not registered"]
+        assert [e["namesrv"] for e in refusals] == ["http://127.0.0.1:1"]  # once, not each time
+
+
+def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
+    tmp_path: Path,
+) -> None:
+    with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as namesrv:
+        url, port = namesrv.url, str(urlsplit(namesrv.url).port)
+        quick = settings(tmp_path, NAMESRV_URLS=url, HEARTBEAT_SECONDS="0.2")
+        with running(MODULE, quick) as broker:
+            send(broker.url)
+            httpx.get(f"{url}/v1/topics/orders/route?wait_seconds=10", timeout=20)
+            namesrv.stop()
+
+            with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}):
+                route = httpx.get(f"{url}/v1/topics/orders/route?wait_seconds=10", timeout=20)
+                assert route.json()["brokers"][0]["urls"]["0"] == {"default": broker.url}
