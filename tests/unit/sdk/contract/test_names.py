@@ -43,6 +43,8 @@ def test_broker_and_client_differ_in_what_they_tell_first() -> None:
 
     assert names.broker_topic_fault(name) is NameFault.ILLEGAL_CHARACTER
     assert names.client_topic_fault(name) is NameFault.TOO_LONG
+    assert names.broker_group_fault(name) is NameFault.ILLEGAL_CHARACTER
+    assert names.client_group_fault(name) is NameFault.TOO_LONG
 
 
 def test_length_is_counted_as_java_does() -> None:

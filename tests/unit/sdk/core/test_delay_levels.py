@@ -82,6 +82,12 @@ def test_a_number_beyond_64_bits_is_refused() -> None:
         DelayLevels.parse("9223372036854775808s")
 
 
+def test_a_table_may_have_days_and_any_order() -> None:
+    levels = DelayLevels.parse("2d 1s 3m")
+
+    assert [levels.deliver_at_ms(level, 5) for level in (1, 2, 3)] == [172_800_005, 1_005, 180_005]
+
+
 def test_an_unknown_level_is_due_after_a_second() -> None:
     assert [LEVELS.deliver_at_ms(level, 5) for level in (-1, 0, 1, 3, 19)] == [
         1_005,
@@ -103,6 +109,8 @@ def test_a_message_without_a_delay_stays_where_it_belongs() -> None:
 
 def test_a_level_leads_to_the_schedule_topic() -> None:
     assert placed(level=3) == Placement(SCHEDULE_TOPIC, 2, 3, "orders", 2)
+    assert placed(level=1) == Placement(SCHEDULE_TOPIC, 0, 1, "orders", 2)
+    assert placed(level=-1) == Placement("orders", 2, -1)
 
 
 def test_a_level_beyond_the_table_is_the_highest() -> None:
@@ -131,6 +139,8 @@ def test_a_level_wins_over_a_time() -> None:
         ({"TIMER_DELAY_MS": "877"}, 1_700_000_000_000),
         ({"TIMER_DELAY_MS": "878"}, 1_700_000_001_000),
         ({"TIMER_DELIVER_MS": str(NOW + 5_000)}, 1_700_000_005_000),
+        ({"TIMER_DELIVER_MS": "1700000005000"}, 1_700_000_004_000),
+        ({"TIMER_DELAY_SEC": "259200"}, 1_700_259_200_000),
         ({"TIMER_DELAY_SEC": "10", "TIMER_DELAY_MS": "1"}, 1_700_000_010_000),
         ({"TIMER_DELAY_MS": "2000", "TIMER_DELIVER_MS": "1"}, 1_700_000_002_000),
     ],
@@ -150,7 +160,10 @@ def test_the_timer_lets_go_within_a_tick_before_the_time(delay_ms: int, precisio
     assert got.timer_out_ms % precision == 0
 
 
-@pytest.mark.parametrize("properties", [{"TIMER_DELAY_SEC": "-5"}, {"TIMER_DELIVER_MS": "1"}])
+@pytest.mark.parametrize(
+    "properties",
+    [{"TIMER_DELAY_SEC": "-5"}, {"TIMER_DELAY_MS": "0"}, {"TIMER_DELIVER_MS": "1"}],
+)
 def test_a_time_that_has_passed_delays_nothing(properties: dict[str, str]) -> None:
     assert placed(properties=properties) == Placement("orders", 2, 0)
 
@@ -172,6 +185,11 @@ def test_a_time_too_far_ahead_is_refused() -> None:
     assert placed(properties={"TIMER_DELAY_MS": "10000"}, limits=limits).topic == TIMER_TOPIC
     with pytest.raises(TimerError, match="10 seconds"):
         placed(properties={"TIMER_DELAY_MS": "10001"}, limits=limits)
+
+
+def test_three_days_may_be_waited_for_and_no_more() -> None:
+    with pytest.raises(TimerError, match="259200 seconds"):
+        placed(properties={"TIMER_DELAY_MS": "259200001"})
 
 
 def test_what_comes_out_of_the_timer_does_not_go_back() -> None:

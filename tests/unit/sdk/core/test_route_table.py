@@ -101,6 +101,10 @@ def test_an_order_config_fixes_what_producers_see() -> None:
     assert view.is_ordered
 
 
+def test_an_order_config_may_hold_as_many_queues_as_a_topic() -> None:
+    assert len(publish_view(route(queue_data("a"), order_config="a:1024")).queues) == 1_024
+
+
 @pytest.mark.parametrize("config", ["a", "a:", ":4", "a:x", "a:-1", "a:²", "a:1025", "a:99999999"])
 def test_an_order_config_that_cannot_be_read_is_told(config: str) -> None:
     with pytest.raises(NoRouteError, match="order config of orders"):
