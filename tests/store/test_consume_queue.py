@@ -313,6 +313,16 @@ def test_the_minimum_moves_past_entries_whose_records_are_gone(tmp_path: Path) -
         assert queue.max_offset == 14
 
 
+def test_a_cut_before_the_minimum_leaves_no_live_entry(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    put_all(queue, 0, 4)
+    queue.correct_min(1300)
+
+    queue.truncate(1200)
+
+    assert (queue.min_offset, queue.max_offset) == (2, 2)
+
+
 def test_files_that_are_past_are_deleted_and_never_the_last(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     put_all(queue, 2, 14)

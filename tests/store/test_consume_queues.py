@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, encode_entry
 from eruca_broker.store import queue_check
+from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.queue_check import QueueDigest
 from eruca_broker.store.queue_files import DamagedQueueError, QueueFiles
@@ -182,6 +185,32 @@ def test_only_files_that_changed_are_read_for_new_digests(
     assert open_queues(tmp_path).verify(changed, log_end=LOG_END) == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda queue: queue.truncate(1300),
+        lambda queue: queue.delete_expired(1700),
+        lambda queue: queue.put(12, 2200, 100, 0),
+        lambda queue: queue.put_run(12, encode_entry(2200, 100, 0)),
+        lambda queue: queue.recover(1300),
+    ],
+    ids=["cut", "expiry", "entry", "run", "recovery"],
+)
+def test_whatever_changes_a_queue_changes_its_digest(
+    tmp_path: Path, change: Callable[[ConsumeQueue], object]
+) -> None:
+    digests = closed(tmp_path)
+    queues = open_queues(tmp_path)
+    queues.verify(digests, log_end=LOG_END)
+    change(queues.queue(*A))
+
+    changed = queues.digests()
+
+    assert [new for new in changed if new not in digests] == [d for d in changed if d[:2] == A]
+    queues.close()
+    assert open_queues(tmp_path).verify(changed, log_end=LOG_END) == []
+
+
 def test_digests_after_a_cut_are_taken_anew(tmp_path: Path) -> None:
     digests = closed(tmp_path)
     queues = open_queues(tmp_path)
@@ -345,6 +374,25 @@ def test_what_was_taken_for_flushing_can_be_flushed_elsewhere(tmp_path: Path) ->
     assert not taken
     root = str(tmp_path / "consumequeue")
     assert queues.take_unflushed().directories == {root, f"{root}/orders"}
+
+
+def test_what_a_flush_left_undone_is_part_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = filled(tmp_path)
+    taken = queues.take_unflushed()
+    everything = set(taken.files), set(taken.directories)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", Mock(side_effect=OSError(errno.EIO, "lost pages")))
+        with pytest.raises(OSError, match="lost pages"):
+            taken.sync()
+
+    again = queues.take_unflushed()
+
+    assert (again.files, again.directories) == everything
+    queues.flush_all()
+    assert not queues.take_unflushed()
+    queues.close()
 
 
 def test_many_queues_are_listed_quickly(tmp_path: Path) -> None:

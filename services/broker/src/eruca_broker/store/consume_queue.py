@@ -49,15 +49,17 @@ class ConsumeQueue:
         min_offset: Queue offset of the first entry whose record is still in the log; equal to
             ``max_offset`` where there is none.
         max_offset: Queue offset the next entry gets.
+        changed_from: The lowest queue offset whose bytes may have changed since it was opened;
+            ``max_offset`` or more where none have but files were deleted; None if all is as it was.
     """
 
-    __slots__ = ("_cut_at", "_last_end", "changed", "files", "max_offset", "min_offset")
+    __slots__ = ("_cut_at", "_last_end", "changed_from", "files", "max_offset", "min_offset")
 
     def __init__(self, files: QueueFiles) -> None:
         self.files = files
         self.min_offset = 0
         self.max_offset = 0
-        self.changed = False  # since it was opened
+        self.changed_from: int | None = None
         self._last_end = 0  # log offset behind the last entry's record; 0 without one
         self._cut_at = 0  # what a cut that left nothing was told
 
@@ -128,7 +130,7 @@ class ConsumeQueue:
         self._set_end(found)
         if limit is not None or self.max_offset <= files.last * files.entries_per_file:
             files.cut(self.max_offset)
-            self.changed = True
+            self._note_change(self.max_offset)
         if files.last < files.first:
             self.min_offset = self.max_offset = 0
             return
@@ -203,7 +205,7 @@ class ConsumeQueue:
         if end == self.max_offset:
             return
         files.cut(end)
-        self.changed = True
+        self._note_change(end)
         self._cut_at = log_offset
         self._set_end(end if files.last >= files.first else 0)
         self.min_offset = min(self.min_offset, self.max_offset)
@@ -223,7 +225,8 @@ class ConsumeQueue:
         """
         self.correct_min(min_log_offset)
         deleted = self.files.delete_before(self.min_offset // self.files.entries_per_file)
-        self.changed = self.changed or deleted > 0
+        if deleted:
+            self._note_change(self.max_offset)
         return deleted
 
     def offset_by_time(
@@ -253,6 +256,7 @@ class ConsumeQueue:
         """Prepare a queue without entries for its first one: pad its file up to there."""
         files = self.files
         files.cut(0)  # padding of an earlier beginning
+        self.changed_from = 0
         start = first - first % files.entries_per_file
         padding = memoryview(FILLER * (first - start))
         while padding:
@@ -262,12 +266,16 @@ class ConsumeQueue:
         self.min_offset = self.max_offset = first
 
     def _append(self, data: memoryview) -> None:
-        self.changed = True
+        self._note_change(self.max_offset)
         while data:
             size = self.files.write(self.max_offset, data) * ENTRY_SIZE
             self.max_offset += size // ENTRY_SIZE
             self._last_end = decode_entry(data, size - ENTRY_SIZE).log_end
             data = data[size:]
+
+    def _note_change(self, queue_offset: int) -> None:
+        if self.changed_from is None or queue_offset < self.changed_from:
+            self.changed_from = queue_offset
 
     def _set_end(self, max_offset: int) -> None:
         self.max_offset = max_offset

@@ -59,6 +59,7 @@ class ConsumeQueues:
         self._entries_per_file = entries_per_file
         self._open_files = OpenFiles(open_files_max)
         self._unflushed = Unflushed()
+        self._taken = Unflushed()
         self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
         self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
 
@@ -112,7 +113,6 @@ class ConsumeQueues:
 
     def truncate(self, log_offset: int) -> None:
         """Remove, in all queues, the entries of records at or behind *log_offset*."""
-        self._digests.clear()
         for key in self:
             self.queue(*key).truncate(log_offset)
 
@@ -123,9 +123,12 @@ class ConsumeQueues:
     def take_unflushed(self) -> Unflushed:
         """Return what must be flushed for all entries up to now to be durable.
 
-        Its ``sync`` may be called in another thread. Until it has returned, nothing is promised.
+        Its ``sync`` may be called in another thread, one at a time. What it leaves undone, because
+        it failed or was not called, is part of what is taken the next time.
         """
-        return self._unflushed.take()
+        self._unflushed.add_all(self._taken)
+        self._taken = self._unflushed.take()
+        return self._taken
 
     def flush_all(self) -> None:
         """Make all entries durable; as ``take_unflushed().sync()``.
@@ -133,7 +136,7 @@ class ConsumeQueues:
         Raises:
             OSError: Something is not durable; calling again goes on with that.
         """
-        self._unflushed.sync()
+        self.take_unflushed().sync()
 
     def digests(self) -> list[QueueDigest]:
         """Return the digest of every queue, for :meth:`verify` to compare with later.
@@ -201,12 +204,13 @@ class ConsumeQueues:
     def _digest(self, key: Key) -> QueueDigest:
         known = self._digests.get(key)
         queue = self._queues[key]
-        if known is not None and (queue is None or not queue.changed):
+        if known is not None and (queue is None or queue.changed_from is None):
             return known
         queue = queue or self._open(key)
         full: dict[int, int] = {}
         if known is not None:
-            full_count = known.max_offset // self._entries_per_file
+            unchanged = min(known.max_offset, queue.changed_from or 0)
+            full_count = unchanged // self._entries_per_file
             full = {number: crc for number, crc in known.files if number < full_count}
         files = file_digests(queue.files, queue.max_offset, full)
         return QueueDigest(*key, queue.max_offset, files)

@@ -301,10 +301,11 @@ class IndexFile:
 
     def save_slots(self) -> None:
         """Write the slot table into the file, if it is in memory."""
-        if self.slots is not None:
+        slots = self.slots
+        if slots is not None:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                index_pages.write_slots(descriptor, self.slots)
+                index_pages.write_slots(descriptor, slots)
             finally:
                 os.close(descriptor)
             self._saved_header = self.header

@@ -60,6 +60,16 @@ class UnflushedIndex:
         # A full file does not change any more, so all of it can be written from any thread.
         self._files = [(file, file.header, file.room == 0) for file in files]
 
+    @property
+    def files(self) -> list[IndexFile]:
+        """The files that are not flushed yet."""
+        return [file for file, _, _ in self._files]
+
+    @property
+    def needs_directory(self) -> bool:
+        """Whether the directory is not flushed yet."""
+        return self._directory is not None
+
     def sync(self) -> None:
         """Make them durable; may be called in another thread, and again after an error.
 
@@ -99,6 +109,7 @@ class KeyIndex:
         self._open_files = OpenFiles(_OPEN_FILES_MAX)
         self._files: list[IndexFile] = []  # oldest first
         self._is_directory_flushed = True
+        self._taken = UnflushedIndex(None, [])
         self._is_end_complete = False  # no key of the record at end_offset is missing
 
     @classmethod
@@ -259,14 +270,18 @@ class KeyIndex:
     def take_unflushed(self) -> UnflushedIndex:
         """Return what must be flushed for all entries up to now to be durable.
 
-        Its ``sync`` may be called in another thread, one at a time and in order.
+        Its ``sync`` may be called in another thread, one at a time. What it leaves undone, because
+        it failed or was not called, is part of what is taken the next time.
         """
-        directory = None if self._is_directory_flushed else self._directory
-        self._is_directory_flushed = True
+        for file in self._taken.files:
+            file.is_flushed = False
+        is_directory_due = not self._is_directory_flushed or self._taken.needs_directory
         files = [file for file in self._files if not file.is_flushed]
         for file in files:
             file.is_flushed = True
-        return UnflushedIndex(directory, files)
+        self._is_directory_flushed = True
+        self._taken = UnflushedIndex(self._directory if is_directory_due else None, files)
+        return self._taken
 
     def flush(self) -> None:
         """Make all entries durable; as ``take_unflushed().sync()``.
@@ -274,14 +289,7 @@ class KeyIndex:
         Raises:
             OSError: They are not; the next flush tries again.
         """
-        unflushed = [file for file in self._files if not file.is_flushed]
-        try:
-            self.take_unflushed().sync()
-        except OSError:
-            self._is_directory_flushed = False
-            for file in unflushed:
-                file.is_flushed = False
-            raise
+        self.take_unflushed().sync()
 
     def digests(self) -> dict[str, int]:
         """Return a digest of each file by its name, for :meth:`open` to find damage by."""

@@ -31,6 +31,11 @@ class Unflushed:
         taken.directories, self.directories = self.directories, set()
         return taken
 
+    def add_all(self, other: Unflushed) -> None:
+        """Add what is left in *other*."""
+        self.files |= other.files
+        self.directories |= other.directories
+
     def sync(self) -> None:
         """Make it all durable. What was done is removed, so a call after an error goes on there.
 
@@ -39,20 +44,14 @@ class Unflushed:
                 write, so a projection whose flush failed is best rebuilt.
         """
         while self.files:
-            path = self.files.pop()
-            try:
-                _sync_file(path)
-            except BaseException:
-                self.files.add(path)
-                raise
+            path = next(iter(self.files))
+            _sync_file(path)
+            self.files.discard(path)
         while self.directories:
-            path = self.directories.pop()
-            try:
-                with suppress(FileNotFoundError):
-                    sync_directory(path)
-            except BaseException:
-                self.directories.add(path)
-                raise
+            path = next(iter(self.directories))
+            with suppress(FileNotFoundError):
+                sync_directory(path)
+            self.directories.discard(path)
 
 
 def _sync_file(path: str) -> None:
