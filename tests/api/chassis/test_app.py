@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict
 from structlog.testing import capture_logs
@@ -87,6 +89,7 @@ def app() -> ServiceApp:
         lifespan=lifespan,
         hot=HotRoutes(HotRoute("POST", "/v1/things/{name}/parts", post_parts)),
         body_size_max=1_000,
+        bodies_size_max=2_000,
     )
 
 
@@ -180,6 +183,29 @@ async def test_a_body_that_is_too_large_is_refused_declared_or_not(
         refused = await client.put("/v1/things/a", content=content)
         problem = assert_problem(refused, 413, "too-large")
         assert "body_size_max, 1000 bytes" in str(problem["detail"])
+
+
+async def test_bodies_under_way_are_capped_together_and_given_back(app: ServiceApp) -> None:
+    may_go_on = asyncio.Event()
+
+    async def half_a_body() -> AsyncIterator[bytes]:
+        yield b" " * 900
+        await may_go_on.wait()
+        yield b'{"size":1}'
+
+    async with client_of(app) as client:
+        uploads = [
+            asyncio.create_task(client.put("/v1/things/a", content=half_a_body())) for _ in range(2)
+        ]
+        while (refused := await client.put("/v1/things/a", content=b" " * 900)).is_client_error:
+            if refused.status_code == 429:
+                break
+            await checkpoint()
+        assert "bodies_size_max, 2000 bytes" in refused.json()["detail"]
+        assert refused.headers["retry-after"] == "1"
+        may_go_on.set()
+        assert {answer.status_code for answer in await asyncio.gather(*uploads)} == {200}
+        assert (await client.put("/v1/things/a", json={"size": 1})).status_code == 200
 
 
 async def test_an_error_of_the_contract_is_sent_as_it_is(client: httpx.AsyncClient) -> None:

@@ -2,6 +2,9 @@
 
 Requests forbid unknown fields, so that a misspelt one is an error and not a surprise. Offsets are
 JSON integers of up to 64 bits.
+
+Each fault in a request costs the service far more than the bytes that made it. So what can hold
+many faults is refused at the first one: objects with absurdly many members, and long lists.
 """
 
 from __future__ import annotations
@@ -9,7 +12,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from eruca.contract import names
 from eruca.contract.limits import (
@@ -28,6 +38,7 @@ from eruca.contract.limits import (
 from eruca.contract.records import Host
 
 OFFSET_MAX = 2**63 - 1
+MEMBER_COUNT_MAX = 64  # members of an object in a request; none has that many fields
 
 
 def _checked_topic(name: str) -> str:
@@ -35,6 +46,12 @@ def _checked_topic(name: str) -> str:
     if fault is not None:
         raise ValueError(f"not a topic's name: {fault.value.replace('_', ' ')}")
     return name
+
+
+def _with_few_members(value: object) -> object:
+    if isinstance(value, dict) and len(value) > MEMBER_COUNT_MAX:
+        raise ValueError(f"more than {MEMBER_COUNT_MAX} members")
+    return value
 
 
 def _checked_host(text: str) -> str:
@@ -81,6 +98,11 @@ class Request(BaseModel):
     """Base of what clients send: unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_members(cls, value: object) -> object:
+        return _with_few_members(value)
 
 
 class Answer(BaseModel):
@@ -210,9 +232,12 @@ class BrokerRegistration(Request):
     """What a broker tells a name server; ``topics`` null is a light heartbeat."""
 
     cluster: ClusterName
-    urls: dict[
-        Annotated[str, Field(min_length=1, max_length=64)],
-        Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s/?#]+(:\d+)?$")],
+    urls: Annotated[
+        dict[
+            Annotated[str, Field(min_length=1, max_length=64)],
+            Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s/?#]+(:\d+)?$")],
+        ],
+        BeforeValidator(_with_few_members),
     ] = Field(
         min_length=1,
         max_length=16,
@@ -225,7 +250,7 @@ class BrokerRegistration(Request):
     data_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
         description="grows with each change of its topics"
     )
-    topics: Annotated[list[TopicConfig], Field(max_length=100_000)] | None = None
+    topics: Annotated[list[TopicConfig], Field(max_length=100_000, fail_fast=True)] | None = None
     expiry_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 120.0
 
 

@@ -30,7 +30,7 @@ from eruca.contract.errors import (
     MalformedBodyError,
     MethodNotAllowedError,
     NotFoundError,
-    TooLargeError,
+    OverloadedError,
     error_of_problem,
 )
 from eruca_chassis.asgi import (
@@ -61,6 +61,7 @@ Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]
 GATED_PREFIX: Final = "/v1"  # what waits until the service is ready
 BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a request that FastAPI reads, unless told otherwise
 BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
+BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such requests that are under way
 
 _log = structlog.get_logger()
 _ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
@@ -79,6 +80,7 @@ class ServiceApp(FastAPI):
         lifespan: Starts and stops what the service needs.
         hot: Routes that bypass FastAPI. Each must be declared in a router too, for the document.
         body_size_max: Bytes of a request's body; hot routes look after their own.
+        bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ServiceApp(FastAPI):
         lifespan: Lifespan | None = None,
         hot: HotRoutes | None = None,
         body_size_max: int = BODY_SIZE_MAX,
+        bodies_size_max: int = BODIES_SIZE_MAX,
     ) -> None:
         super().__init__(
             title=title,
@@ -116,7 +119,10 @@ class ServiceApp(FastAPI):
                 Exception: _on_defect,
             },
         )
-        self.body_size_max = body_size_max
+        assert bodies_size_max >= body_size_max
+        self._body_size_max = body_size_max
+        self._bodies_size_max = bodies_size_max
+        self._bodies_size = 0  # of requests under way
         self.readiness = Readiness()
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
@@ -185,17 +191,21 @@ class ServiceApp(FastAPI):
 
     async def _through_fastapi(self, scope: Scope, receive: Receive, send: Send) -> int:
         identity = request_id(scope)
-        if (declared_size(scope) or 0) > self.body_size_max:
-            raise body_too_large(self.body_size_max, BODY_SIZE_LIMIT_NAME)
+        if (declared_size(scope) or 0) > self._body_size_max:
+            raise body_too_large(self._body_size_max, BODY_SIZE_LIMIT_NAME)
         status = CLIENT_GONE_STATUS
         size = 0
 
-        async def receive_within_limit() -> Message:
+        async def receive_within_limits() -> Message:
             nonlocal size
             message = await receive()
-            size += len(message.get("body", b""))
-            if size > self.body_size_max:
-                raise HTTPException(TooLargeError.status)  # the one kind FastAPI lets through
+            piece_size = len(message.get("body", b""))
+            size += piece_size
+            self._bodies_size += piece_size
+            if size > self._body_size_max:
+                raise _Refusal(body_too_large(self._body_size_max, BODY_SIZE_LIMIT_NAME))
+            if self._bodies_size > self._bodies_size_max:
+                raise _Refusal(self._too_many_bodies())
             return message
 
         async def send_with_id(message: Message) -> None:
@@ -212,10 +222,17 @@ class ServiceApp(FastAPI):
             # HEAD is GET without a body, which the server leaves out by its own copy of the scope.
             routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
             try:
-                await super().__call__(routed, receive_within_limit, send_with_id)
+                await super().__call__(routed, receive_within_limits, send_with_id)
             finally:
+                self._bodies_size -= size
                 scope["endpoint"] = routed.get("endpoint")
         return status
+
+    def _too_many_bodies(self) -> OverloadedError:
+        return OverloadedError(
+            f"requests under way hold bodies_size_max, {self._bodies_size_max} bytes, already",
+            retry_after_seconds=1,
+        )
 
     def _metrics_of(self, scope: Scope) -> RouteMetrics:
         if not self._templates:
@@ -233,6 +250,14 @@ class ServiceApp(FastAPI):
             if context.methods and context.path_regex.match(path):
                 methods |= context.methods
         return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+
+
+class _Refusal(HTTPException):
+    """An error of the contract, dressed as the one kind that FastAPI lets through from a body."""
+
+    def __init__(self, error: ErucaError) -> None:
+        super().__init__(error.status)
+        self.error = error
 
 
 def _problem(request: Request, error: ErucaError, **headers: str) -> Response:
@@ -263,14 +288,14 @@ async def _on_defect(request: Request, _error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: HTTPException) -> Response:
     """Send what FastAPI and the router refuse by themselves."""
     app, method, path = request.app, request.scope["method"], request.scope["path"]
+    if isinstance(error, _Refusal):
+        return _problem(request, error.error)
     if error.status_code == NotFoundError.status:
         return _problem(request, NotFoundError(f"there is nothing at {path}", fix="see /docs"))
     if error.status_code == MethodNotAllowedError.status:
         allowed = ", ".join(app.allowed_methods(path))
         refusal = MethodNotAllowedError(f"{path} does not take {method}", fix=f"it takes {allowed}")
         return _problem(request, refusal, allow=allowed)
-    if error.status_code == TooLargeError.status:
-        return _problem(request, body_too_large(app.body_size_max, BODY_SIZE_LIMIT_NAME))
     if error.status_code == MalformedBodyError.status:
         return _problem(
             request,

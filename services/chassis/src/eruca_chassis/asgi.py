@@ -29,6 +29,7 @@ REQUEST_ID_HEADER: Final = b"x-request-id"
 _REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
 
+_DIGITS_MAX = 19  # of a length in bytes; no body comes near
 _JSON_HEADER: Final = (b"content-type", b"application/json")
 _PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
 
@@ -49,7 +50,8 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 def declared_size(scope: Scope) -> int | None:
     """Return the body's size in bytes as Content-Length says, or None where it does not."""
     value = header(scope, b"content-length")
-    return int(value) if value is not None and value.isdigit() else None
+    is_number = value is not None and value.isdigit() and len(value) < _DIGITS_MAX
+    return int(value) if value is not None and is_number else None
 
 
 def request_id(scope: Scope) -> str:

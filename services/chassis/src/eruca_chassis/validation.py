@@ -38,11 +38,14 @@ def error_of_faults(faults: Sequence[Mapping[str, Any]], content_type: str | Non
             f"this operation takes application/json, not {content_type or 'an unnamed type'}",
             fix="set the header Content-Type: application/json",
         )
-    errors = [{"pointer": _pointer(f["loc"]), "detail": _detail(f)} for f in faults]
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    errors = [
+        {"pointer": _pointer(fault["loc"]), "detail": _detail(fault)}
+        for fault in faults[:ERROR_COUNT_MAX]
+    ]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return ValidationError(
         f"{errors[0]['pointer']}: {errors[0]['detail']}{more}",
-        errors=errors[:ERROR_COUNT_MAX],
+        errors=errors,
         fix="correct the values that `errors` points at; /openapi.json has their limits",
     )
 

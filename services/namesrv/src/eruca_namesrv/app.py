@@ -69,6 +69,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         routers=[topics.router, brokers.router, kv.router, status.router],
         lifespan=lifespan,
         body_size_max=settings.body_size_max,
+        bodies_size_max=settings.bodies_size_max,
     )
     app.state.name_server = name_server
     app.stop_hooks.append(held.release_all)

@@ -30,6 +30,11 @@ class NamesrvSettings(ServiceSettings):
         ge=64 * 1024,
         description="bytes of one request; a registration lists every topic of a broker",
     )
+    bodies_size_max: int = Field(
+        default=128 * 1024 * 1024,
+        ge=64 * 1024,
+        description="bytes of all requests under way; at least body_size_max",
+    )
     brokers_max: int = Field(default=10_000, ge=1, description="brokers registered at a time")
     topics_max: int = Field(
         default=1_000_000, ge=1, description="topics, counted once for each broker name"

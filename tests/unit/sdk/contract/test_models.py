@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from eruca.contract.models import (
     BrokerRegistration,
@@ -120,3 +120,21 @@ def test_a_pull_of_many_queues_names_some_but_not_too_many() -> None:
     for count in (0, 257):
         with pytest.raises(ValidationError):
             MultiPullRequest.model_validate({"queues": [queue] * count})
+
+
+@pytest.mark.parametrize(
+    ("model", "flood"),
+    [
+        (OffsetCommits, {f"field-{i}": 0 for i in range(1_000)}),
+        (OffsetCommits, {"offsets": [{f"field-{i}": 0 for i in range(1_000)}]}),
+        (BrokerRegistration, REGISTRATION | {"urls": {str(i): 0 for i in range(1_000)}}),
+        (BrokerRegistration, REGISTRATION | {"topics": [{}] * 1_000}),
+    ],
+)
+def test_a_flood_of_faults_is_refused_at_the_first(
+    model: type[BaseModel], flood: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(flood)
+
+    assert refused.value.error_count() <= 10
