@@ -18,6 +18,7 @@ is an error here, not a line in the log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -37,9 +38,9 @@ from eruca_broker.store.open_files import OpenFiles
 from eruca_broker.store.queue_files import DamagedQueueError, QueueFiles
 from eruca_broker.store.unflushed import Unflushed
 
-ENTRIES_PER_FILE: int = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
+ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
 
-_NO_LIMIT = 1 << 63
+_NO_LIMIT: Final = 1 << 63
 
 
 class ConsumeQueue:
