@@ -25,7 +25,9 @@ from eruca.contract.errors import (
     every_error,
 )
 
-SENT = [kind for kind in every_error() if not issubclass(kind, ClientError)]
+# Other modules may have refinements of their own, with the code of what they refine.
+KINDS = [kind for kind in every_error() if kind.__module__ == ErucaError.__module__]
+SENT = [kind for kind in KINDS if not issubclass(kind, ClientError)]
 
 
 @pytest.mark.parametrize("kind", SENT)
@@ -44,7 +46,7 @@ def test_every_error_survives_the_wire(kind: type[ErucaError]) -> None:
     assert got.problem() == document
 
 
-@pytest.mark.parametrize("kind", list(every_error()))
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_error_has_a_code_and_a_status_of_its_kind(kind: type[ErucaError]) -> None:
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind.code)
     assert 400 <= kind.status <= 599
@@ -57,7 +59,7 @@ def test_every_error_has_a_code_and_a_status_of_its_kind(kind: type[ErucaError])
 
 
 def test_no_two_errors_share_a_code() -> None:
-    codes = [kind.code for kind in every_error()]
+    codes = [kind.code for kind in KINDS]
 
     assert len(set(codes)) == len(codes)
 
@@ -67,7 +69,7 @@ def test_the_tree_in_the_docstring_names_every_error() -> None:
     assert module is not None
     drawn = set(re.findall(r"\b[A-Z]\w+Error\b", module.__doc__ or ""))
 
-    assert {kind.__name__ for kind in every_error()} <= drawn
+    assert {kind.__name__ for kind in KINDS} == drawn
 
 
 @pytest.mark.parametrize(
