@@ -31,11 +31,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
 from eruca.contract.models import (
     BrokerRegistration,
+    Permission,
     QueueData,
     RouteBroker,
     TopicConfig,
@@ -66,13 +67,21 @@ class LiveBroker:
         return self.seen_at + self.expiry_seconds
 
 
+class Queues(NamedTuple):
+    """What a topic has on one broker name."""
+
+    read_count: int
+    write_count: int
+    permission: Permission
+
+
 @dataclass(slots=True)
 class LiveGroup:
     """A broker name: its brokers by id, and its master's topics."""
 
     cluster: str
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
-    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    topics: dict[str, Queues] = field(default_factory=dict)
     topics_version: int | None = None  # the data version the topics came with
 
 
@@ -256,18 +265,20 @@ class RouteTable:
     def _replace_topics(
         self, broker_name: str, group: LiveGroup, listed: Iterable[TopicConfig]
     ) -> set[str]:
-        before, after = group.topics, {config.topic: config for config in listed}
+        before = group.topics
+        after = {
+            config.topic: Queues(
+                config.read_queue_count, config.write_queue_count, config.permission
+            )
+            for config in listed
+        }
         for topic in before.keys() - after.keys():
             self._forget_topic(topic, broker_name)
         for topic in after.keys() - before.keys():
             self._names_by_topic.setdefault(topic, set()).add(broker_name)
         self.topic_entry_count += len(after) - len(before)
         group.topics = after
-        return {
-            topic
-            for topic in before.keys() | after.keys()
-            if _queues(before.get(topic)) != _queues(after.get(topic))
-        }
+        return {topic for topic, _ in before.items() ^ after.items()}
 
     def _drop(self, broker_name: str, group: LiveGroup, ids: Iterable[int]) -> frozenset[str]:
         for broker_id in ids:
@@ -303,17 +314,12 @@ def _where(group: LiveGroup) -> object:
     }
 
 
-def _queues(config: TopicConfig | None) -> object:
-    """Return what a topic's part of a route is made of."""
-    return config and (config.read_queue_count, config.write_queue_count, config.permission)
-
-
-def _queue_data(broker_name: str, config: TopicConfig) -> QueueData:
+def _queue_data(broker_name: str, queues: Queues) -> QueueData:
     return QueueData(
         broker_name=broker_name,
-        read_queue_count=config.read_queue_count,
-        write_queue_count=config.write_queue_count,
-        permission=config.permission,
+        read_queue_count=queues.read_count,
+        write_queue_count=queues.write_count,
+        permission=queues.permission,
     )
 
 
