@@ -15,7 +15,12 @@ from eruca_broker.core.property_hashes import (
     index_hashes,
     tag_and_keys,
 )
-from eruca_broker.core.record_columns import RecordColumns, read_columns, sound_structure
+from eruca_broker.core.record_columns import (
+    RecordColumns,
+    TopicColumn,
+    read_columns,
+    sound_structure,
+)
 
 hosts = st.sampled_from([Host.parse("10.0.0.1", 1), Host.parse("2001:db8::1", 65_535)])
 values = st.one_of(
@@ -71,7 +76,10 @@ def test_columns_are_the_fields(some: list[Record]) -> None:
     columns = columns_of(some)
 
     assert sound_structure(columns).all()
-    assert columns.topics() == [record.topic.encode() for record in some]
+    topics = TopicColumn.of(columns)
+    assert [topics.names[number] for number in topics.numbers] == [r.topic for r in some]
+    assert topics.rows_of("t").tolist() == [record.topic == "t" for record in some]
+    assert not topics.rows_of("elsewhere").any()
     assert columns.queue_ids.tolist() == [record.queue_id for record in some]
     assert columns.queue_offsets.tolist() == [record.queue_offset for record in some]
     assert columns.log_offsets.tolist() == [record.log_offset for record in some]

@@ -9,7 +9,7 @@ Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,15 +39,6 @@ class RecordColumns:
     properties_starts: Int64Array
     properties_sizes: Int64Array
 
-    def topics(self) -> list[bytes]:
-        """Return each record's topic."""
-        view = memoryview(self.buffer)
-        ends = self.topic_starts + self.topic_sizes
-        return [
-            bytes(view[start:end])
-            for start, end in zip(self.topic_starts.tolist(), ends.tolist(), strict=True)
-        ]
-
     def is_queued(self) -> NDArray[np.bool_]:
         """Tell which records appear in a consume queue: all but prepared and rolled back ones."""
         queued: NDArray[np.bool_] = (self.sys_flags & SysFlag.PREPARED) == 0
@@ -57,6 +48,35 @@ class RecordColumns:
         """Tell which records' keys are indexed: all but rolled back ones."""
         indexed: NDArray[np.bool_] = (self.sys_flags & SysFlag.ROLLBACK) != SysFlag.ROLLBACK
         return indexed
+
+
+class TopicColumn(NamedTuple):
+    """Each record's topic, as a number into the topics that occur."""
+
+    names: list[str]
+    numbers: Int64Array
+
+    @classmethod
+    def of(cls, columns: RecordColumns) -> TopicColumn:
+        """Return the topics of records whose structure is sound."""
+        view = memoryview(columns.buffer)
+        ends = columns.topic_starts + columns.topic_sizes
+        known: dict[bytes, int] = {}
+        numbers = np.fromiter(
+            (
+                known.setdefault(bytes(view[start:end]), len(known))
+                for start, end in zip(columns.topic_starts.tolist(), ends.tolist(), strict=True)
+            ),
+            np.int64,
+            len(ends),
+        )
+        return cls([name.decode("utf-8", "replace") for name in known], numbers)
+
+    def rows_of(self, name: str) -> NDArray[np.bool_]:
+        """Tell which records belong to the topic *name*."""
+        number = self.names.index(name) if name in self.names else -1
+        rows: NDArray[np.bool_] = self.numbers == number
+        return rows
 
 
 def read_columns(buffer: LogBuffer, starts: Int64Array) -> RecordColumns:

@@ -35,7 +35,12 @@ from eruca_broker.core.property_hashes import (
     index_hashes,
     tag_and_keys,
 )
-from eruca_broker.core.record_columns import RecordColumns, read_columns, strided
+from eruca_broker.core.record_columns import (
+    RecordColumns,
+    TopicColumn,
+    read_columns,
+    strided,
+)
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.key_index import KeyIndex
@@ -110,7 +115,8 @@ class Dispatcher:
                 segment = self._segment_of(int(offsets[first]))
                 last = int(np.searchsorted(offsets, segment.end_offset))
                 columns = read_columns(segment.buffer, offsets[first:last] - segment.base_offset)
-                self._put_keys(columns, segment.base_offset, columns.topics(), _hashes_of(columns))
+                topics, hashes = TopicColumn.of(columns), _hashes_of(columns)
+                self._put_keys(columns, segment.base_offset, topics, hashes)
                 first = last
             self._backlog = []
             self._backlog_count = 0
@@ -123,21 +129,17 @@ class Dispatcher:
             columns: Records of one segment, in log order.
             base_offset: Log offset of the segment's first byte.
         """
-        topics = columns.topics()
+        topics = TopicColumn.of(columns)
         hashes = _hashes_of(columns)
         codes = _with_delivery_times(columns, topics, hashes.tag_codes)
-        deletions = [
-            row
-            for row in np.flatnonzero(hashes.tag_codes == _DELETED_TAG).tolist()
-            if topics[row] == EVENTS_TOPIC.encode()
-        ]
+        is_event = topics.rows_of(EVENTS_TOPIC)
         first = 0
-        for row in deletions:
+        for row in np.flatnonzero(is_event & (hashes.tag_codes == _DELETED_TAG)).tolist():
             # Queues of a deleted topic must not swallow records of its successor.
-            self._put_entries(columns, base_offset, topics, codes, range(first, row + 1))
+            self._put_entries(columns, base_offset, topics, codes, slice(first, row + 1))
             self._delete_topic_of(columns, row)
             first = row + 1
-        self._put_entries(columns, base_offset, topics, codes, range(first, len(topics)))
+        self._put_entries(columns, base_offset, topics, codes, slice(first, None))
         self._put_keys(columns, base_offset, topics, hashes)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         self.queued_offset = self.indexed_offset = end
@@ -196,41 +198,43 @@ class Dispatcher:
         self,
         columns: RecordColumns,
         base_offset: int,
-        topics: Sequence[bytes],
+        topics: TopicColumn,
         codes: Int64Array,
-        rows: range,
+        rows: slice,
     ) -> None:
-        queued = columns.is_queued()
-        by_queue: dict[tuple[bytes, int], list[int]] = {}
-        queue_ids = columns.queue_ids.tolist()
-        for row in rows:
-            if queued[row]:
-                by_queue.setdefault((topics[row], queue_ids[row]), []).append(row)
-        for (topic, queue_id), chosen in by_queue.items():
-            queue = self._queues.queue(topic.decode(), queue_id)
-            picked = np.array(chosen)
-            offsets = columns.queue_offsets[picked]
-            entries = build_entries(
-                columns.starts[picked] + base_offset, columns.sizes[picked], codes[picked]
-            )
-            for first, last in _consecutive(offsets):
-                queue.put_run(int(offsets[first]), entries[first:last].tobytes())
+        queued = np.arange(len(codes))[rows]
+        queued = queued[columns.is_queued()[queued]]
+        places = topics.numbers[queued] << 32 | columns.queue_ids[queued]
+        order = queued[np.argsort(places, kind="stable")]
+        offsets = columns.queue_offsets[order]
+        entries = build_entries(
+            columns.starts[order] + base_offset, columns.sizes[order], codes[order]
+        )
+        # A run: neighbours of one queue whose offsets follow each other.
+        topic_numbers, queue_ids = topics.numbers[order], columns.queue_ids[order]
+        breaks = np.flatnonzero(
+            (np.diff(topic_numbers) != 0) | (np.diff(queue_ids) != 0) | (np.diff(offsets) != 1)
+        )
+        for first, last in pairwise([0, *(breaks + 1).tolist(), len(order)]):
+            if first < last:
+                topic = topics.names[int(topic_numbers[first])]
+                queue = self._queues.queue(topic, int(queue_ids[first]))
+                queue.put_run(int(offsets[first]), entries[first:last])
 
     def _put_keys(
         self,
         columns: RecordColumns,
         base_offset: int,
-        topics: Sequence[bytes],
+        topics: TopicColumn,
         hashes: PropertyHashes,
     ) -> None:
-        rows = hashes.key_rows
-        chosen = columns.is_indexed()[rows]
-        rows = rows[chosen]
-        if not len(rows):
-            return
-        prefixes = np.fromiter((_prefix_hash_of(topics[row]) for row in rows), np.uint32, len(rows))
+        chosen = columns.is_indexed()[hashes.key_rows]
+        rows = hashes.key_rows[chosen]
+        prefixes = np.array([_prefix_hash(name) for name in topics.names], np.uint32)
         self._index.put_many(
-            index_hashes(prefixes, hashes.key_hashes[chosen], hashes.key_sizes[chosen]),
+            index_hashes(
+                prefixes[topics.numbers[rows]], hashes.key_hashes[chosen], hashes.key_sizes[chosen]
+            ),
             columns.starts[rows] + base_offset,
             columns.store_timestamps[rows],
         )
@@ -291,29 +295,16 @@ def _prefix_hash(topic: str) -> int:
     return string_hash(f"{topic}#") & 0xFFFF_FFFF
 
 
-@lru_cache(maxsize=4096)
-def _prefix_hash_of(topic: bytes) -> int:
-    return _prefix_hash(topic.decode("utf-8", "replace"))
-
-
-def _consecutive(offsets: Int64Array) -> Iterable[tuple[int, int]]:
-    """Yield (first, past last) of each run of offsets without a gap."""
-    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
-    bounds = [0, *breaks.tolist(), len(offsets)]
-    return pairwise(bounds)
-
-
 def _with_delivery_times(
-    columns: RecordColumns, topics: Sequence[bytes], codes: Int64Array
+    columns: RecordColumns, topics: TopicColumn, codes: Int64Array
 ) -> Int64Array:
     """Replace tag codes by delivery times where RocketMQ does: in its schedule topic."""
-    schedule = SCHEDULE_TOPIC.encode()
-    rows = [row for row, topic in enumerate(topics) if topic == schedule]
-    if not rows:
+    rows = np.flatnonzero(topics.rows_of(SCHEDULE_TOPIC))
+    if not len(rows):
         return codes
     changed = codes.copy()
     view = memoryview(columns.buffer)
-    for row in rows:
+    for row in rows.tolist():
         start = int(columns.properties_starts[row])
         text = bytes(view[start : start + int(columns.properties_sizes[row])])
         level = decode_properties(text.decode("utf-8", "replace")).get(DELAY, "0")
