@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -18,11 +19,13 @@ from eruca_chassis.logging import LogStyle, configure_logging
 def logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
-    uvicorn_level = logging.getLogger("uvicorn.error").level
+    uvicorn = logging.getLogger("uvicorn.error")
+    uvicorn_level = uvicorn.level
     yield
     structlog.reset_defaults()
     root.handlers, root.level = handlers, level
-    logging.getLogger("uvicorn.error").setLevel(uvicorn_level)
+    uvicorn.setLevel(uvicorn_level)
+    uvicorn.filters = []
 
 
 def logged(monkeypatch: pytest.MonkeyPatch, style: LogStyle) -> str:
@@ -61,3 +64,18 @@ def test_people_get_coloured_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in text
     assert "from a library" in text
     assert "ValueError" in text
+
+
+def test_a_request_cancelled_by_a_stop_is_not_logged_with_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    configure_logging("things", style="json")
+    log = logging.getLogger("uvicorn.error")
+
+    log.error("Exception in ASGI application", exc_info=asyncio.CancelledError())
+    log.error("Exception in ASGI application", exc_info=ValueError("why"))
+
+    [line] = stderr.getvalue().splitlines()
+    assert "ValueError: why" in line
