@@ -104,6 +104,16 @@ def test_the_time_of_a_unique_id_is_found_again(now_ms: int, age_ms: int, name: 
     assert found == (this_month if this_month < now_ms else made_ms)
 
 
+def test_an_id_of_this_very_moment_counts_as_last_months() -> None:
+    """RocketMQ's reading: an id is older than the moment it is looked at."""
+    start = int(datetime(2024, 3, 1, tzinfo=UTC).timestamp() * 1000)
+    last_start = int(datetime(2024, 2, 1, tzinfo=UTC).timestamp() * 1000)
+    text = encode_unique_id(bytes(4), 1, 2, 5, 3)
+
+    assert unique_id_time_ms(text, start + 5) == last_start + 5
+    assert unique_id_time_ms(text, start + 6) == start + 5
+
+
 def test_an_id_from_the_end_of_last_month_is_not_from_the_future() -> None:
     now = datetime(2024, 3, 1, 0, 0, 1, tzinfo=UTC)
     made = now - timedelta(seconds=2)
