@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 
@@ -30,7 +30,7 @@ async def client(cluster: InProcessCluster) -> AsyncIterator[eruca.AsyncClient]:
 
 
 @pytest.fixture
-def name() -> Iterator[str]:
+def name() -> str:
     """A name for a topic or a group that no other test uses."""
     return f"name-{next(_numbers)}"
 

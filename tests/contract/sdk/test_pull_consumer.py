@@ -1,4 +1,4 @@
-"""The pull consumer against real brokers: everything once, in order, and nothing committed early."""
+"""The pull consumer against real brokers: everything once, in order, nothing committed early."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import eruca
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -154,8 +155,7 @@ async def test_a_consumer_without_a_group_starts_where_it_is_told(
 ) -> None:
     old = await send(client, topic, *numbers(0, 10))
     middle = max(result.stored_at for result in old) + timedelta(milliseconds=1)
-    while datetime.now(UTC) <= middle:
-        await asyncio.sleep(0.001)
+    await until(lambda: datetime.now(UTC) > middle)
     await send(client, topic, *numbers(10, 20))
 
     async with client.pull_consumer(topics=topic, start=middle) as by_time:
@@ -428,14 +428,15 @@ async def test_an_exception_leaves_the_batch_in_hand_uncommitted(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:
     await send(client, topic, *numbers(0, 50))
-    seen = 0
+
+    async def consume() -> None:
+        async with client.pull_consumer(name, topics=topic) as consumer:
+            for _ in range(21):
+                await anext(consumer)
+            raise RuntimeError("poison")
 
     with pytest.raises(RuntimeError, match="poison"):
-        async with client.pull_consumer(name, topics=topic) as consumer:
-            async for _ in consumer:
-                seen += 1
-                if seen == 21:
-                    raise RuntimeError("poison")
+        await consume()
 
     assert await committed(client, name, topic) == 20
 

@@ -292,13 +292,13 @@ def _remaining(batch: PendingBatch, *, or_less: bool = False) -> float:
 
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if isinstance(error, _ROUTE_ERRORS) or not error.retryable:
-        return error
+    if isinstance(error, _ROUTE_ERRORS) or not error.retryable or course.broker_name is None:
+        return error  # no broker has failed
     tried = "; ".join(f"{broker}: {failure.detail}" for broker, failure in course.failures)
     count = len(course.batch.messages)
     what = "1 message" if count == 1 else f"{count} messages"
+    attempts = "1 attempt" if len(course.failures) == 1 else f"{len(course.failures)} attempts"
     return SendFailedError(
-        f"{what} to {course.batch.messages[0].topic}: {len(course.failures)} attempts failed:"
-        f" {tried}",
+        f"{what} to {course.batch.messages[0].topic}: {attempts} failed: {tried}",
         attempts=course.failures,
     )

@@ -19,7 +19,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import ParamSpec, TypeVar
 
 from eruca.contract.errors import ClosedError
@@ -47,9 +47,13 @@ class Portal:
         async def run() -> T:
             return await function(*args, **kwargs)
 
-        future = asyncio.run_coroutine_threadsafe(run(), self._running_loop())
+        with self._lock:  # so that nothing is given to a loop that has been told to stop
+            loop = self._running_loop()
+            future = asyncio.run_coroutine_threadsafe(run(), loop)
         try:
             return future.result()
+        except CancelledError:
+            raise ClosedError("the client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
@@ -115,36 +119,31 @@ class Portal:
             self._is_closed = True
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
-        if loop is not None and thread is not None and self._process_id == os.getpid():
-            loop.call_soon_threadsafe(loop.stop)
+            is_ours = self._process_id == os.getpid()
+            if loop is not None and is_ours:
+                loop.call_soon_threadsafe(loop.stop)
+        if thread is not None and is_ours:
             thread.join()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        loop = self._loop
-        if loop is None or self._process_id != os.getpid():
-            loop = self._start_loop()
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a sync method was called on its own event loop, for which it waits")
-        return loop
-
-    def _start_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._is_closed:
-                raise ClosedError("the client is closed")
-            if self._loop is not None:
-                if self._process_id != os.getpid():
-                    raise ClosedError(
-                        "the client was used before this process was forked from another",
-                        fix="make a client in each process, after the fork",
-                    )
-                return self._loop
+        """Return the loop, started if need be; the caller holds the lock."""
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        if self._loop is None:
             self._process_id = os.getpid()
             self._loop = _new_event_loop()
             self._thread = threading.Thread(
                 target=_run, args=(self._loop,), name="eruca", daemon=True
             )
             self._thread.start()
-            return self._loop
+        elif self._process_id != os.getpid():
+            raise ClosedError(
+                "the client was used before this process was forked from another",
+                fix="make a client in each process, after the fork",
+            )
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a sync method was called on its own event loop, for which it waits")
+        return self._loop
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,0 +1,197 @@
+"""Administration against real services: what is done is done everywhere, and seen at once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import eruca
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    KeyNotFoundError,
+    RecordNotFoundError,
+    SystemTopicError,
+)
+from support.clusters import InProcessCluster
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_topic_is_created_on_every_broker_and_in_the_route_at_once(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    configs = await client.admin.create_topic(name, queue_count=3, ordered=True)
+
+    assert {(c.read_queue_count, c.write_queue_count, c.ordered) for c in configs.values()} == {
+        (3, 3, True)
+    }
+    route = await client.admin.route(name)
+    assert [data.broker_name for data in route.queues] == ["broker-a", "broker-b"]
+    assert await client.admin.topic(name) == configs
+    assert name in await client.admin.list_topics()
+
+
+async def test_a_topic_can_be_on_one_broker_only(client: eruca.AsyncClient, name: str) -> None:
+    configs = await client.admin.create_topic(
+        name, read_queue_count=4, write_queue_count=2, broker_name="broker-b"
+    )
+
+    assert set(configs) == set(await client.admin.topic(name)) == {"broker-b"}
+    assert (configs["broker-b"].read_queue_count, configs["broker-b"].write_queue_count) == (4, 2)
+    assert name in [t.topic for t in await client.admin.topics_of_broker("broker-b")]
+    assert name not in [t.topic for t in await client.admin.topics_of_broker("broker-a")]
+
+
+async def test_creating_a_topic_again_changes_its_settings(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    await client.admin.create_topic(topic, queue_count=5)
+
+    assert len(await client.admin.queues(topic)) == 10
+
+
+async def test_a_topic_is_deleted_on_every_broker(client: eruca.AsyncClient, topic: str) -> None:
+    assert await client.admin.delete_topic(topic) == ["broker-a", "broker-b"]
+    with pytest.raises(eruca.TopicNotFoundError):
+        await client.admin.delete_topic(topic)
+
+
+async def test_system_topics_are_shown_on_request_and_protected(client: eruca.AsyncClient) -> None:
+    shown = await client.admin.topics_of_broker("broker-a", include_system=True)
+
+    assert any(topic.is_system for topic in shown)
+    assert not any(t.is_system for t in await client.admin.topics_of_broker("broker-a"))
+    with pytest.raises(SystemTopicError):
+        await client.admin.delete_topic("ERUCA_SYS_EVENTS")
+
+
+@pytest.mark.parametrize("where", [{"broker_name": "broker-z"}, {"cluster": "elsewhere"}])
+async def test_a_broker_that_is_not_there_is_an_error(
+    client: eruca.AsyncClient, name: str, where: dict[str, str]
+) -> None:
+    with pytest.raises(BrokerNotFoundError, match=r"broker-z|elsewhere"):
+        await client.admin.create_topic(name, **where)  # type: ignore[arg-type]
+
+
+async def test_offsets_of_queues_and_of_times_are_shown(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer() as producer:
+        result = await producer.send(eruca.Message(topic, "x"))
+
+    queues = await client.admin.queues(topic)
+    assert sum(queue.max_offset for queue in queues.values()) == 1
+    assert queues[result.queue].latest_stored_at == result.stored_at
+    admin, moment = client.admin, result.stored_at
+    assert await admin.offset_by_time(result.queue, moment) == 0
+    assert await admin.offset_by_time(result.queue, moment + timedelta(seconds=1)) == 1
+    assert await admin.offset_by_time(result.queue, moment, boundary="upper") == 0
+
+
+async def test_a_time_without_a_zone_is_refused(client: eruca.AsyncClient, topic: str) -> None:
+    with pytest.raises(eruca.ValidationError, match="time zone"):
+        await client.admin.offset_by_time(
+            eruca.MessageQueue(topic, "broker-a", 0),
+            datetime(2026, 1, 1),  # noqa: DTZ001  (that is the point)
+        )
+
+
+async def test_where_a_group_stands_is_set_and_shown(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    one, other = eruca.MessageQueue(topic, "broker-a", 0), eruca.MessageQueue(topic, "broker-b", 1)
+    await client.admin.commit_offsets(name, {one: 0, other: 0})
+
+    everywhere = await client.admin.group_offsets(name)
+    in_topic = await client.admin.group_offsets(name, topic=topic)
+
+    assert {q: o.committed_offset for q, o in everywhere.items()} == {one: 0, other: 0}
+    assert {q for q, o in in_topic.items() if o.committed_offset is None} == {
+        eruca.MessageQueue(topic, "broker-a", 1),
+        eruca.MessageQueue(topic, "broker-b", 0),
+    }
+
+
+async def test_brokers_clusters_and_name_servers_tell_how_they_are(
+    client: eruca.AsyncClient, cluster: InProcessCluster
+) -> None:
+    assert await client.admin.clusters() == {"eruca": ["broker-a", "broker-b"]}
+    assert [group.broker_name for group in await client.admin.brokers()] == ["broker-a", "broker-b"]
+    statuses = await client.admin.cluster_status()
+    assert {name: status.broker_name for name, status in statuses.items()} == {
+        "broker-a": "broker-a",
+        "broker-b": "broker-b",
+    }
+    assert (await client.admin.broker_status("broker-a")).is_writable
+    assert await client.admin.broker_url("broker-a") == cluster.broker_urls["broker-a"]
+    (status,) = (await client.admin.namesrv_statuses()).values()
+    assert not isinstance(status, eruca.ErucaError)
+    assert status.brokers == 2
+
+
+async def test_a_name_server_that_does_not_answer_is_shown_with_its_error(
+    cluster: InProcessCluster,
+) -> None:
+    nobody = "http://127.0.0.1:1"
+    async with eruca.AsyncClient([*cluster.namesrv_urls, nobody]) as client:
+        statuses = await client.admin.namesrv_statuses()
+
+    assert isinstance(statuses[nobody], eruca.TransportError)
+
+
+async def test_a_message_is_found_by_its_offset_id(client: eruca.AsyncClient, topic: str) -> None:
+    async with client.producer() as producer:
+        result = await producer.send(eruca.Message(topic, "x"))
+
+    view = await client.admin.message_by_offset_id(result.offset_message_id)
+
+    assert (view.message.message_id, view.log_offset) == (result.message_id, result.log_offset)
+
+
+@pytest.mark.parametrize(
+    ("offset_message_id", "error"),
+    [
+        ("nonsense", eruca.ValidationError),
+        ("0A0000010000000100000000000000FF", RecordNotFoundError),
+    ],
+)
+async def test_an_offset_id_that_leads_nowhere_is_an_error(
+    client: eruca.AsyncClient, offset_message_id: str, error: type[eruca.ErucaError]
+) -> None:
+    with pytest.raises(error):
+        await client.admin.message_by_offset_id(offset_message_id)
+
+
+async def test_messages_are_found_by_key_or_unique_id_on_all_brokers(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer() as producer:
+        results = [
+            await producer.send(eruca.Message(topic, str(n), keys=f"key {n % 2}".split()[1]))
+            for n in range(8)
+        ]
+
+    by_key = await client.admin.messages_by_key(topic, "1")
+    by_id = await client.admin.messages_by_key(topic, results[3].message_id)
+
+    assert sorted(m.body.text or "" for m in by_key) == ["1", "3", "5", "7"]
+    assert [m.message_id for m in by_id] == [results[3].message_id]
+    assert len(await client.admin.messages_by_key(topic, "1", limit=3)) == 3
+    assert await client.admin.messages_by_key(topic, "1", begin=datetime.now(UTC)) == []
+
+
+async def test_the_name_servers_table_is_written_and_read(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    admin = client.admin
+    await admin.put_kv(name, "key|with.dots", "value")
+
+    assert await admin.kv(name, "key|with.dots") == "value"
+    assert await admin.list_kv(name) == {"key|with.dots": "value"}
+    await admin.delete_kv(name, "key|with.dots")
+    assert await admin.list_kv(name) == {}
+    with pytest.raises(KeyNotFoundError):
+        await admin.kv(name, "key|with.dots")
+    with pytest.raises(KeyNotFoundError):
+        await admin.delete_kv(name, "key|with.dots")

@@ -1,0 +1,540 @@
+"""The producer's machinery without a network: batches, retries, back-pressure, partial failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import eruca
+from eruca.aio.transport import HttpResponse
+from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError
+from support.scripted_transport import (
+    Request,
+    ScriptedTransport,
+    json_answer,
+    problem_answer,
+    receipt_answer,
+    route_of,
+)
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+Broker = Callable[[Request], Awaitable[HttpResponse]]
+
+
+async def storing(request: Request) -> HttpResponse:
+    """Answer as a broker that stores everything."""
+    return receipt_answer(request)
+
+
+class Gate:
+    """A broker that lets batches through one by one."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Request, asyncio.Future[HttpResponse]]] = []
+
+    async def __call__(self, request: Request) -> HttpResponse:
+        future: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        self.waiting.append((request, future))
+        return await future
+
+    def open(self) -> None:
+        request, future = self.waiting.pop(0)
+        future.set_result(receipt_answer(request))
+
+
+def client_of(
+    broker: Broker, *broker_names: str, queue_count: int = 2
+) -> tuple[eruca.AsyncClient, ScriptedTransport]:
+    names = broker_names or ("a", "b")
+
+    async def name_server(request: Request) -> HttpResponse:
+        if "wait_seconds" in request.target:
+            await asyncio.Event().wait()  # nothing changes
+        topic = request.target.split("/")[3]
+        return json_answer(route_of(topic, *names, queue_count=queue_count), etag='"1"')
+
+    hot = ScriptedTransport(broker)
+    client = eruca.AsyncClient(
+        "http://namesrv", hot_transport=hot, transport=ScriptedTransport(name_server)
+    )
+    return client, hot
+
+
+def message(text: str = "x", **fields: str) -> eruca.Message:
+    return eruca.Message("orders", text, **fields)  # type: ignore[arg-type]
+
+
+def bodies(request: Request) -> list[bytes]:
+    return [record.body for record in request.records]
+
+
+# Batches.
+
+
+async def test_what_is_sent_in_one_turn_of_the_loop_leaves_in_one_batch() -> None:
+    client, hot = client_of(storing)
+    async with client, client.producer() as producer:
+        await asyncio.gather(*(producer.send(message(str(n))) for n in range(5)))
+
+    assert [bodies(request) for request in hot.requests] == [[b"0", b"1", b"2", b"3", b"4"]]
+
+
+async def test_a_full_batch_leaves_and_another_begins() -> None:
+    client, hot = client_of(storing)
+    async with client, client.producer(batch_max_count=3) as producer:
+        await asyncio.gather(*(producer.send(message(str(n))) for n in range(8)))
+
+    assert [len(request.records) for request in hot.requests] == [3, 3, 2]
+
+
+async def test_a_batch_has_a_largest_size_and_a_larger_message_travels_alone() -> None:
+    client, hot = client_of(storing)
+    async with (
+        client,
+        client.producer(batch_max_bytes=3_000, compression_threshold=None) as producer,
+    ):
+        sizes = [1_000, 1_000, 1_000, 9_000, 1_000]
+        await asyncio.gather(*(producer.send(message("x" * size)) for size in sizes))
+
+    assert [[len(b) for b in bodies(request)] for request in hot.requests] == [
+        [1_000, 1_000],
+        [1_000],
+        [9_000],
+        [1_000],
+    ]
+
+
+async def test_while_a_batch_is_under_way_the_next_fills_until_it_is_back() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(linger_ms=60_000) as producer:
+        sends = [asyncio.create_task(producer.send(message("0")))]
+        await until(lambda: gate.waiting)
+        for number in range(1, 4):
+            sends.append(asyncio.create_task(producer.send(message(str(number)))))
+            await asyncio.sleep(0)
+        assert len(gate.waiting) == 1
+
+        gate.open()
+        await until(lambda: gate.waiting)
+
+        assert bodies(gate.waiting[0][0]) == [b"1", b"2", b"3"]
+        gate.open()
+        await asyncio.gather(*sends)
+
+
+async def test_after_the_linger_time_a_batch_leaves_beside_others() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(linger_ms=1, max_in_flight=2) as producer:
+        sends = []
+        for number in range(3):
+            sends.append(asyncio.create_task(producer.send(message(str(number)))))
+            await asyncio.sleep(0.02)
+
+        assert [bodies(request) for request, _ in gate.waiting] == [[b"0"], [b"1"]]
+        while not all(send.done() for send in sends):
+            await until(lambda: gate.waiting)
+            gate.open()
+            await asyncio.sleep(0.01)
+
+
+async def test_of_one_queue_only_one_batch_is_under_way() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(linger_ms=0, max_in_flight=8) as producer:
+        sends = []
+        for number in range(3):
+            sends.append(asyncio.create_task(producer.send(message(str(number), sharding_key="k"))))
+            await asyncio.sleep(0.01)
+        assert len(gate.waiting) == 1
+
+        gate.open()
+        await until(lambda: gate.waiting)
+
+        assert [bodies(request) for request, _ in gate.waiting] == [[b"1", b"2"]]
+        gate.open()
+        await asyncio.gather(*sends)
+
+
+async def test_flushing_does_not_wait_for_company() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(linger_ms=60_000, max_in_flight=2) as producer:
+        await producer.submit(message("0"))
+        await until(lambda: gate.waiting)
+        await producer.submit(message("1"))
+        flushing = asyncio.create_task(producer.flush())
+        await until(lambda: len(gate.waiting) == 2)
+
+        assert not flushing.done()
+        gate.open()
+        gate.open()
+        await flushing
+
+
+async def test_a_flush_that_takes_too_long_says_so() -> None:
+    client, _ = client_of(Gate())
+    async with client:
+        producer = client.producer()
+        sent = await producer.submit(message())
+        with pytest.raises(eruca.TimeoutExpiredError):
+            await producer.flush(timeout=0.01)
+        await producer.close(drain=False)
+        assert isinstance(sent.exception(), eruca.ClosedError)
+
+
+# Retries.
+
+
+async def test_a_broker_that_fails_is_left_for_another_with_the_same_ids() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if len(hot.requests) == 1:
+            raise eruca.TransportError("cut")
+        return receipt_answer(request)
+
+    client, hot = client_of(broker)
+    async with client, client.producer() as producer:
+        result = await producer.send(message())
+
+    first, second = hot.requests
+    assert first.url != second.url
+    assert result.queue.broker_name == second.url.removeprefix("http://")
+    ids = {request.records[0].property_map()["UNIQ_KEY"] for request in hot.requests}
+    assert ids == {result.message_id}
+
+
+async def test_a_broker_that_hangs_leaves_time_for_another() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if request.url == "http://a":
+            await asyncio.Event().wait()
+        return receipt_answer(request)
+
+    client, hot = client_of(broker)
+    async with client, client.producer(send_timeout=1.0) as producer:
+        results = [await producer.send(message()) for _ in range(2)]
+
+    assert {result.queue.broker_name for result in results} == {"b"}
+    assert all(request.timeout <= 0.5 for request in hot.requests[:1])
+
+
+async def test_with_latency_fault_tolerance_a_failed_broker_is_avoided_from_then_on() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if request.url == "http://a":
+            raise eruca.TransportError("cut")
+        return receipt_answer(request)
+
+    client, hot = client_of(broker)
+    async with client, client.producer(latency_fault=True) as producer:
+        for _ in range(20):
+            await producer.send(message())
+        (health,) = [h for h in producer.broker_health() if h.broker_name == "a"]
+
+    assert sum(request.url == "http://a" for request in hot.requests) == 1
+    assert (health.condition, health.is_reachable) == ("isolated", False)
+
+
+async def test_without_it_every_turn_of_the_broker_is_tried() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if request.url == "http://a":
+            raise eruca.TransportError("cut")
+        return receipt_answer(request)
+
+    client, hot = client_of(broker)
+    async with client, client.producer() as producer:
+        for _ in range(20):
+            await producer.send(message())
+
+    assert sum(request.url == "http://a" for request in hot.requests) > 1
+
+
+async def test_when_every_attempt_fails_the_error_tells_each() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        raise eruca.TransportError(f"{request.url} is cut")
+
+    client, hot = client_of(broker)
+    async with client, client.producer(retries=2) as producer:
+        with pytest.raises(eruca.SendFailedError, match="3 attempts failed") as failed:
+            await producer.send(message())
+
+    names = [request.url.removeprefix("http://") for request in hot.requests]
+    assert [name for name, _ in failed.value.attempts] == names
+    assert names[0] != names[1]
+    assert all(isinstance(error, eruca.TransportError) for _, error in failed.value.attempts)
+
+
+@pytest.mark.parametrize("fields", [{"sharding_key": "k"}, {}], ids=["sharding key", "one broker"])
+async def test_where_no_other_broker_will_do_the_same_is_tried_again(
+    fields: dict[str, str],
+) -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if len(hot.requests) < 3:
+            return problem_answer(DiskFullError("full"))
+        return receipt_answer(request)
+
+    client, hot = client_of(broker, *(("a", "b") if fields else ("a",)), queue_count=1)
+    async with client, client.producer() as producer:
+        await producer.send(message(**fields))
+
+    assert len({request.url for request in hot.requests}) == 1
+    assert len(hot.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [eruca.ValidationError("no"), eruca.ConflictError("no"), MalformedBatchError("no")]
+)
+async def test_a_refusal_is_raised_as_it_is_and_not_repeated(error: ErucaError) -> None:
+    async def broker(_: Request) -> HttpResponse:
+        return problem_answer(error)
+
+    client, hot = client_of(broker)
+    async with client, client.producer() as producer:
+        with pytest.raises(type(error), match="no") as refused:
+            await producer.send(message())
+
+    assert refused.value.request_id == "request-1"
+    assert len(hot.requests) == 1
+
+
+async def test_a_message_that_is_refused_takes_no_stranger_down_with_it() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if b"bad" in bodies(request):
+            return problem_answer(eruca.ValidationError("bad message"))
+        return receipt_answer(request)
+
+    client, _ = client_of(broker)
+    async with client, client.producer() as producer:
+        outcomes = await asyncio.gather(
+            *(producer.send(message("bad" if n == 5 else str(n))) for n in range(12)),
+            return_exceptions=True,
+        )
+
+    assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Exception)] == [5]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HttpResponse(201, {}, b"not json"),
+        HttpResponse(201, {}, b"{}"),
+        HttpResponse(502, {"content-type": "text/html"}, b"<h1>Bad gateway</h1>"),
+        HttpResponse(500, {"content-type": "application/problem+json"}, b"garbage"),
+    ],
+    ids=["no json", "no receipt", "a proxy's page", "a garbled problem"],
+)
+async def test_an_answer_that_cannot_be_read_is_a_failed_attempt(answer: HttpResponse) -> None:
+    async def broker(_: Request) -> HttpResponse:
+        return answer
+
+    client, hot = client_of(broker)
+    async with client, client.producer() as producer:
+        with pytest.raises(eruca.ErucaError):
+            await producer.send(message())
+
+    assert len(hot.requests) == 3
+
+
+async def test_a_receipt_for_another_number_of_messages_is_not_believed() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        return receipt_answer(request, count=7)
+
+    client, _ = client_of(broker)
+    async with client, client.producer(retries=0) as producer:
+        with pytest.raises(eruca.SendFailedError, match="stored 7 messages, and not 1"):
+            await producer.send(message())
+
+
+async def test_a_timeout_of_its_own_ends_a_send_and_says_that_nothing_is_known() -> None:
+    client, _ = client_of(Gate())
+    async with client:
+        producer = client.producer()
+        with pytest.raises(eruca.TimeoutExpiredError, match="may have been stored"):
+            await producer.send(message(), timeout=0.02)
+        await producer.close(drain=False)
+
+
+async def test_a_long_timeout_of_its_own_gives_attempts_more_time() -> None:
+    client, hot = client_of(storing)
+    async with client, client.producer(send_timeout=0.5) as producer:
+        await producer.send(message(), timeout=60)
+
+    assert hot.requests[0].timeout > 20
+
+
+# Many at once.
+
+
+async def test_if_some_batches_fail_the_error_tells_for_each_message() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if b"3" in bodies(request):
+            return problem_answer(eruca.ValidationError("three"))
+        return receipt_answer(request)
+
+    client, _ = client_of(broker)
+    async with client, client.producer(batch_max_count=2) as producer:
+        with pytest.raises(eruca.PartialSendError, match="2 of 6 messages") as partial:
+            await producer.send_many([message(str(n)) for n in range(6)])
+
+    assert partial.value.failed_indexes == [2, 3]
+    assert [type(outcome).__name__ for outcome in partial.value.outcomes] == [
+        "SendResult",
+        "SendResult",
+        "ValidationError",
+        "ValidationError",
+        "SendResult",
+        "SendResult",
+    ]
+
+
+async def test_if_nothing_was_stored_the_error_is_the_first_batchs() -> None:
+    async def broker(_: Request) -> HttpResponse:
+        return problem_answer(eruca.ValidationError("no"))
+
+    client, _ = client_of(broker)
+    async with client, client.producer(batch_max_count=2) as producer:
+        with pytest.raises(eruca.ValidationError):
+            await producer.send_many([message(str(n)) for n in range(6)])
+
+
+async def test_only_some_batches_of_many_are_under_way_at_a_time() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(batch_max_count=1, max_in_flight=3) as producer:
+        sending = asyncio.create_task(producer.send_many([message(str(n)) for n in range(9)]))
+        for left in range(9, 0, -1):
+            await until(lambda: gate.waiting)
+            await asyncio.sleep(0.005)
+            assert len(gate.waiting) == min(left, 3)
+            gate.open()
+        assert len(await sending) == 9
+
+
+async def test_cancelling_many_takes_back_what_has_not_left() -> None:
+    gate = Gate()
+    client, hot = client_of(gate)
+    async with client, client.producer(batch_max_count=1, max_in_flight=1) as producer:
+        sending = asyncio.create_task(producer.send_many([message(str(n)) for n in range(9)]))
+        await until(lambda: gate.waiting)
+        sending.cancel()
+        await asyncio.wait([sending])
+        gate.open()
+        await producer.flush()
+
+    assert (sending.cancelled(), len(hot.requests)) == (True, 1)
+
+
+# Back-pressure.
+
+
+async def test_sending_waits_while_the_buffer_is_full() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(buffer_max_bytes=1_000) as producer:
+        first = await producer.submit(message("x" * 700))
+        await until(lambda: gate.waiting)
+        waiting = [asyncio.create_task(producer.submit(message("y" * 700))) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in waiting)
+
+        gate.open()
+        await first
+        await until(lambda: waiting[0].done())
+        assert not waiting[1].done()
+
+        await until(lambda: gate.waiting)
+        gate.open()
+        await until(lambda: waiting[1].done())
+        await until(lambda: gate.waiting)
+        gate.open()
+
+
+async def test_who_gives_up_waiting_for_room_does_not_hold_up_others() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client, client.producer(buffer_max_bytes=1_000) as producer:
+        await producer.submit(message("x" * 700))
+        await until(lambda: gate.waiting)
+        impatient, patient = (
+            asyncio.create_task(producer.submit(message("y" * 700))) for _ in range(2)
+        )
+        await asyncio.sleep(0)
+        impatient.cancel()
+        gate.open()
+        await until(lambda: patient.done())
+        await until(lambda: gate.waiting)
+        gate.open()
+
+    assert impatient.cancelled()
+
+
+async def test_closing_refuses_those_who_wait_for_room() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client:
+        producer = client.producer(buffer_max_bytes=1_000)
+        first = await producer.submit(message("x" * 700))
+        waiting = asyncio.create_task(producer.submit(message("y" * 700)))
+        await until(lambda: gate.waiting)
+
+        await producer.close(drain=False)
+
+        for sent in (first, waiting):
+            with pytest.raises(eruca.ClosedError):
+                await sent
+
+
+# Routes.
+
+
+async def test_a_topic_nobody_knows_is_an_error_that_says_so() -> None:
+    async def name_server(request: Request) -> HttpResponse:
+        if request.target == "/v1/brokers":
+            return json_answer({"brokers": []})
+        return problem_answer(eruca.TopicNotFoundError("no topic orders"))
+
+    client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(name_server))
+    async with client, client.producer() as producer:
+        with pytest.raises(eruca.TopicNotFoundError, match="eruca topic create"):
+            await producer.send(message())
+
+
+async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses() -> None:
+    """The topic moved from broker a to broker b, which the client does not know yet."""
+    fetches = 0
+
+    async def name_server(request: Request) -> HttpResponse:
+        nonlocal fetches
+        if "wait_seconds" in request.target:
+            await asyncio.Event().wait()
+        fetches += 1
+        return json_answer(route_of("orders", "a" if fetches == 1 else "b"), etag=f'"{fetches}"')
+
+    async def broker(request: Request) -> HttpResponse:
+        if request.url == "http://a":
+            return problem_answer(eruca.TopicNotFoundError("moved"))
+        return receipt_answer(request)
+
+    client = eruca.AsyncClient(
+        "http://namesrv",
+        hot_transport=ScriptedTransport(broker),
+        transport=ScriptedTransport(name_server),
+    )
+    async with client, client.producer() as producer:
+        result = await producer.send(message())
+
+    assert result.queue.broker_name == "b"
+
+
+async def test_no_name_server_at_all_is_an_error_within_the_deadline() -> None:
+    async def silent(_: Request) -> HttpResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(silent), timeout=60)
+    async with client, client.producer(send_timeout=0.05) as producer:
+        with pytest.raises(eruca.TimeoutExpiredError, match="route of orders"):
+            await producer.send(message())
