@@ -102,6 +102,20 @@ async def test_garbage_is_refused_with_a_problem_and_the_connection_closed() -> 
         assert await reader.read() == b""
 
 
+async def test_garbage_behind_a_request_is_answered_in_its_place_and_is_no_defect() -> None:
+    with capture_logs() as logs:
+        async with (
+            serving(Things().app(), limits()) as (_, address),
+            raw_connection(address) as (reader, writer),
+        ):
+            writer.write(HELLO + b"\x16\x03\x01 not HTTP\r\n\r\n")
+
+            assert (await answer_of(reader))[0] == 400
+            assert await reader.read() == b""
+
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -215,6 +215,9 @@ class ServiceProtocol(HttpToolsProtocol):
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.write_eof()
         self.transport.set_protocol(_Lingering(self))
+        if answering:  # what came first, and is answered by this too: its handler has no client
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _without_upgrade(self, rest: bytes) -> bytes:
         """Ignore the upgrade that the request offers, and return what to parse next.
