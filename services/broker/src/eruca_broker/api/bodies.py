@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,25 +24,18 @@ _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]*)`")
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]*)`")
 
 
-class Head:
-    """The headers a hot route looks at, found in one pass."""
+Headers: TypeAlias = dict[bytes, bytes]
 
-    __slots__ = ("accept", "content_encoding", "content_length", "content_type")
 
-    def __init__(self, scope: Scope) -> None:
-        self.accept: bytes | None = None
-        self.content_encoding: bytes | None = None
-        self.content_length: bytes | None = None
-        self.content_type: bytes | None = None
-        for name, value in scope["headers"]:
-            if name == b"accept":
-                self.accept = value if self.accept is None else self.accept + b"," + value
-            elif name == b"content-type":
-                self.content_type = value
-            elif name == b"content-length":
-                self.content_length = value
-            elif name == b"content-encoding":
-                self.content_encoding = value
+def headers_of(scope: Scope) -> Headers:
+    """Return a request's headers by name in lower case; several of one name joined by commas."""
+    pairs = scope["headers"]
+    headers: Headers = dict(pairs)
+    if len(headers) != len(pairs):
+        headers = {}
+        for name, value in pairs:
+            headers[name] = headers[name] + b"," + value if name in headers else value
+    return headers
 
 
 class InFlight:
@@ -75,7 +68,7 @@ class InFlight:
         self._budget.give(self._taken)
 
     async def read_body(
-        self, head: Head, receive: Receive, *, size_max: int, limit_name: str
+        self, headers: Headers, receive: Receive, *, size_max: int, limit_name: str
     ) -> list[bytes]:
         """Return the body in the pieces it came in, taken into account.
 
@@ -85,8 +78,9 @@ class InFlight:
             ClientGoneError: The client left in mid-upload.
         """
         paid = 0
-        if head.content_length is not None:
-            paid = int(head.content_length)  # digits: uvicorn's parser has seen to it
+        content_length = headers.get(b"content-length")
+        if content_length is not None:
+            paid = int(content_length)  # digits: uvicorn's parser has seen to it
             if paid > size_max:
                 raise body_too_large(size_max, limit_name)
             self.take(paid)

@@ -5,6 +5,7 @@ Source: RFC 9110 sections 8.3 and 12.5.1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -12,6 +13,25 @@ from eruca.contract.errors import NotAcceptableError, UnsupportedMediaTypeError
 
 JSON_MEDIA_TYPE: Final = "application/json"
 _ACCEPT_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
+
+
+def check_request(headers: Mapping[bytes, bytes], expected: str) -> None:
+    """Check that a body is of the media type *expected* and its answer may be JSON.
+
+    Raises:
+        UnsupportedMediaTypeError: It is of another type, or compressed as a whole.
+        NotAcceptableError: The client does not take JSON.
+    """
+    if b"accept" in headers:
+        choose(headers[b"accept"], (JSON_MEDIA_TYPE,))
+    check_body_type(headers, expected)
+
+
+def check_body_type(headers: Mapping[bytes, bytes], expected: str) -> None:
+    """Raise UnsupportedMediaTypeError where a body is not plainly of the media type *expected*."""
+    check_content_type(headers.get(b"content-type"), expected)
+    if b"content-encoding" in headers:
+        check_not_encoded(headers[b"content-encoding"])
 
 
 def check_content_type(value: bytes | None, expected: str) -> None:
@@ -30,9 +50,9 @@ def check_content_type(value: bytes | None, expected: str) -> None:
     )
 
 
-def check_not_encoded(content_encoding: bytes | None) -> None:
+def check_not_encoded(content_encoding: bytes) -> None:
     """Raise UnsupportedMediaTypeError where a body is compressed as a whole."""
-    if content_encoding is not None and content_encoding.strip().lower() != b"identity":
+    if content_encoding.strip().lower() != b"identity":
         raise UnsupportedMediaTypeError(
             f"Content-Encoding {content_encoding[:80].decode('latin-1')} is not undone here",
             fix="send the body as it is; messages may be compressed one by one",

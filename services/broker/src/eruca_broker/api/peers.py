@@ -11,19 +11,17 @@ from eruca_chassis.asgi import Scope
 
 def born_host(scope: Scope) -> Host:
     """Return the peer's address; all zeros where the server does not know it."""
-    client = scope.get("client")
-    if client is None:
-        return NO_HOST
-    address = _address(client[0])
-    return NO_HOST if address is None else Host(address, client[1])
+    client = scope["client"]
+    return NO_HOST if client is None else _host(client)
 
 
 @lru_cache(maxsize=4096)
-def _address(text: str) -> bytes | None:
+def _host(client: tuple[str, int]) -> Host:
+    text, port = client
     try:
         address = ip_address(text)
     except ValueError:
-        return None
+        return NO_HOST
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.packed  # an IPv4 client of a socket that takes both
-    return address.packed
+        address = address.ipv4_mapped  # an IPv4 client of a socket that takes both
+    return Host(address.packed, port)

@@ -46,14 +46,9 @@ from eruca.core.tag_expression import (
     parse_tag_expression,
 )
 from eruca_broker.api.answers import send_slices
-from eruca_broker.api.bodies import Head, InFlight, decode_json
+from eruca_broker.api.bodies import InFlight, decode_json, headers_of
 from eruca_broker.api.leaving import leaving
-from eruca_broker.api.negotiation import (
-    JSON_MEDIA_TYPE,
-    check_content_type,
-    check_not_encoded,
-    choose,
-)
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type, choose
 from eruca_broker.api.query import (
     QUEUE_ID_MAX,
     fault,
@@ -106,7 +101,7 @@ class PullRoutes:
             _subscription(parameters.get("filter", SUBSCRIBE_ALL), "query"),
         )
         limits = _limits(parameters)
-        media_type = choose(Head(scope).accept, _OFFERED)
+        media_type = choose(headers_of(scope).get(b"accept"), _OFFERED)
         read = await self._puller.pull(queue, limits, leaving(receive))
         if read is None:
             raise ClientGoneError
@@ -121,13 +116,12 @@ class PullRoutes:
         """``POST /v1/pull``."""
         if scope["query_string"]:
             parse_query(scope["query_string"], frozenset())
-        head = Head(scope)
-        media_type = choose(head.accept, _OFFERED)
-        check_content_type(head.content_type, JSON_MEDIA_TYPE)
-        check_not_encoded(head.content_encoding)
+        headers = headers_of(scope)
+        media_type = choose(headers.get(b"accept"), _OFFERED)
+        check_body_type(headers, JSON_MEDIA_TYPE)
         with InFlight(self._in_flight) as taken:
             chunks = await taken.read_body(
-                head, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
+                headers, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
             )
             request = decode_json(_MULTI_PULL, b"".join(chunks))
         queues = [

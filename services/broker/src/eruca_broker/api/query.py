@@ -16,6 +16,7 @@ from eruca.contract.models import OFFSET_MAX
 
 QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = len(str(OFFSET_MAX))
+_SMALL: Final = {str(number): number for number in range(64)}
 _DECIMAL: Final = re.compile(r"\d+(\.\d*)?", re.ASCII)
 
 
@@ -66,7 +67,8 @@ def optional_integer(
 
 def path_integer(text: str, name: str, *, most: int) -> int:
     """Return a whole number from the path, from 0 on."""
-    return _integer("path", name, text, least=0, most=most)
+    known = _SMALL.get(text)
+    return known if known is not None else _integer("path", name, text, least=0, most=most)
 
 
 def seconds(parameters: Mapping[str, str], name: str, *, default: float, most: float) -> float:

@@ -16,20 +16,14 @@ import msgspec
 from eruca.contract.limits import JSON_BODY_SIZE_MAX
 from eruca.contract.messages import NewMessage, NewMessages, SendReceipts
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE
-from eruca_broker.api.bodies import Head, InFlight, decode_json
-from eruca_broker.api.negotiation import (
-    JSON_MEDIA_TYPE,
-    check_content_type,
-    check_not_encoded,
-    choose,
-)
+from eruca_broker.api.bodies import InFlight, decode_json, headers_of
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.send_message import Sender
 from eruca_chassis.asgi import Receive, Scope, Send, send_json
 
-_JSON_ONLY: Final = (JSON_MEDIA_TYPE,)
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 SEND_PARAMETERS: Final = frozenset({"queue_id"})
 _IS_BATCH: Final = re.compile(rb'\s*\{\s*"messages"\s*:')
@@ -49,16 +43,16 @@ class SendRoutes:
     async def send_messages(self, scope: Scope, receive: Receive, send: Send) -> int:
         """``POST /v1/topics/{topic}/messages``."""
         topic = scope["path_params"]["topic"]
-        parameters = parse_query(scope["query_string"], SEND_PARAMETERS)
-        queue_id = optional_integer(parameters, "queue_id", least=0, most=QUEUE_ID_MAX)
-        head = Head(scope)
-        choose(head.accept, _JSON_ONLY)
-        check_content_type(head.content_type, JSON_MEDIA_TYPE)
-        check_not_encoded(head.content_encoding)
+        queue_id = None
+        if scope["query_string"]:
+            parameters = parse_query(scope["query_string"], SEND_PARAMETERS)
+            queue_id = optional_integer(parameters, "queue_id", least=0, most=QUEUE_ID_MAX)
+        headers = headers_of(scope)
+        check_request(headers, JSON_MEDIA_TYPE)
         self._sender.admit(topic, queue_id)
         with InFlight(self._in_flight) as taken:
             chunks = await taken.read_body(
-                head, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
+                headers, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
             )
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             is_batch = _IS_BATCH.match(body) is not None
@@ -80,14 +74,12 @@ class SendRoutes:
         queue_id = path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX)
         if scope["query_string"]:
             parse_query(scope["query_string"], _NO_PARAMETERS)
-        head = Head(scope)
-        choose(head.accept, _JSON_ONLY)
-        check_content_type(head.content_type, RECORDS_MEDIA_TYPE)
-        check_not_encoded(head.content_encoding)
+        headers = headers_of(scope)
+        check_request(headers, RECORDS_MEDIA_TYPE)
         self._sender.admit(topic, queue_id)
         with InFlight(self._in_flight) as taken:
             chunks = await taken.read_body(
-                head, receive, size_max=BATCH_BODY_SIZE_MAX, limit_name="batch_body_size_max"
+                headers, receive, size_max=BATCH_BODY_SIZE_MAX, limit_name="batch_body_size_max"
             )
             receipt = await self._sender.send_records(topic, queue_id, chunks, born_host(scope))
         return await send_json(send, CREATED, _ENCODER.encode(receipt))

@@ -12,22 +12,32 @@ rules for tags.
 from __future__ import annotations
 
 import binascii
-import re
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Final
 
 from msgspec import UNSET
+from zlib_ng import zlib_ng
 
 from eruca.contract import properties as names
 from eruca.contract.errors import TooLargeError, ValidationError
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, RECORDS_SIZE_MAX
 from eruca.contract.messages import Body, NewMessage
-from eruca.contract.records import MAGIC_V1, MAGIC_V2, Host, SysFlag, body_crc, layout_of
+from eruca.contract.records import (
+    BODY_CRC_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    V1_TOPIC_SIZE_MAX,
+    Host,
+    RecordLayout,
+    SysFlag,
+    layout_of,
+)
 
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # RocketMQ strips these before it stores
-_SEPARATORS: Final = re.compile(f"[{names.NAME_SEPARATOR}{names.PROPERTY_SEPARATOR}]")
-_V1_TOPIC_SIZE_MAX: Final = 127
+
+_crc32 = zlib_ng.crc32  # about ten times zlib's speed at 1 KiB
 
 
 def encode_messages(
@@ -57,14 +67,8 @@ def encode_messages(
         ValidationError: A message is not allowed; ``errors`` points at the place.
         TooLargeError: A body, a message's properties or the whole exceeds its limit.
     """
-    sys_flag = SysFlag.BORN_HOST_V6 if born_host.is_v6 else 0
-    sys_flag |= SysFlag.STORE_HOST_V6 if store_host.is_v6 else 0
-    layout = layout_of(sys_flag)
-    raw_topic = topic.encode()
-    is_v2 = len(raw_topic) > _V1_TOPIC_SIZE_MAX
-    magic = MAGIC_V2 if is_v2 else MAGIC_V1
-    topic_part = len(raw_topic).to_bytes(2 if is_v2 else 1, "big") + raw_topic
-    no_store_address = bytes(len(store_host.address))
+    layout, sys_flag, no_store_address = _room_for(born_host.is_v6, store_host.is_v6)
+    magic, topic_part = _topic_part(topic)
     records, unique_ids = [], []
     total_size = bodies_size = 0
     for message, pointer in zip(messages, pointers, strict=True):
@@ -75,7 +79,7 @@ def encode_messages(
         header = layout.header.pack(
             size,
             magic,
-            body_crc(body),
+            _crc32(body) & BODY_CRC_MASK,
             queue_id,
             message.flag,
             0,
@@ -163,27 +167,31 @@ def queue_of_sharding_keys(
 
 
 def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
-    stored: dict[str, str] = {}
+    text = ""
+    count = 1
     if message.properties:
         for name, value in message.properties.items():
             _check_property(name, value, f"{pointer}/properties")
-        stored.update(message.properties)
+        text = names.encode_properties(message.properties)
+        count += len(message.properties)
     if message.keys:
         _check_keys(message.keys, f"{pointer}/keys")
-        stored[names.KEYS] = names.KEY_SEPARATOR.join(message.keys)
+        text += _stored(names.KEYS, names.KEY_SEPARATOR.join(message.keys))
+        count += 1
     if message.tag is not None:
         _check_tag(message.tag, f"{pointer}/tag")
-        stored[names.TAGS] = message.tag
+        text += _stored(names.TAGS, message.tag)
+        count += 1
     if message.sharding_key is not None:
         if not message.sharding_key.strip():
             raise _fault(f"{pointer}/sharding_key", "it is blank")
-        stored[names.SHARDING_KEY] = message.sharding_key
+        text += _stored(names.SHARDING_KEY, message.sharding_key)
+        count += 1
     if message.message_id is not None and message.message_id.split() != [message.message_id]:
         raise _fault(f"{pointer}/message_id", "it holds a blank")
-    stored[names.UNIQ_KEY] = unique_id
-    text = names.encode_properties(stored)
+    text += _stored(names.UNIQ_KEY, unique_id)
     # Each property brings one of either separator; any more stand inside a name or a value.
-    if len(_SEPARATORS.findall(text)) != 2 * len(stored):
+    if text.count(names.NAME_SEPARATOR) != count or text.count(names.PROPERTY_SEPARATOR) != count:
         raise _fault(pointer, "tag, keys, ids and properties may not hold U+0001 or U+0002")
     encoded = text.encode()
     if len(encoded) > PROPERTIES_SIZE_MAX:
@@ -192,6 +200,28 @@ def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byt
             f"{PROPERTIES_SIZE_MAX}"
         )
     return encoded
+
+
+def _stored(name: str, value: str) -> str:
+    return f"{name}{names.NAME_SEPARATOR}{value}{names.PROPERTY_SEPARATOR}"
+
+
+@cache
+def _room_for(born_is_v6: bool, store_is_v6: bool) -> tuple[RecordLayout, int, bytes]:  # noqa: FBT001
+    """Return layout, sys flag and an empty store address for hosts of these families."""
+    sys_flag = SysFlag.BORN_HOST_V6 if born_is_v6 else SysFlag(0)
+    sys_flag |= SysFlag.STORE_HOST_V6 if store_is_v6 else SysFlag(0)
+    layout = layout_of(sys_flag)
+    return layout, int(sys_flag), bytes(layout.store_host_size - 4)
+
+
+@lru_cache(maxsize=1024)
+def _topic_part(topic: str) -> tuple[int, bytes]:
+    """Return the magic of a topic's records, and the topic with its length in front."""
+    raw = topic.encode()
+    if len(raw) > V1_TOPIC_SIZE_MAX:
+        return MAGIC_V2, len(raw).to_bytes(2, "big") + raw
+    return MAGIC_V1, len(raw).to_bytes(1, "big") + raw
 
 
 def _check_property(name: str, value: str, pointer: str) -> None:

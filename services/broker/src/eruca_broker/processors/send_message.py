@@ -12,7 +12,6 @@ import os
 import secrets
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import count, repeat
 from typing import Final
 
 from eruca.contract.errors import ValidationError
@@ -146,16 +145,14 @@ class Sender:
                 topic=topic,
                 broker_name=self._broker_name,
                 queue_id=queue_id,
-                queue_offset=queue_offset,
+                queue_offset=place.queue_offset + index,
                 log_offset=place.log_offset + start,
-                message_id=unique_id,
+                message_id=unique_ids[index],
                 offset_message_id=encode_offset_id(self._store_host, place.log_offset + start),
                 stored_at=stored_at,
-                durability=durability,
+                durability=place.durability,
             )
-            for queue_offset, start, unique_id, durability in zip(
-                count(place.queue_offset), _starts(batch), unique_ids, repeat(place.durability)
-            )
+            for index, start in enumerate(_starts(batch))
         ]
 
     async def _append(self, batch: Batch, born_host: Host) -> Receipt:
