@@ -2,16 +2,21 @@
 
 Schemathesis makes requests from the OpenAPI document, sound ones and unsound ones, and checks every
 answer against it: status, media type, schema, headers; sound data taken and unsound data refused.
+What HTTP itself can get wrong is made by mangling sound requests.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import CheckFunction
 from schemathesis.core.result import Ok
@@ -35,6 +40,26 @@ REQUESTS = [
     for label, operation in OPERATIONS.items()
     for mode in GenerationMode
     if mode.is_positive or list(operation.iter_parameters()) or operation.body
+]
+REGISTRATION = (
+    b'{"cluster":"c","urls":{"default":"http://127.0.0.1:1"},"store_host":"127.0.0.1:1",'
+    b'"data_version":1,"topics":[]}'
+)
+JSON = b"Host: x\r\nContent-Type: application/json\r\n"
+SOUND_REQUESTS = [
+    b'GET /v1/topics/a%20b/route HTTP/1.1\r\nHost: x\r\nIf-None-Match: "x"\r\n\r\n',
+    b"GET /v1/topics?limit=5&cursor=YQ HTTP/1.1\r\nHost: x\r\nX-Request-Id: 1\r\n\r\n",
+    b"HEAD /v1/status HTTP/1.0\r\n\r\n",
+    b"PUT /v1/brokers/broker-a/0 HTTP/1.1\r\n"
+    + JSON
+    + b"Content-Length: %d\r\n\r\n" % len(REGISTRATION)
+    + REGISTRATION,
+    b"PUT /v1/kv/a/b HTTP/1.1\r\n"
+    + JSON
+    + b'Transfer-Encoding: chunked\r\n\r\nd\r\n{"value":"x"}\r\n0\r\n\r\n',
+    b"DELETE /v1/kv/a/b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
 ]
 RULES_BEYOND_THE_SCHEMA = {  # where sound data may be refused, for what a schema cannot say
     "GET /v1/topics",  # only cursors that were given out
@@ -67,6 +92,48 @@ def test_every_answer_is_a_documented_one(
         )
 
     ask()
+
+
+@settings(max_examples=300)
+@given(
+    request=st.sampled_from(SOUND_REQUESTS),
+    edits=st.lists(
+        st.tuples(
+            st.floats(0, 1, exclude_max=True),  # where, of the request's length
+            st.integers(0, 3),  # how many bytes go
+            st.sampled_from([b"", b"\r\n", b"\0", b"%", b"\xff", b":", b" ", b"{", b'"', b"9"]),
+        ),
+        max_size=4,
+    ),
+)
+def test_a_mangled_request_is_answered_without_a_defect(
+    namesrv: ServiceProcess, request: bytes, edits: list[tuple[float, int, bytes]]
+) -> None:
+    mangled = bytearray(request)
+    for where, removed, added in edits:
+        start = int(where * len(mangled))
+        mangled[start : start + removed] = added
+
+    answer = said_to(namesrv, bytes(mangled))
+
+    for status_line in re.findall(rb"^HTTP/1\.1 (\d+)", answer, re.MULTILINE):
+        assert 200 <= int(status_line) < 500
+    assert answer.count(b"application/problem+json") == len(
+        re.findall(rb"^HTTP/1\.1 4", answer, re.MULTILINE)
+    )
+
+
+def said_to(namesrv: ServiceProcess, request: bytes) -> bytes:
+    """Send a request, end the connection's sending side, and return all that came back."""
+    url = urlsplit(namesrv.url)
+    assert url.hostname is not None
+    with socket.create_connection((url.hostname, url.port or 80), ANSWER_SECONDS) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while received := connection.recv(65_536):
+            answer += received
+        return answer
 
 
 def wait_no_longer_than_a_moment(case: Case[Any]) -> None:
