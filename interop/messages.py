@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from typing import Any
 
 from eruca.contract import properties as names
@@ -56,7 +57,7 @@ class Origin:
     """Where a message comes from and lies: what a broker adds, and a sender is not told."""
 
     born_ms: int  # since the epoch
-    born_host: str  # IP:port
+    born_host: str  # [IP]:port
     stored_ms: int
     store_host: str
     log_offset: int
@@ -84,6 +85,11 @@ class Message:
     def place(self) -> Place:
         """Where it is read."""
         return self.topic, self.queue_id, self.queue_offset
+
+
+def host_text(ip: str, port: str | int) -> str:
+    """Return an address in the one form in which addresses are compared."""
+    return f"[{ip_address(ip.strip('[]'))}]:{port}"
 
 
 def stored(message: NewMessage, receipt: Receipt) -> Message:
@@ -147,9 +153,9 @@ def message_of_row(row: Mapping[str, Any]) -> Message:
         flag=row["flag"],
         origin=Origin(
             born_ms=row["born_timestamp"],
-            born_host=row["born_host"],
+            born_host=host_text(*row["born_host"].rsplit(":", 1)),
             stored_ms=row["store_timestamp"],
-            store_host=row["store_host"],
+            store_host=host_text(*row["store_host"].rsplit(":", 1)),
             log_offset=row["log_offset"],
             size=row["size"],
         ),
@@ -166,9 +172,9 @@ def message_of_record(record: Record, body: bytes, offset_id: str) -> Message:
         flag=record.flag,
         origin=Origin(
             born_ms=record.born_timestamp,
-            born_host=f"{record.born_host.ip}:{record.born_host.port}",
+            born_host=host_text(record.born_host.ip, record.born_host.port),
             stored_ms=record.store_timestamp,
-            store_host=f"{record.store_host.ip}:{record.store_host.port}",
+            store_host=host_text(record.store_host.ip, record.store_host.port),
             log_offset=record.log_offset,
             size=record.size,
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_V6: Final = "::1"
 _POLL_SECONDS: Final = 0.1
 _LOG_TAIL_SIZE: Final = 1500  # characters of a dead child's log in the error
 
@@ -83,23 +84,40 @@ class Child:
         return self.log.read_text(errors="replace")[-_LOG_TAIL_SIZE:]
 
 
-def free_ports(*offsets: int) -> int:
-    """Return a port that is free, as are its neighbours at these *offsets*."""
+def free_ports(host: str, *offsets: int) -> int:
+    """Return a port that is free on *host*, as are its neighbours at these *offsets*."""
     for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
+        with socket.socket(_family(host)) as probe:
+            probe.bind((host, 0))
             port: int = probe.getsockname()[1]
         if port + max(offsets, default=0) < 0xFFFF and all(
-            _is_free(port + offset) for offset in offsets
+            _is_free(host, port + offset) for offset in offsets
         ):
             return port
     raise ChildError("no free ports found")
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
+def has_address(host: str) -> bool:
+    """Tell whether this machine has a loopback address."""
+    try:
+        return _is_free(host, 0)
+    except OSError:
+        return False
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return an address as URLs and RocketMQ write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(_family(host)) as probe:
         try:
-            probe.bind((LOOPBACK, port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from interop.driver import Driver
-from interop.processes import LOOPBACK, Child, free_ports
+from interop.processes import LOOPBACK, Child, free_ports, host_and_port
 from interop.toolchain import Toolchain
 
 BROKER: Final = "broker-a"
@@ -30,10 +30,23 @@ SIZES: Final = Sizes()
 
 
 class RocketMq:
-    """RocketMQ on the store in *store*, reachable at *port*; its logs go to *home*."""
+    """RocketMQ on the store in *store*, reachable at *port*; its logs go to *home*.
 
-    def __init__(self, toolchain: Toolchain, store: Path, home: Path, *, port: int) -> None:
-        self.address = f"{LOOPBACK}:{port}"
+    With *property_checksums* it ends each record with a checksum of all that precedes it.
+    """
+
+    def __init__(
+        self,
+        toolchain: Toolchain,
+        store: Path,
+        home: Path,
+        *,
+        host: str,
+        port: int,
+        property_checksums: bool = False,
+    ) -> None:
+        self._host = host
+        self._property_checksums = property_checksums
         self._toolchain = toolchain
         self._store = store
         self._home = home
@@ -42,16 +55,24 @@ class RocketMq:
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
-            name_server_port = free_ports()
+            name_server_port = free_ports(LOOPBACK)
             self.name_server = f"{LOOPBACK}:{name_server_port}"
             starting.enter_context(
-                self._start("namesrv.NamesrvStartup", {"listenPort": name_server_port})
+                self._start(
+                    "namesrv.NamesrvStartup",
+                    {"listenPort": name_server_port, "bindAddress": LOOPBACK},
+                )
             )
             self.broker = starting.enter_context(
                 self._start("broker.BrokerStartup", self._broker_settings())
             )
             self.client = starting.enter_context(
-                Driver(self._toolchain, self.name_server, self._home, broker=self.address)
+                Driver(
+                    self._toolchain,
+                    self.name_server,
+                    self._home,
+                    broker=host_and_port(self._host, self._port),
+                )
             )
             self._children = starting.pop_all()
         return self
@@ -76,8 +97,8 @@ class RocketMq:
             "brokerClusterName": CLUSTER,
             "brokerName": BROKER,
             "brokerId": 0,
-            "brokerIP1": LOOPBACK,
-            "bindAddress": LOOPBACK,
+            "brokerIP1": self._host,
+            "bindAddress": self._host,
             "listenPort": self._port,
             "haListenPort": self._port + 1,
             "namesrvAddr": self.name_server,
@@ -91,4 +112,5 @@ class RocketMq:
             "autoCreateTopicEnable": "true",
             "enablePropertyFilter": "true",
             "flushDiskType": "ASYNC_FLUSH",
+            "enabledAppendPropCRC": str(self._property_checksums).lower(),
         }

@@ -79,6 +79,11 @@ class Contents:
             if name == topic
         }
 
+    def before_log_offset(self, log_offset: int) -> Contents:
+        """Return what is left when the log is cut at *log_offset*."""
+        left = [m for m in self.messages if m.origin and m.origin.log_offset < log_offset]
+        return Contents(left, ends_of(left), self.committed)
+
     def from_log_offset(self, log_offset: int) -> Contents:
         """Return what is left when the log before *log_offset* has been deleted."""
         left = [m for m in self.messages if m.origin and m.origin.log_offset >= log_offset]

@@ -53,7 +53,11 @@ def _check_queues(checks: Checks, store: Path, log: Log, *, complete: bool) -> N
         if place[0] != SCHEDULE_TOPIC
     }
     if not complete:
+        # What recovery would add is not there yet; and where RocketMQ has cut its log, it leaves
+        # entries behind a queue's end until it writes there.
+        ends = {queue: max(entries) for queue, entries in expected_queues(log).items()}
         expected = {place: expected[place] for place in expected if place in found}
+        found = {place: found[place] for place in found if place[2] <= ends.get(place[:2], -1)}
     checks.same_entries("consume queues: entries as the log demands", found, expected)
 
 

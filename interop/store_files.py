@@ -8,6 +8,7 @@ Source: RocketMQ 5.3, ``ConsumeQueue``, ``IndexFile``.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections import defaultdict
@@ -28,6 +29,7 @@ from eruca.contract.records import (
     SysFlag,
     decode_record,
     encode_record,
+    layout_of,
 )
 from interop.messages import Message, message_of_record
 
@@ -202,3 +204,19 @@ def delete_first_segment(store: Path) -> int:
             if last[0] < begin:
                 path.unlink()
     return begin
+
+
+def damage_last_record(store: Path) -> int:
+    """Change a byte of the last record, as if half of it had reached the disk; return its offset.
+
+    It is one with a body, so that its checksum tells.
+    """
+    last = next(record for record in reversed(read_log(store).records) if record.body)
+    segments = sorted((store / "commitlog").iterdir())
+    path = next(path for path in reversed(segments) if int(path.name) <= last.log_offset)
+    with path.open("rb+") as file:
+        file.seek(last.log_offset - int(path.name) + layout_of(last.sys_flag).body)
+        first = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([first[0] ^ 0xFF]))
+    return last.log_offset
