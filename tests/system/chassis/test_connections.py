@@ -161,6 +161,34 @@ async def test_a_request_that_does_not_arrive_in_time_is_refused(unfinished: byt
         assert await reader.read() == b""
 
 
+async def test_a_refused_client_that_stays_is_cut_after_a_moment_and_refused_once() -> None:
+    with capture_logs() as logs:
+        async with (
+            serving(Things().app(), limits(request_seconds=0.3)) as (server, address),
+            raw_connection(address) as (reader, writer),
+        ):
+            writer.write(b"GET /heal")
+            await answer_of(reader)
+            writer.write(b"th HTTP/1.1\r\n\r\n" * 1_000)
+            await until(lambda: not server.watch.connections)
+
+    assert [entry["event"] for entry in logs if entry["log_level"] != "info"] == []
+
+
+async def test_uploads_one_after_another_are_each_given_their_time() -> None:
+    """At every sweep some upload is under way, but never the same."""
+    upload = b"POST /v1/upload HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
+    async with (
+        serving(Things().app(), limits(request_seconds=1)) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(upload)
+        for _ in range(16):
+            await asyncio.sleep(0.2)  # the slowness under test: 3.2 s in all
+            writer.write(b"body" + upload)
+            assert (await answer_of(reader))[::2] == (200, b"4")
+
+
 async def test_a_trickle_holds_nothing_longer() -> None:
     async with (
         serving(Things().app(), limits(request_seconds=0.5)) as (_, address),

@@ -66,7 +66,7 @@ class ConnectionWatch:
         self.connections: set[ServiceProtocol] = set()
         self.unread_size = 0  # bytes in transports that said they are full
         self._unread: dict[ServiceProtocol, int] = {}  # longest full first
-        self._unfinished: dict[ServiceProtocol, tuple[object, float]] = {}  # state, since when
+        self._unfinished: dict[ServiceProtocol, tuple[Unfinished, float]] = {}  # and since when
 
     def filled(self, connection: ServiceProtocol) -> None:
         """Note that a transport is full, and cut the longest full ones if all are too much."""
@@ -94,11 +94,11 @@ class ConnectionWatch:
             state = connection.unfinished_state()
             if state is None:
                 continue
-            seen, since = before.get(connection, (None, now))
-            if seen != state:
+            seen, since = before.get(connection, (state, now))
+            if not seen.is_still(state):
                 since = now
             self._unfinished[connection] = (state, since)
-            if isinstance(state, Unread):
+            if state.unread_size:
                 if now - since > self.limits.unread_seconds:
                     connection.cut("it has read nothing of its answer for unread_seconds")
             elif now - since > self.limits.request_seconds:
@@ -106,17 +106,15 @@ class ConnectionWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """The state of a connection that has bytes to read: moving for as long as this changes."""
+class Unfinished:
+    """What a client has yet to do: to read an answer, or else to send the rest of its request."""
 
-    size: int
+    unread_size: int  # bytes; 0: it is the request that is not there yet
+    request: object  # its latest; held here, so that no later one can be taken for it
 
-
-@dataclass(frozen=True, slots=True)
-class Arriving:
-    """The state of a connection whose request is not there yet: identified by that request."""
-
-    request: int  # id() of its scope, which lives as long as the request does
+    def is_still(self, later: Unfinished) -> bool:
+        """Tell whether the client has done nothing until *later*."""
+        return self.request is later.request and self.unread_size == later.unread_size
 
 
 class ServiceProtocol(HttpToolsProtocol):
@@ -125,6 +123,7 @@ class ServiceProtocol(HttpToolsProtocol):
     watch: ConnectionWatch  # set on the subclass that :func:`protocol_class` makes
 
     _loose_size = 0  # bytes since a piece of body or the end of a message
+    _is_refused = False
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
         self, transport: asyncio.Transport
@@ -182,17 +181,19 @@ class ServiceProtocol(HttpToolsProtocol):
         super().resume_writing()
         self.watch.drained(self)
 
-    def unfinished_state(self) -> Unread | Arriving | None:
+    def unfinished_state(self) -> Unfinished | None:
         """Return what is being waited for from the client, or None for nothing."""
-        unread = self.transport.get_write_buffer_size()
-        if unread:
-            return Unread(unread)
+        unread_size = self.transport.get_write_buffer_size()
+        if unread_size:
+            return Unfinished(unread_size, self.scope)
+        if self._is_refused:
+            return None  # it has a timer of its own
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and (not self.cycle.more_body or self.flow.read_paused):
             return None  # it is the handler's turn
         if self.timeout_keep_alive_task is not None:
             return None  # idle between requests, which uvicorn has a timer for
-        return Arriving(id(self.scope))
+        return Unfinished(0, self.scope)
 
     def cut(self, why: str) -> None:
         """Drop the connection with whatever it has not read."""
@@ -214,6 +215,7 @@ class ServiceProtocol(HttpToolsProtocol):
         lines = [STATUS_LINE[error.status], *(b"%s: %s\r\n" % header for header in headers)]
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.write_eof()
+        self._is_refused = True
         self.transport.set_protocol(_Lingering(self))
         if answering:  # what came first, and is answered by this too: its handler has no client
             self.cycle.disconnected = True

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 import structlog
 import uvicorn
 import uvloop
+from prometheus_client import Gauge
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections import (
@@ -75,6 +76,16 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=settings.stop_seconds,
             )
         )
+
+        for metric, meaning, read in (
+            ("eruca_http_connections", "Open connections", lambda: len(self.watch.connections)),
+            (
+                "eruca_http_unread_bytes",
+                "Bytes of answers that clients are slow to read",
+                lambda: self.watch.unread_size,
+            ),
+        ):
+            Gauge(metric, meaning, registry=app.registry).set_function(read)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, and say so: signals are taken care of by now."""
