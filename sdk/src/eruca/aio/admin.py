@@ -234,8 +234,18 @@ class AsyncAdmin:
     # Brokers.
 
     async def brokers(self) -> list[BrokerGroup]:
-        """Return every live broker."""
-        return parsed(BrokerList, await self._ask("GET", "/v1/brokers"), "/v1/brokers").brokers
+        """Return every live broker.
+
+        A name server that knows none may have just started: then the others are asked as well.
+        """
+        name_servers = self._client.name_servers
+        for _ in name_servers.urls:
+            answer = await self._ask("GET", "/v1/brokers")
+            brokers = parsed(BrokerList, answer, "/v1/brokers").brokers
+            if brokers:
+                return brokers
+            name_servers.rotate()
+        return []
 
     async def clusters(self) -> dict[str, list[str]]:
         """Return broker names by cluster."""

@@ -141,7 +141,10 @@ class Admin:
         self._portal.call(self._twin.commit_offsets, group, offsets)
 
     def brokers(self) -> list[BrokerGroup]:
-        """Return every live broker."""
+        """Return every live broker.
+
+        A name server that knows none may have just started: then the others are asked as well.
+        """
         return self._portal.call(self._twin.brokers)
 
     def clusters(self) -> dict[str, list[str]]:

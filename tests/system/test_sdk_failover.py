@@ -1,0 +1,190 @@
+"""The SDK over a cluster of processes, some of which die: nothing acknowledged is lost or stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+import eruca
+from deploy.cluster import LocalCluster
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(brokers=2, namesrvs=2, settings=SMALL, restarts=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(cluster: LocalCluster) -> AsyncIterator[eruca.AsyncClient]:
+    async with eruca.AsyncClient(cluster.namesrv_urls) as client:
+        yield client
+
+
+async def pull_all(client: eruca.AsyncClient, topic: str) -> list[eruca.ReceivedMessage]:
+    queues = await client.admin.queues(topic)
+    count = sum(queue.max_offset - queue.min_offset for queue in queues.values())
+    messages: list[eruca.ReceivedMessage] = []
+    async with client.pull_consumer(topics=topic) as consumer:
+        while len(messages) < count:
+            batch = await consumer.poll(wait=20)
+            assert batch
+            messages += batch
+    return messages
+
+
+async def every_name_server_knows(client: eruca.AsyncClient, *, brokers: int) -> None:
+    """Wait until the name servers know so many brokers, as they do some seconds after a start."""
+
+    async def known() -> list[int]:
+        statuses = (await client.admin.namesrv_statuses()).values()
+        return [status.brokers for status in statuses if not isinstance(status, eruca.ErucaError)]
+
+    async with asyncio.timeout(60):
+        while set(await known()) != {brokers}:  # noqa: ASYNC110  (another process's state)
+            await asyncio.sleep(0.1)
+
+
+async def test_sending_goes_on_while_a_broker_is_killed_and_nothing_acknowledged_is_lost(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=2)
+    acknowledged: set[str] = set()
+    killed = asyncio.Event()
+
+    async def send_for_a_while(producer: eruca.AsyncProducer, number: int) -> None:
+        after_the_kill = 0
+        while after_the_kill < 20:
+            result = await producer.send(eruca.Message("orders", f"from {number}"))
+            acknowledged.add(result.message_id)
+            after_the_kill += killed.is_set()
+
+    async with client.producer(latency_fault=True, send_timeout=10) as producer:
+        senders = [asyncio.create_task(send_for_a_while(producer, n)) for n in range(20)]
+        await until(lambda: len(acknowledged) > 200)
+        await cluster.kill("broker-a")
+        killed.set()
+        await asyncio.gather(*senders)  # not one send failed
+
+    await cluster.restart("broker-a")
+    counts = Counter(message.message_id for message in await pull_all(client, "orders"))
+    assert acknowledged <= counts.keys()
+
+
+async def test_a_consumer_reads_from_the_others_while_a_broker_is_down_and_then_all_of_it(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=2)
+    async with client.producer() as producer:
+        sent = await producer.send_many(
+            [eruca.Message("orders", str(n), sharding_key=str(n)) for n in range(1_000)]
+        )
+    of_a = {r.message_id for r in sent if r.queue.broker_name == "broker-a"}
+    of_b = {r.message_id for r in sent if r.queue.broker_name == "broker-b"}
+    seen: list[str | None] = []
+
+    async with client.pull_consumer("readers", topics="orders", prefetch_count=10) as consumer:
+        seen += [m.message_id for m in await consumer.poll(max_count=5, wait=20)]
+        await cluster.kill("broker-a")
+        while not of_b <= set(seen):
+            seen += [m.message_id for m in await consumer.poll(wait=20)]
+        await cluster.restart("broker-a")
+        while not of_a <= set(seen):
+            seen += [m.message_id for m in await consumer.poll(wait=30)]
+        assert consumer.failures == {}
+
+    assert set(Counter(seen).values()) == {1}
+
+
+async def test_a_consumer_of_which_every_broker_is_down_says_so(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=1)
+    async with client.pull_consumer(topics="orders") as consumer:
+        assert await consumer.poll(wait=0.1) == []
+        await cluster.kill("broker-a")
+        await cluster.kill("broker-b")
+
+        with pytest.raises(eruca.TransportError):
+            await consumer.poll(wait=3)
+        assert set(consumer.failures) == {"broker-a", "broker-b"}
+
+
+async def test_any_name_server_may_die_and_new_topics_still_be_found(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=1)
+    async with client.producer() as producer:
+        for name in ("namesrv-1", "namesrv-2"):
+            await producer.send(eruca.Message("orders", "x"))
+            await cluster.kill(name)
+            await producer.send(eruca.Message("orders", "x"))
+            await client.admin.create_topic(f"later-{name}", queue_count=1)
+            await producer.send(eruca.Message(f"later-{name}", "x"))
+            await cluster.restart(name)
+            await every_name_server_knows(client, brokers=2)
+
+
+async def test_without_any_name_server_what_is_known_is_used_and_what_is_not_is_an_error(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=1)
+    async with client.producer() as producer, client.pull_consumer(topics="orders") as consumer:
+        await producer.send(eruca.Message("orders", "before"))
+        assert len(await consumer.poll(wait=20)) == 1
+        for name in ("namesrv-1", "namesrv-2"):
+            await cluster.kill(name)
+
+        await producer.send(eruca.Message("orders", "after"))
+        assert [m.text() for m in await consumer.poll(wait=20)] == ["after"]
+        with pytest.raises(eruca.NameServersUnreachableError):
+            await producer.send(eruca.Message("unknown", "x"))
+
+
+async def test_a_broker_that_stops_in_order_is_left_without_an_error(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=2)
+    stopped = asyncio.Event()
+    names: list[str] = []
+
+    async def send(producer: eruca.AsyncProducer) -> None:
+        after = 0
+        while after < 50:
+            names.append((await producer.send(eruca.Message("orders", "x"))).queue.broker_name)
+            after += stopped.is_set()
+
+    async with client.producer() as producer:
+        sender = asyncio.create_task(send(producer))
+        await until(lambda: len(names) > 50)
+        await cluster.stop_one("broker-a")
+        stopped.set()
+        await sender
+
+    assert set(names[-40:]) == {"broker-b"}
+
+
+async def test_a_log_is_followed_over_the_death_of_its_broker(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=1, broker_name="broker-a")
+    async with client.producer() as producer, client.log_follower("broker-a") as follower:
+        await producer.send(eruca.Message("orders", "before"))
+        bodies = []
+        while b"before" not in bodies:
+            bodies.append((await anext(follower)).decode().body)
+        following = asyncio.create_task(anext(follower))
+        await cluster.kill("broker-a")
+        await cluster.restart("broker-a")
+        await producer.send(eruca.Message("orders", "after"), timeout=20)
+        bodies = [(await following).decode().body]
+        while b"after" not in bodies:
+            bodies.append((await anext(follower)).decode().body)
