@@ -26,7 +26,7 @@ class Ledger:
 
     sent_by_carrier: Counter[str] = field(default_factory=Counter)
     received_by_carrier: Counter[str] = field(default_factory=Counter)
-    flights_by_tail: Counter[str] = field(default_factory=Counter)
+    flights_by_number: Counter[str] = field(default_factory=Counter)
     sent_bytes: int = 0
     received_bytes: int = 0
     _checksums: array[int] = field(default_factory=lambda: array("I"))
@@ -45,11 +45,16 @@ class Ledger:
         """Return how many messages came back."""
         return self.received_by_carrier.total()
 
+    @property
+    def aircraft(self) -> int:
+        """Return how many aircraft the flights that came back were flown by."""
+        return len(self._last_by_tail)
+
     def note_sent(self, flight: Flight) -> None:
         """Remember a flight; they come in the file's order."""
         assert flight.row == self.sent
         self.sent_by_carrier[flight.carrier] += 1
-        self.flights_by_tail[flight.tail] += 1
+        self.flights_by_number[flight.number] += 1
         self.sent_bytes += len(flight.body)
         self._checksums.append(zlib.crc32(flight.body))
         self._seen.append(0)

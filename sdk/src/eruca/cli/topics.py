@@ -14,6 +14,7 @@ from eruca.cli.session import Session
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eruca.aio.client import AsyncClient
     from eruca.contract.models import TopicConfig
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -80,12 +81,9 @@ async def list_(
     ] = False,
 ) -> None:
     """List topics: the names that live brokers have, or all there is to one broker's."""
-    from eruca.contract.names import is_system_topic
-
     async with session.client() as client:
         if broker is None:
-            listed = await client.admin.list_topics()
-            names = [name for name in listed if system or not is_system_topic(name)]
+            names = await _names(client, system=system)
             if session.is_json:
                 session.show_json(names)
             else:
@@ -96,6 +94,19 @@ async def list_(
         session.show_json(configs)
     else:
         session.show_table(_CONFIG_HEADINGS, (_config_row(c.topic, c) for c in configs))
+
+
+async def _names(client: AsyncClient, *, system: bool) -> list[str]:
+    from eruca.contract.names import is_system_topic
+
+    names = set(await client.admin.list_topics())
+    if not system:
+        return sorted(name for name in names if not is_system_topic(name))
+    # Brokers do not tell name servers what is theirs alone.
+    for group in await client.admin.brokers():
+        configs = await client.admin.topics_of_broker(group.broker_name, include_system=True)
+        names.update(config.topic for config in configs)
+    return sorted(names)
 
 
 async def show(session: Session, *, topic: TopicArgument) -> None:

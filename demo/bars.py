@@ -1,0 +1,53 @@
+"""Progress bars on a terminal; elsewhere one line for each phase."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Bars:
+    """Shows how far each phase has come, as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def add(self, name: str, total: int) -> Callable[[int], None]:
+        """Begin a phase; return what is called with how many of *total* are through."""
+        started_at = time.perf_counter()
+        task = self._progress.add_task(name, total=total)
+
+        def show(done: int) -> None:
+            self._progress.update(task, completed=done)
+            if done == total and not self._console.is_terminal:
+                seconds = time.perf_counter() - started_at
+                self._console.print(f"{name}: {done:,} in {seconds:.1f} s")
+
+        return show
+
+    def __enter__(self) -> Self:
+        """Show the bars."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Leave them as they are."""
+        self._progress.stop()

@@ -1,0 +1,134 @@
+"""``python -m demo.flights``: a year of flights through a cluster and back, every number checked.
+
+A cluster of two brokers is started for it, with data outside the repository, and stopped again.
+
+Exit codes: 0 all numbers agree, 1 they do not or something failed, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+import eruca
+from demo import journey, report
+from demo.bars import Bars
+from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
+from demo.ledger import Ledger
+from deploy.cluster import LocalCluster, StartError
+from deploy.ports import PortTakenError
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX
+
+INTERRUPTED: Final = 130
+SEND_SECONDS: Final = 30.0  # for one message; on a slow machine a full buffer takes a while
+LIVE_COUNT: Final = 500  # flights sent one at a time
+SETTINGS: Final = {"ERUCA_BROKER_SEGMENT_SIZE": str(256 * 1024 * 1024)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo and return the exit code."""
+    options = _parser().parse_args(arguments)
+    console = Console(highlight=False)
+    kept = Path(tempfile.mkdtemp(prefix="eruca-demo-")) if options.keep else None
+    try:
+        return asyncio.run(_run(console, options.limit, kept))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        console.print("stopped")
+        return INTERRUPTED
+    except (DatasetError, PortTakenError, StartError, eruca.ErucaError) as error:
+        Console(stderr=True, highlight=False, markup=False).print(f"error: {error}")
+        return 1
+    finally:
+        if kept is not None:
+            console.print(
+                f"kept in {kept}; look at it with: make up ARGS='--data {kept} --brokers 2'"
+            )
+
+
+async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
+    current = asyncio.current_task()
+    assert current is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
+    path = find_data_file()
+    started_at = time.perf_counter()
+    console.print("starting a name server and two brokers …")
+    async with (
+        LocalCluster(brokers=2, data_dir=kept, settings=SETTINGS) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        console.print(
+            f"running: {', '.join([*cluster.namesrv_urls, *cluster.broker_urls.values()])}"
+        )
+        faults = await _fly(console, client, path, min(limit or FLIGHT_COUNT, FLIGHT_COUNT))
+    report.show_verdict(console, faults, time.perf_counter() - started_at)
+    return 1 if faults else 0
+
+
+async def _fly(console: Console, client: eruca.AsyncClient, path: Path, count: int) -> list[str]:
+    """Send, pull, find and time the flights; return what does not agree."""
+    for topic in (journey.TOPIC, journey.LIVE_TOPIC):
+        await client.admin.create_topic(topic, queue_count=journey.QUEUES_PER_BROKER)
+    ledger = Ledger()
+    live_count = min(LIVE_COUNT, count)
+    with Bars(console) as bars:
+        async with client.producer(send_timeout=SEND_SECONDS) as producer:
+            flights = read_flights(path, limit=count)
+            sent, samples = await journey.send_flights(
+                producer, flights, ledger, bars.add("sending", count)
+            )
+        async with client.pull_consumer(topics=journey.TOPIC) as consumer:
+            pulled = await journey.pull_flights(consumer, ledger, bars.add("pulling", ledger.sent))
+        live = await journey.fly_live(
+            client, read_flights(path), live_count, bars.add("one by one", live_count)
+        )
+    flight, result = samples[len(samples) // 2]
+    found = await journey.find_flight(client.admin, flight, result)
+    ranges = await journey.queue_ranges(client.admin)
+
+    report.show_carriers(console, ledger)
+    report.show_queues(console, ranges)
+    report.show_found(console, found)
+    report.show_speed(console, sent, pulled, live, ledger)
+    stored = sum(offsets.max_offset - offsets.min_offset for offsets in ranges.values())
+    return [
+        *([] if sent.messages == count else [f"{count} in the file, {sent.messages} stored"]),
+        *([] if stored == count else [f"{count} sent, the queues hold {stored}"]),
+        *ledger.faults(),
+        *found.faults(min(ledger.flights_by_number[flight.number], KEY_QUERY_COUNT_MAX)),
+        *([] if live.messages == live_count else [f"one by one: {live.messages} of {live_count}"]),
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="demo.flights",
+        description="Send the flights that left New York City in 2013 through a local cluster, "
+        "pull them back, and compare every number with the file.",
+    )
+    parser.add_argument(
+        "--limit", type=_count, metavar="N", help=f"only the first N of the {FLIGHT_COUNT} flights"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the cluster's data, and say where"
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What the demo shows at the end: what was counted, where it lies and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import eruca
+from demo.journey import BULK, Found, Timing
+from demo.ledger import Ledger, percentile
+from eruca.contract.models import QueueOffsets
+
+
+def show_carriers(console: Console, ledger: Ledger) -> None:
+    """Show how many flights of each carrier the file has, and how many came back."""
+    table = _table("Flights per carrier", "carrier", "in the file", "pulled back", "")
+    for carrier, sent in ledger.sent_by_carrier.most_common():
+        received = ledger.received_by_carrier[carrier]
+        agrees = Text("equal", "green") if sent == received else Text("DIFFERS", "bold red")
+        table.add_row(carrier, f"{sent:,}", f"{received:,}", agrees)
+    table.add_section()
+    table.add_row("all", f"{ledger.sent:,}", f"{ledger.received:,}", "")
+    console.print(table)
+    console.print(f"{ledger.aircraft:,} aircraft; the flights of each are in one queue, in order")
+
+
+def show_queues(console: Console, ranges: Mapping[eruca.MessageQueue, QueueOffsets]) -> None:
+    """Show the offsets of each queue."""
+    table = _table("Queues", "broker", "queue", "min offset", "max offset", "messages")
+    for queue, offsets in ranges.items():
+        table.add_row(
+            queue.broker_name,
+            str(queue.queue_id),
+            f"{offsets.min_offset:,}",
+            f"{offsets.max_offset:,}",
+            f"{offsets.max_offset - offsets.min_offset:,}",
+        )
+    console.print(table)
+
+
+def show_found(console: Console, found: Found) -> None:
+    """Show where one flight was found."""
+    table = _table(f"One flight: {found.flight.number} of {found.flight.date}", "by", "", "found")
+    table.add_row("offset id", found.result.offset_message_id, _bodies([found.by_offset_id]))
+    table.add_row("unique id", found.result.message_id, _bodies(found.by_unique_id))
+    table.add_row("key", found.flight.number, _bodies(found.by_key))
+    console.print(table)
+
+
+def show_speed(
+    console: Console, sent: Timing, pulled: Timing, live: Timing, ledger: Ledger
+) -> None:
+    """Show throughput of the bulk and latency of single messages."""
+    table = _table("Throughput", "", "messages", "seconds", "messages/s", "MB/s of bodies")
+    for name, timing, size in (
+        ("send, acknowledged", sent, ledger.sent_bytes),
+        ("pull, checked", pulled, ledger.received_bytes),
+    ):
+        rate = timing.messages / timing.seconds if timing.seconds else 0.0
+        speed = size / timing.seconds / 1e6 if timing.seconds else 0.0
+        table.add_row(
+            name, f"{timing.messages:,}", f"{timing.seconds:.1f}", f"{rate:,.0f}", f"{speed:.1f}"
+        )
+    console.print(table)
+    table = _table("Latency", "milliseconds", "times", "p50", "p99", "worst")
+    for name, values in (
+        ("one send, cluster at rest", live.latencies_ms),
+        ("from send to the consumer", live.transit_ms),
+        (f"send_many of {BULK:,}, under load", sent.latencies_ms),
+    ):
+        if values:
+            ordered = sorted(values)
+            cells = (percentile(ordered, 50), percentile(ordered, 99), ordered[-1])
+            table.add_row(name, f"{len(values):,}", *(f"{cell:,.1f}" for cell in cells))
+    console.print(table)
+
+
+def show_verdict(console: Console, faults: list[str], seconds: float) -> None:
+    """Say whether everything agrees."""
+    if not faults:
+        console.print(
+            Text(f"All numbers agree with the file ({seconds:.0f} s in all).", "bold green")
+        )
+        return
+    console.print(Text("The numbers do not agree with the file:", "bold red"))
+    for fault in faults:
+        console.print(Text(f"  - {fault}", "red"))
+
+
+def _bodies(bodies: list[str]) -> str:
+    if not bodies:
+        return "nothing"
+    more = f" and {len(bodies) - 1} more" if len(bodies) > 1 else ""
+    return f"{bodies[0][:60]}…{more}"
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, heading in enumerate(headings):
+        is_count = number > 0 and heading not in ("", "found")
+        table.add_column(heading, justify="right" if is_count else "left")
+    return table

@@ -1,0 +1,326 @@
+"""The command line as a person types it, against a cluster of two brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from eruca.cli.main import app
+from support.clusters import running_cluster
+
+ERUCA = Path(sys.executable).with_name("eruca")
+FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n"
+
+
+@pytest.fixture(scope="module")
+def namesrv_url() -> Iterator[str]:
+    with running_cluster(brokers=2) as cluster:
+        yield cluster.namesrv_urls[0]
+
+
+@pytest.fixture
+def eruca(namesrv_url: str) -> Eruca:
+    return Eruca(namesrv_url)
+
+
+class Eruca:
+    """Runs the command: in this process, which is faster, or as one of its own."""
+
+    def __init__(self, namesrv_url: str) -> None:
+        self.environment = {"ERUCA_NAMESRV_URLS": namesrv_url}
+
+    def __call__(self, *arguments: str, code: int = 0) -> Result:
+        done = CliRunner().invoke(app, arguments, env=self.environment)
+        assert done.exit_code == code, done.output
+        return done
+
+    def json(self, *arguments: str) -> Any:  # noqa: ANN401 - a JSON value may be anything
+        return json.loads(self(*arguments, "--output=json").stdout)
+
+    def piped(self, stdin: str, *arguments: str, code: int = 0) -> str:
+        """Run it as a process that reads *stdin*; return what it said on stderr."""
+        with self.start(*arguments) as process:
+            _, errors = process.communicate(stdin, timeout=60)
+        assert process.returncode == code, errors
+        assert "Traceback" not in errors
+        return errors
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [ERUCA, *arguments],
+            env={**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def bodies(self, topic: str, *options: str) -> list[str]:
+        """Return what a topic holds, each queue's in order."""
+        shown = self("tail", topic, "--from=earliest", "--no-follow", "-ojson", *options).stdout
+        return [json.loads(line)["body"]["text"] for line in shown.splitlines()]
+
+
+def test_a_topic_is_created_shown_listed_and_deleted(eruca: Eruca) -> None:
+    created = eruca.json("topic", "create", "t-life", "--queues=2", "--permission=rw")
+    assert {name: config["write_queue_count"] for name, config in created.items()} == {
+        "broker-a": 2,
+        "broker-b": 2,
+    }
+
+    shown = eruca.json("topic", "show", "t-life")
+    assert [(q["broker_name"], q["queue_id"]) for q in shown["queues"]] == [
+        ("broker-a", 0),
+        ("broker-a", 1),
+        ("broker-b", 0),
+        ("broker-b", 1),
+    ]
+    assert "t-life" in eruca("topic", "list").stdout.split()
+    assert "t-life" in {
+        topic["topic"] for topic in eruca.json("topic", "list", "--broker=broker-a")
+    }
+    route = eruca.json("route", "t-life")
+    assert [broker["broker_name"] for broker in route["brokers"]] == ["broker-a", "broker-b"]
+
+    eruca("topic", "delete", "t-life", "--yes")
+    missing = eruca("topic", "show", "t-life", code=1)
+    assert "t-life" in missing.stderr
+    assert len(missing.stderr.splitlines()) == 1
+
+
+def test_system_topics_are_listed_only_when_asked_for(eruca: Eruca) -> None:
+    assert "ERUCA_SYS_EVENTS" not in eruca("topic", "list").stdout
+    assert "ERUCA_SYS_EVENTS" in eruca("topic", "list", "--system").stdout
+
+
+def test_deleting_without_anybody_to_ask_needs_yes(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-kept")
+
+    refused = eruca("topic", "delete", "t-kept", code=2)
+
+    assert "--yes" in refused.stderr
+    assert "t-kept" in eruca("topic", "list").stdout
+
+
+def test_messages_from_arguments_are_stored_with_tag_keys_and_properties(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-args")
+    options = ["--tag=paid", "--key=17", "--key=x", "--sharding-key=a", "--property=from=cli"]
+
+    receipts = eruca.json("send", "--topic=t-args", "order 17", "order 18", *options)
+
+    assert [receipt["queue_offset"] for receipt in receipts] == [0, 1]
+    shown = eruca.json("message", "show", receipts[0]["offset_message_id"])
+    assert shown["body"] == {"text": "order 17"}
+    assert (shown["tag"], shown["keys"], shown["sharding_key"]) == ("paid", ["17", "x"], "a")
+    assert shown["properties"] == {"from": "cli"}
+    by_id = eruca.json("message", "show", receipts[1]["message_id"], "--topic=t-args")
+    assert by_id["body"] == {"text": "order 18"}
+    found = eruca.json("message", "find", "--topic=t-args", "--key=x")
+    assert sorted(message["body"]["text"] for message in found) == ["order 17", "order 18"]
+
+
+def test_a_message_that_is_nowhere_is_one_clear_line(eruca: Eruca) -> None:
+    missing = eruca("message", "show", "7F" + "0" * 30, code=1)
+    wrong = eruca("message", "show", "xyz", code=1)
+
+    assert "--topic" in missing.stderr
+    assert "'xyz'" in wrong.stderr
+
+
+def test_each_line_of_stdin_is_a_message(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-lines")
+
+    said = eruca.piped("one\n\ntwo\nthree", "send", "--topic=t-lines")
+
+    assert said.startswith("3 messages sent to t-lines in ")
+    assert sorted(eruca.bodies("t-lines")) == ["one", "three", "two"]
+
+
+def test_csv_columns_become_tag_key_and_sharding_key(eruca: Eruca, tmp_path: Path) -> None:
+    eruca("topic", "create", "t-csv")
+    path = tmp_path / "flights.csv"
+    path.write_text(FLIGHTS)
+    fields = ["--tag-field=carrier", "--key-field=flight", "--sharding-key-field=tail"]
+
+    counts = eruca.json("send", "--topic=t-csv", f"--file={path}", *fields)
+
+    assert (counts["sent"], counts["skipped"]) == (3, 0)
+    united = [json.loads(body)["flight"] for body in eruca.bodies("t-csv", "--filter=UA")]
+    assert sorted(united) == ["1545", "1714"]
+    [found] = eruca.json("message", "find", "--topic=t-csv", "--key=1141")
+    assert (found["tag"], found["sharding_key"]) == ("AA", "N619AA")
+
+
+def test_a_bad_row_is_named_by_its_line_and_ends_it(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-bad")
+
+    rows = '{"a":1}\n{bad\n[3]\n'
+
+    said = eruca.piped(rows, "send", "--topic=t-bad", "--format=jsonl", code=1)
+
+    assert "error: line 2: not JSON" in said
+    assert eruca.bodies("t-bad") == ['{"a":1}']
+
+
+def test_bad_rows_may_be_skipped_told_and_counted(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-skip")
+
+    options = ["--format=jsonl", "--skip-errors"]
+
+    said = eruca.piped("1\n{bad\n3\n", "send", "--topic=t-skip", *options, code=3)
+
+    assert "skipped: line 2" in said
+    assert "2 messages sent to t-skip" in said
+    assert sorted(eruca.bodies("t-skip")) == ["1", "3"]
+
+
+def test_a_line_is_sent_before_the_next_is_written(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-slow")
+    with (
+        eruca.start("tail", "t-slow", "--from=earliest", "--count=1") as tail,
+        eruca.start("send", "--topic=t-slow") as sender,
+    ):
+        assert sender.stdin is not None
+        sender.stdin.write("at once\n")
+        sender.stdin.flush()
+
+        shown, _ = tail.communicate(timeout=60)
+
+        assert shown.rstrip().endswith("at once")
+        sender.communicate(timeout=60)
+    assert (tail.returncode, sender.returncode) == (0, 0)
+
+
+def test_ctrl_c_ends_a_tail_without_a_word(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-tail")
+    eruca("send", "--topic=t-tail", "hello")
+    with eruca.start("tail", "t-tail", "--from=earliest") as process:
+        assert process.stdout is not None
+        assert "hello" in process.stdout.readline()
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+
+
+def test_a_reader_that_goes_away_ends_a_tail_without_a_word(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-head")
+    eruca("send", "--topic=t-head", *["line"] * 10)
+    with eruca.start("tail", "t-head", "--from=earliest") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        eruca("send", "--topic=t-head", *["line"] * 10)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_pull_shows_a_stretch_of_one_queue_and_says_where_it_ends(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-pull", "--queues=1", "--broker=broker-a")
+    eruca("send", "--topic=t-pull", *(f"number {n}" for n in range(10)))
+
+    done = eruca("pull", "t-pull", "--offset=3", "--count=2", "--output=json")
+
+    bodies = [json.loads(line)["body"]["text"] for line in done.stdout.splitlines()]
+    assert bodies == ["number 3", "number 4"]
+    assert done.stderr == "next offset 5\n"
+    assert "next offset 10" in eruca("pull", "t-pull", "--count=100").stderr
+    assert "ends at 10" in eruca("pull", "t-pull", "--offset=99", code=1).stderr
+    assert "no queue 7" in eruca("pull", "t-pull", "--queue=7", code=1).stderr
+
+
+def test_a_groups_offsets_are_unknown_where_it_never_was(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-group", "--queues=1")
+    eruca("send", "--topic=t-group", "one")
+
+    offsets = eruca.json("group", "offsets", "nobody", "--topic=t-group")
+
+    assert [offset["committed_offset"] for offset in offsets] == [None, None]
+    assert [offset["lag"] for offset in offsets] == [None, None]
+
+
+def test_the_log_is_followed_record_by_record(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-log", "--queues=1", "--broker=broker-b")
+    eruca("send", "--topic=t-log", "in the log", "--tag=x")
+
+    found: list[dict[str, Any]] = []
+    with eruca.start("log", "follow", "--broker=broker-b", "--from=earliest", "-ojson") as process:
+        assert process.stdout is not None
+        while not (found and found[-1]["topic"] == "t-log"):
+            found.append(json.loads(process.stdout.readline()))
+        process.send_signal(signal.SIGINT)
+
+    assert found[0]["log_offset"] == 0
+    for before, record in pairwise(found):
+        assert record["log_offset"] == before["log_offset"] + before["size"]
+    assert found[-1]["body"] == {"text": "in the log"}
+
+
+def test_status_shows_every_service(eruca: Eruca) -> None:
+    status = eruca.json("status")
+
+    assert set(status["brokers"]) == {"broker-a", "broker-b"}
+    assert all(broker["is_writable"] for broker in status["brokers"].values())
+    [name_server] = status["name_servers"].values()
+    assert name_server["brokers"] == 2
+    assert "broker-b" in eruca("status").stdout
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_healthy_cluster_and_leaves_nothing(
+    eruca: Eruca,
+) -> None:
+    found = eruca.json("doctor", "--write")
+
+    assert found["healthy"]
+    checks = {(f["subject"], f["check"]): f["verdict"] for f in found["findings"]}
+    assert checks["broker-a", "round trip"] == checks["broker-b", "round trip"] == "ok"
+    assert "fault" not in checks.values()
+    for broker in ("broker-a", "broker-b"):  # the name server hears of it a little later
+        assert "eruca-doctor" not in eruca("topic", "list", f"--broker={broker}").stdout
+
+
+def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) -> None:
+    eruca = Eruca(f"{namesrv_url};http://127.0.0.1:1")
+
+    done = eruca("doctor", code=1)
+
+    assert "✗ http://127.0.0.1:1" in done.stdout
+    assert "to mend it: start the service" in done.stdout
+    assert "1 faults" in done.stderr
+
+
+def test_no_name_server_is_one_clear_line(namesrv_url: str) -> None:
+    eruca = Eruca("http://127.0.0.1:1")
+
+    for arguments in (["topic", "list"], ["send", "-t", "x", "y"], ["tail", "x"]):
+        done = eruca(*arguments, code=1)
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("error: ")
+        assert "ERUCA_NAMESRV_URLS" in done.stderr
+
+
+def test_options_may_stand_before_and_after_the_command(namesrv_url: str) -> None:
+    eruca = Eruca("http://127.0.0.1:1")
+
+    before = eruca("--namesrv", namesrv_url, "-o", "json", "topic", "list")
+    after = eruca("topic", "list", "--namesrv", namesrv_url, "-o", "json")
+
+    assert json.loads(before.stdout) == json.loads(after.stdout)
+
+
+def test_errors_are_problems_where_json_is_wanted(eruca: Eruca) -> None:
+    done = eruca("topic", "show", "t-never", "--output=json", code=1)
+
+    assert json.loads(done.stderr)["code"] == "topic-not-found"

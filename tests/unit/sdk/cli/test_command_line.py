@@ -1,0 +1,113 @@
+"""What the command line refuses before it asks anybody, and how it says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from eruca.cli.main import app
+
+
+def refusal(*arguments: str) -> str:
+    """Return what is said on stderr, without the frame around it and its line breaks."""
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "TERM": "dumb"})
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    return " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["topic", "create"], "TOPIC"),
+        (["topic", "create", "x", "--queues=0"], "--queues"),
+        (["topic", "create", "x", "--permission=all"], "all"),
+        (["--output=xml", "status"], "xml"),
+        (["send", "hello"], "--topic"),
+        (["send", "-t", "x", "hello", "--file=rows.csv"], "not both"),
+        (["send", "-t", "x", "hello", "--tag-field=a"], "only rows have fields"),
+        (["send", "-t", "x", "--tag-field=a"], "lines have no fields"),
+        (["send", "-t", "x", "--format=xml"], "'xml' is none of lines, jsonl, csv"),
+        (["send", "-t", "x", "y", "--property=z"], "'z' is not NAME=VALUE"),
+        (["send", "-t", "x", "y", "--property==z"], "'=z' is not NAME=VALUE"),
+        (["tail", "x", "--from=whenever"], "'whenever' is neither"),
+        (["tail", "x", "--count=0"], "--count"),
+        (["pull", "x", "--offset=-1"], "--offset"),
+        (["log", "follow", "--from=somewhere"], "'somewhere' is neither"),
+        (["message", "find", "-t", "x", "-k", "y", "--from=earliest"], "'earliest' is not a time"),
+        (["message", "find", "-t", "x", "-k", "y", "--limit=65"], "--limit"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_by_name(arguments: list[str], named: str) -> None:
+    assert named in refusal(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["topic", "create"],
+        ["topic", "list"],
+        ["topic", "show"],
+        ["topic", "delete"],
+        ["send"],
+        ["tail"],
+        ["pull"],
+        ["message", "show"],
+        ["message", "find"],
+        ["group", "offsets"],
+        ["route"],
+        ["status"],
+        ["log", "follow"],
+        ["doctor"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_explains_itself_and_takes_the_shared_options(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+
+    assert done.exit_code == 0
+    assert "--namesrv" in done.stdout
+    assert "--output" in done.stdout
+
+
+def test_the_version_is_the_packages() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+
+    assert done.stdout == "eruca 0.1.0\n"
+
+
+def test_a_setting_that_cannot_be_used_is_one_line_that_names_it() -> None:
+    done = CliRunner().invoke(app, ["topic", "list"], env={"ERUCA_NAMESRV_URLS": "nonsense"})
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: ERUCA_NAMESRV_URLS: 'nonsense'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_one_line_that_names_it() -> None:
+    done = CliRunner().invoke(app, ["send", "--topic=x", "--file=/nowhere/rows.csv"])
+
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: /nowhere/rows.csv: No such file or directory\n",
+    )
+
+
+def test_help_loads_neither_http_nor_the_sdk() -> None:
+    """It is typed often, and they take longer to load than everything else."""
+    program = (
+        "import sys, typer.testing; from eruca.cli.main import app;"
+        "typer.testing.CliRunner().invoke(app, ['send', '--help']);"
+        "print({'httpx', 'msgspec', 'numpy', 'eruca.aio.client'} & set(sys.modules))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout == "set()\n"
