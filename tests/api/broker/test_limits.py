@@ -149,6 +149,29 @@ async def test_whatever_happens_everything_is_given_back(
     assert broker_of(app).in_flight.used == 0
 
 
+async def test_answers_need_room_too(small: BrokerApp) -> None:
+    async with client_of(small) as client:
+        for _ in range(2):
+            message = {"body": {"text": "x" * BODY_SIZE_MAX}, "keys": ["k"]}
+            sent = await client.post("/topics/orders/messages?queue_id=0", json=message)
+        uploads = [Upload(small, content_length=6 * 1024**2) for _ in range(2)]
+        await in_flight(small, 12 * 1024**2)
+
+        for path in (
+            "/topics/orders/queues/0/messages?offset=0",
+            f"/log?from_offset={sent.json()['log_offset']}",
+            f"/log/records/{sent.json()['log_offset']}",
+            "/topics/orders/messages?key=k",
+        ):
+            refused = await client.get(path)
+            assert (refused.status_code, refused.json()["code"]) == (429, "overloaded"), path
+        for upload in uploads:
+            upload.leave()
+            await upload.task
+        await in_flight(small, 0)
+        assert (await client.get("/topics/orders/messages?key=k")).status_code == 200
+
+
 async def test_a_store_that_takes_no_writes_says_why_and_still_reads(
     app: BrokerApp, client: httpx.AsyncClient
 ) -> None:

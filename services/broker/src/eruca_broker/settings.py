@@ -119,7 +119,10 @@ class BrokerSettings(ServiceSettings):
         default=10_000, ge=0, description="requests that wait for messages"
     )
     body_size_max: int = Field(
-        default=1024**2, ge=64 * 1024, description="bytes of a request that carries no messages"
+        default=1024**2,
+        ge=64 * 1024,
+        le=64 * 1024**2,
+        description="bytes of a request that carries no messages",
     )
 
     @model_validator(mode="after")

@@ -6,9 +6,15 @@ meanwhile, whatever retention deletes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from fastapi import Response
+from starlette.types import Receive, Scope
+from starlette.types import Send as StarletteSend
+
+from eruca_broker.api.bodies import InFlight
+from eruca_broker.core.budget import Budget
 from eruca_chassis.asgi import Header, Send
 
 JOIN_SIZE_MAX: Final = 64 * 1024  # bytes up to which copying is cheaper than one more event
@@ -53,3 +59,28 @@ def joined(slices: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]
             small, size = [], 0
     if small:
         yield b"".join(small)
+
+
+class CountedResponse(Response):
+    """A FastAPI answer that is among the bytes in flight while it is sent.
+
+    Where there is no room for it, the answer is the 429 of ``bytes_in_flight_max``.
+    """
+
+    def __init__(
+        self,
+        in_flight: Budget,
+        slices: Sequence[bytes | memoryview],
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(headers=headers, media_type=media_type)
+        del self.headers["content-length"]  # of no body: the slices have their own
+        self._in_flight = in_flight
+        self._slices = slices
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: StarletteSend) -> None:
+        """Send it."""
+        with InFlight(self._in_flight) as taken:
+            taken.take(sum(map(len, self._slices)))
+            await send_slices(send, self._slices, self.raw_headers)

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
-from eruca.contract.errors import TopicNotFoundError
+from eruca.contract.errors import OverloadedError, TopicNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, TopicName
+from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.moments import Moment
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
@@ -33,7 +34,7 @@ _FOUND: Final[dict[int | str, dict[str, Any]]] = {
     operation_id="findMessages",
     summary="Find messages by key or id",
     response_class=Response,
-    responses=_FOUND | problems(TopicNotFoundError),
+    responses=_FOUND | problems(TopicNotFoundError, OverloadedError),
 )
 async def find_messages(
     topic: Annotated[TopicName, Path()],
@@ -79,4 +80,4 @@ async def find_messages(
         found.append(message)
         room -= body_size
     answer = FoundMessages(messages=found, is_complete=len(found) == len(records))
-    return Response(_ENCODER.encode(answer), media_type=JSON_MEDIA_TYPE)
+    return CountedResponse(broker.in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)

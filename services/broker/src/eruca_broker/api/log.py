@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
-from starlette.types import Receive, Scope, Send
 
 from eruca.contract.errors import NotAcceptableError, OverloadedError, RecordNotFoundError
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
@@ -20,12 +19,10 @@ from eruca.contract.wire import (
     MIN_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
-from eruca_broker.api.answers import send_slices
-from eruca_broker.api.bodies import InFlight
+from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.leaving import leaving
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
-from eruca_broker.core.budget import Budget
 from eruca_broker.core.rendering import render_log_record
 from eruca_broker.store.reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
@@ -92,8 +89,9 @@ async def read_log(
     if read is None:
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
-        return _Slices(broker.in_flight, [read.records], _headers(read))
-    return Response(_ENCODER.encode(_log_answer(read, max_bytes)), media_type=JSON_MEDIA_TYPE)
+        return CountedResponse(broker.in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
+    answer = _ENCODER.encode(_log_answer(read, max_bytes))
+    return CountedResponse(broker.in_flight, [answer], JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -101,7 +99,8 @@ async def read_log(
     operation_id="getLogRecord",
     summary="Look at one record",
     response_class=Response,
-    responses=_two_forms("LogRecordView", {}) | problems(RecordNotFoundError, NotAcceptableError),
+    responses=_two_forms("LogRecordView", {})
+    | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
 )
 async def get_log_record(
     request: Request,
@@ -111,28 +110,10 @@ async def get_log_record(
     """Return the record that starts at an offset of the log, whichever topic it belongs to."""
     media_type = choose(_accept(request), _OFFERED_FOR_ONE)
     if media_type == LOG_MEDIA_TYPE:
-        return _Slices(broker.in_flight, [broker.log_feed.raw_record(log_offset)], {})
+        raw = broker.log_feed.raw_record(log_offset)
+        return CountedResponse(broker.in_flight, [raw], LOG_MEDIA_TYPE)
     view, _ = render_log_record(broker.log_feed.record(log_offset), body_room=LOG_READ_SIZE_MAX)
-    return Response(_ENCODER.encode(view), media_type=JSON_MEDIA_TYPE)
-
-
-class _Slices(Response):
-    """Stretches of the log, counted among the bytes in flight while they are sent."""
-
-    media_type = LOG_MEDIA_TYPE
-
-    def __init__(
-        self, in_flight: Budget, slices: list[memoryview], headers: dict[str, str]
-    ) -> None:
-        super().__init__(headers=headers)
-        del self.headers["content-length"]
-        self._in_flight = in_flight
-        self._slices = slices
-
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        with InFlight(self._in_flight) as taken:
-            taken.take(sum(map(len, self._slices)))
-            await send_slices(send, self._slices, self.raw_headers)
+    return CountedResponse(broker.in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
 
 
 def _accept(request: Request) -> bytes | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
-from eruca.contract.errors import QueueNotFoundError, TopicNotFoundError
+from eruca.contract.errors import OverloadedError, QueueNotFoundError, TopicNotFoundError
 from eruca.contract.models import (
     GroupName,
     GroupOffsets,
@@ -77,7 +77,7 @@ async def get_group_offsets(
     operation_id="commitOffsets",
     summary="Commit a group's offsets",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(TopicNotFoundError, QueueNotFoundError, *WRITE_REFUSALS),
+    responses=problems(TopicNotFoundError, QueueNotFoundError, OverloadedError, *WRITE_REFUSALS),
 )
 async def commit_offsets(
     group: Annotated[GroupName, Path()], commits: OffsetCommits, broker: TheBroker

@@ -8,7 +8,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
-from eruca.contract.errors import SystemTopicError, TopicNotFoundError, ValidationError
+from eruca.contract.errors import (
+    OverloadedError,
+    SystemTopicError,
+    TopicNotFoundError,
+    ValidationError,
+)
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
 from eruca_broker.api.dependencies import TheBroker
@@ -29,7 +34,7 @@ Topic = Annotated[TopicName, Path()]
     operation_id="putTopic",
     summary="Create a topic or replace its settings",
     response_description="The topic existed, and has these settings now.",
-    responses=_CREATED | problems(SystemTopicError, *WRITE_REFUSALS),
+    responses=_CREATED | problems(SystemTopicError, OverloadedError, *WRITE_REFUSALS),
 )
 async def put_topic(
     topic: Topic, settings: TopicSettings, broker: TheBroker, response: Response

@@ -1,0 +1,216 @@
+"""Registration: every name server is told at once, in time, and told again when it forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+from eruca.contract.models import TopicConfig
+from eruca_broker.loops.registration import Registrant, Registration
+from support.clocks import ManualClock
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+REGISTRANT = Registrant(
+    cluster="eruca",
+    broker_name="broker-a",
+    broker_id=0,
+    urls={"default": "http://127.0.0.1:1"},
+    store_host="127.0.0.1:1",
+    heartbeat_seconds=0.02,
+    registration_seconds=30,
+    expiry_seconds=20,
+)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class NameServer:
+    """Answers registrations as it is told to, and remembers them; HTTP/1.1 by hand."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.status = 200
+        self.needs_topics = False
+        self.url = ""
+
+    @property
+    def registrations(self) -> list[dict[str, Any]]:
+        return [body for method, body in self.requests if method == "PUT"]
+
+    @property
+    def with_topics(self) -> list[dict[str, Any]]:
+        return [body for body in self.registrations if body["topics"] is not None]
+
+    async def registered(self, times: int) -> None:
+        """Return once it has been told so often that the broker lives."""
+        await until(lambda: len(self.registrations) >= times)
+
+    async def told_topics(self, times: int) -> None:
+        """Return once it has been told the topics so often."""
+        await until(lambda: len(self.with_topics) >= times)
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing_quietly(writer):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                method, path = head.decode().split(" ")[:2]
+                assert path == "/v1/brokers/broker-a/0"
+                size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
+                body = await reader.readexactly(size)
+                self.requests.append((method, json.loads(body) if body else {}))
+                result = json.dumps(
+                    {
+                        "broker_name": "broker-a",
+                        "broker_id": 0,
+                        "needs_topics": self.needs_topics,
+                        "order_topics": {},
+                    }
+                ).encode()
+                self.needs_topics = False
+                head = b"HTTP/1.1 %d x\r\ncontent-length: %d\r\n\r\n" % (self.status, len(result))
+                writer.write(head + result)
+                await writer.drain()
+
+
+@contextmanager
+def closing_quietly(writer: asyncio.StreamWriter) -> Iterator[None]:
+    try:
+        yield
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass  # the client is done
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def name_servers(count: int) -> AsyncIterator[list[NameServer]]:
+    servers = [NameServer() for _ in range(count)]
+    listening = []
+    for server in servers:
+        listener = await asyncio.start_server(server.answer, "127.0.0.1", 0)
+        server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        listening.append(listener)
+    try:
+        yield servers
+    finally:
+        for listener in listening:
+            listener.close()
+
+
+class Broker:
+    """What registers: topics and their version, changed by the test."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self.clock = ManualClock()
+        self.names: list[str] = ["orders"]
+        self.registration = Registration(
+            REGISTRANT,
+            urls,
+            topics=lambda: [
+                TopicConfig(topic=name, read_queue_count=4, write_queue_count=4, permission="rw")
+                for name in self.names
+            ],
+            version=lambda: len(self.names),
+            clock=self.clock,
+        )
+
+
+@asynccontextmanager
+async def registering(*urls: str) -> AsyncIterator[Broker]:
+    broker = Broker(list(urls))
+    broker.registration.start()
+    try:
+        yield broker
+    finally:
+        await broker.registration.stop()
+
+
+async def test_topics_are_told_once_and_then_only_that_it_lives() -> None:
+    async with name_servers(2) as servers, registering(*(s.url for s in servers)) as broker:
+        for server in servers:
+            await server.registered(4)
+
+        for server in servers:
+            first, *others = server.registrations
+            assert [topic["topic"] for topic in first["topics"]] == ["orders"]
+            assert first["urls"] == REGISTRANT.urls
+            assert (first["expiry_seconds"], first["data_version"]) == (20, 1)
+            assert {other["topics"] for other in others} == {None}
+        assert broker.registration.registered_count == 2
+
+
+async def test_a_change_of_topics_is_told_at_once() -> None:
+    async with name_servers(2) as servers, registering(*(s.url for s in servers)) as broker:
+        for server in servers:
+            await server.registered(1)
+        broker.names.append("flights")
+
+        broker.registration.topics_changed()
+
+        for server in servers:
+            await server.told_topics(2)
+            assert [t["topic"] for t in server.with_topics[1]["topics"]] == ["orders", "flights"]
+            assert server.with_topics[1]["data_version"] == 2
+
+
+async def test_topics_are_told_again_after_half_a_minute() -> None:
+    async with name_servers(1) as [server], registering(server.url) as broker:
+        await server.registered(3)
+        assert len(server.with_topics) == 1
+
+        broker.clock.advance(30)
+
+        await server.told_topics(2)
+
+
+async def test_a_name_server_that_asks_for_topics_gets_them() -> None:
+    async with name_servers(1) as [server], registering(server.url):
+        await server.registered(2)
+
+        server.needs_topics = True
+
+        await server.told_topics(2)
+
+
+async def test_a_name_server_that_is_down_delays_no_other() -> None:
+    async with (
+        name_servers(2) as [down, up],
+        registering("http://127.0.0.1:1", down.url, up.url) as broker,
+    ):
+        down.status = 503
+        await up.registered(5)
+        assert broker.registration.registered_count <= 2
+
+        down.status = 200
+        before = len(down.with_topics)
+
+        # It may have forgotten the topics: they are told, not only that the broker lives.
+        await until(lambda: broker.registration.registered_count == 2)
+        assert len(down.with_topics) > before
+
+
+async def test_at_the_end_it_leaves_the_name_servers_that_know_it() -> None:
+    async with name_servers(2) as [first, second]:
+        async with registering(first.url, "http://127.0.0.1:1", second.url):
+            for server in (first, second):
+                await server.registered(1)
+
+        for server in (first, second):
+            assert server.requests[-1][0] == "DELETE"
+            assert [method for method, _ in server.requests].count("DELETE") == 1
+
+
+async def test_no_name_server_is_no_error() -> None:
+    async with registering() as broker:
+        broker.registration.topics_changed()
+
+        assert broker.registration.registered_count == 0
