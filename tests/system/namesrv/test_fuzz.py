@@ -61,11 +61,6 @@ SOUND_REQUESTS = [
     b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
     b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
 ]
-RULES_BEYOND_THE_SCHEMA = {  # where sound data may be refused, for what a schema cannot say
-    "GET /v1/topics",  # only cursors that were given out
-    "GET /v1/topics/{topic}/route",  # longer names only with a prefix
-    "PUT /v1/brokers/{broker_name}/{broker_id}",  # no topic twice; an address with a port
-}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +80,7 @@ def test_every_answer_is_a_documented_one(
     def ask(case: Case[Any]) -> None:
         wait_no_longer_than_a_moment(case)
         excluded: list[CheckFunction] = []
-        if label in RULES_BEYOND_THE_SCHEMA:
+        if mode.is_positive and may_be_refused(label):
             excluded.append(positive_data_acceptance)
         case.call_and_validate(
             base_url=namesrv.url, timeout=ANSWER_SECONDS, excluded_checks=excluded
@@ -134,6 +129,15 @@ def said_to(namesrv: ServiceProcess, request: bytes) -> bytes:
         while received := connection.recv(65_536):
             answer += received
         return answer
+
+
+def may_be_refused(label: str) -> bool:
+    """Tell where data that fits the schema may be refused all the same.
+
+    Only cursors that were given out are taken; a registration lists no topic twice; and the fuzzer
+    sends a percent sign of a path parameter as it is, so that another value arrives.
+    """
+    return "{" in label or label == "GET /v1/topics"
 
 
 def wait_no_longer_than_a_moment(case: Case[Any]) -> None:

@@ -213,6 +213,9 @@ def test_unregistering_the_last_broker_takes_its_topics_out_of_every_route(
     assert list(table.brokers()) == []
     with pytest.raises(BrokerNotFoundError, match="a/0"):
         table.unregister("a", 0, store_host=None)
+    register(table, "a", 1, registration())
+    with pytest.raises(BrokerNotFoundError, match="a/0"):
+        table.unregister("a", 0, store_host=None)
 
 
 def test_a_replaced_broker_does_not_take_its_successor_with_it(table: RouteTable) -> None:
