@@ -33,6 +33,7 @@ from eruca.contract.properties import (
 )
 
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters, as the JSON contract
+_RECORD_ROOM: Final = 192  # bytes left for a record's fields and an id made when it is sent
 _ID_ROOM: Final = 64  # bytes left for an id that is made when the message is sent
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
@@ -64,6 +65,7 @@ class Message:
         "_message_id",
         "_properties",
         "_sharding_key",
+        "_size",
         "_tag",
         "_tail",
         "_topic",
@@ -99,8 +101,13 @@ class Message:
             if sharding_key is None and not properties
             else _tail_text(sharding_key, self._properties)
         )
-        size = len(self._head) + len(self._tail) + _ID_ROOM
-        if len(self._body) > BODY_SIZE_MAX or size * 4 > PROPERTIES_SIZE_MAX:
+        text_size = len(self._head) + len(self._tail)
+        if not (self._head.isascii() and self._tail.isascii()):
+            text_size *= 4  # bytes a character may take
+        if message_id is not None:
+            text_size += 4 * len(message_id)
+        self._size = len(self._body) + text_size + len(topic) + _RECORD_ROOM
+        if self._size > PROPERTIES_SIZE_MAX:
             self._check_sizes()
 
     @classmethod
@@ -179,8 +186,8 @@ class Message:
         return self._head + message_id + self._tail
 
     def size_estimate(self) -> int:
-        """Return about how many bytes it takes in a batch, uncompressed; at least what it does."""
-        return len(self._body) + 4 * (len(self._head) + len(self._tail)) + len(self._topic) + 256
+        """Return about how many bytes it takes in a batch; no fewer than it does."""
+        return self._size
 
     def __repr__(self) -> str:
         return (
@@ -268,7 +275,8 @@ def _checked_keys(keys: object) -> tuple[str, ...]:
         raise ValidationError(f"keys: {_shown(keys)} is no list of keys", fix='such as ["id-7"]')
     checked: list[str] = []
     for key in several:
-        if not isinstance(key, str) or not key or key.split() != [key] or not key.isprintable():
+        # No control character or other blank is printable, and no lone surrogate either.
+        if not isinstance(key, str) or not key or " " in key or not key.isprintable():
             raise ValidationError(
                 f"keys: {_shown(key)} is not a key",
                 fix="a key is a text of at least one character, without blanks",
