@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from eruca_broker.core.held_pulls import Examined, HeldPull, HeldPulls, Position, Queue
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from eruca_broker.core.held_pulls import Examined, HeldPull, HeldPulls, Position, Queue
 
 A: Queue = ("orders", 0)
 B: Queue = ("orders", 1)
