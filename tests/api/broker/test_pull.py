@@ -440,6 +440,27 @@ async def test_bodies_that_unpack_to_much_end_the_answer_early(
     assert seen == 20
 
 
+async def test_queues_of_one_answer_share_the_room_for_unpacked_bodies(
+    client: httpx.AsyncClient,
+) -> None:
+    bomb = zlib.compress(bytes(4 * 1024**2))
+    flag = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
+    for queue_id in range(4):
+        sent = [record("orders", bomb, queue_id=queue_id, sys_flag=flag)] * 2
+        path = f"/topics/orders/queues/{queue_id}/records"
+        await client.post(path, content=batch(sent), headers=RECORDS)
+
+    offsets = dict.fromkeys(range(4), 0)
+    for _ in range(8):
+        request = {"queues": [position(*item) for item in offsets.items()]}
+        answer = await client.post("/pull", json=request)
+        assert len(answer.content) < 40 * 1024**2
+        for section in answer.json()["queues"]:
+            offsets[section["queue_id"]] = section["answer"]["next_offset"]
+
+    assert set(offsets.values()) == {2}
+
+
 def position(queue_id: int, offset: int = 0, **more: str) -> dict[str, Any]:
     return {"topic": "orders", "queue_id": queue_id, "offset": offset, **more}
 

@@ -18,6 +18,16 @@ from eruca_broker.core.budget import Budget
 from eruca_chassis.asgi import Header, Send
 
 JOIN_SIZE_MAX: Final = 64 * 1024  # bytes up to which copying is cheaper than one more event
+_HELD_SIZE_MAX: Final = 2 * JOIN_SIZE_MAX  # bytes that sending slices of the log copies at a time
+
+
+def held_size(size: int) -> int:
+    """Return how many bytes of memory sending *size* bytes of the log takes at a time.
+
+    What is not joined stays in the log's mapping, which is the kernel's memory and can be dropped:
+    a client that does not read its answer must not use up what others need.
+    """
+    return min(size, _HELD_SIZE_MAX)
 
 
 async def send_slices(
@@ -65,6 +75,12 @@ class CountedResponse(Response):
     """A FastAPI answer that is among the bytes in flight while it is sent.
 
     Where there is no room for it, the answer is the 429 of ``bytes_in_flight_max``.
+
+    Args:
+        in_flight: What it is counted among.
+        slices: The body; ``memoryview`` are stretches of the log, ``bytes`` memory of its own.
+        media_type: What it is.
+        headers: More of them.
     """
 
     def __init__(
@@ -82,5 +98,6 @@ class CountedResponse(Response):
     async def __call__(self, _scope: Scope, _receive: Receive, send: StarletteSend) -> None:
         """Send it."""
         with InFlight(self._in_flight) as taken:
-            taken.take(sum(map(len, self._slices)))
+            for piece in self._slices:
+                taken.take(held_size(len(piece)) if isinstance(piece, memoryview) else len(piece))
             await send_slices(send, self._slices, self.raw_headers)

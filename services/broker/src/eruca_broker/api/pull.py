@@ -45,7 +45,7 @@ from eruca.core.tag_expression import (
     TagExpressionError,
     parse_tag_expression,
 )
-from eruca_broker.api.answers import send_slices
+from eruca_broker.api.answers import held_size, send_slices
 from eruca_broker.api.bodies import InFlight, decode_json, headers_of
 from eruca_broker.api.leaving import leaving
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type, choose
@@ -106,10 +106,11 @@ class PullRoutes:
         if read is None:
             raise ClientGoneError
         with InFlight(self._in_flight) as taken:
-            taken.take(read.size)
             if media_type == RECORDS_MEDIA_TYPE:
+                taken.take(held_size(read.size))
                 return await send_slices(send, [_head(read), *read.slices], _RECORDS_HEADERS)
-            answer = await _rendered(read, queue.subscription, limits.max_bytes)
+            taken.take(read.size)
+            answer = await _Renderer(limits.max_bytes).answer(read, queue.subscription)
             return await send_json(send, 200, _ENCODER.encode(answer))
 
     async def pull_many(self, scope: Scope, receive: Receive, send: Send) -> int:
@@ -138,17 +139,19 @@ class PullRoutes:
         if sections is None:
             raise ClientGoneError
         with InFlight(self._in_flight) as taken:
-            taken.take(sum(section.read.size for section in sections))
+            size = sum(section.read.size for section in sections)
             if media_type == RECORDS_MEDIA_TYPE:
+                taken.take(held_size(size))
                 return await send_slices(send, list(_blocks(sections)), _RECORDS_HEADERS)
-            answers = [
-                MultiPullQueueAnswer(
-                    topic=queues[index].topic,
-                    queue_id=queues[index].queue_id,
-                    answer=await _rendered(read, queues[index].subscription, limits.max_bytes),
-                )
-                for index, read in sections
-            ]
+            taken.take(size)
+            answers = []
+            renderer = _Renderer(limits.max_bytes)
+            for place, read in sections:
+                if renderer.is_full:
+                    break
+                topic, queue_id, _, subscription = queues[place]
+                answer = await renderer.answer(read, subscription)
+                answers.append(MultiPullQueueAnswer(topic=topic, queue_id=queue_id, answer=answer))
             return await send_json(send, 200, _ENCODER.encode(MultiPullAnswer(answers)))
 
 
@@ -186,34 +189,47 @@ def _blocks(sections: list[Section]) -> Iterator[bytes | memoryview]:
         yield from read.slices
 
 
-async def _rendered(read: QueueRead, subscription: Subscription, max_bytes: int) -> PullAnswer:
-    """Return what was read for JSON, ended early where bodies take more than *max_bytes*.
+class _Renderer:
+    """Renders one answer's messages, which share what room there is for uncompressed bodies."""
 
-    Tags are compared here: with JSON there is no SDK that would do it.
-    """
-    messages: list[PulledMessage] = []
-    next_offset = read.next_offset
-    room = max_bytes
-    for index, record in enumerate(_records(read), 1):
-        if room <= 0:
-            next_offset = record.queue_offset
-            break
-        message, body_size = render(record, body_room=PULL_SIZE_MAX if not messages else room)
-        if subscription.matches_tag(message.tag):
-            messages.append(message)
-            room -= body_size
-        if index % _RENDER_STRETCH == 0:
-            await asyncio.sleep(0)
-    status = read.status
-    if status is PullStatus.FOUND and not messages:
-        status = PullStatus.NO_MATCHED_MESSAGE  # the tags' hashes were alike, and nothing else
-    return PullAnswer(
-        status=status,
-        messages=messages,
-        next_offset=next_offset,
-        min_offset=read.min_offset,
-        max_offset=read.max_offset,
-    )
+    def __init__(self, max_bytes: int) -> None:
+        self._room = max_bytes
+        self._has_messages = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the answer ends here."""
+        return self._room <= 0
+
+    async def answer(self, read: QueueRead, subscription: Subscription) -> PullAnswer:
+        """Return what was read of one queue, ended early where there is no more room.
+
+        Tags are compared here: with JSON there is no SDK that would do it.
+        """
+        messages: list[PulledMessage] = []
+        next_offset = read.next_offset
+        for index, record in enumerate(_records(read), 1):
+            if self.is_full:
+                next_offset = record.queue_offset
+                break
+            room = self._room if self._has_messages else PULL_SIZE_MAX
+            message, body_size = render(record, body_room=room)
+            if subscription.matches_tag(message.tag):
+                messages.append(message)
+                self._has_messages = True
+                self._room -= body_size
+            if index % _RENDER_STRETCH == 0:
+                await asyncio.sleep(0)
+        status = read.status
+        if status is PullStatus.FOUND and not messages:
+            status = PullStatus.NO_MATCHED_MESSAGE  # the tags' hashes were alike, and nothing else
+        return PullAnswer(
+            status=status,
+            messages=messages,
+            next_offset=next_offset,
+            min_offset=read.min_offset,
+            max_offset=read.max_offset,
+        )
 
 
 def _records(read: QueueRead) -> Iterator[Record]:
