@@ -156,7 +156,7 @@ def _wrapped(returns: str, call: str) -> list[str]:
     """Return the lines that wrap an async object; its module is loaded when it is needed."""
     name = _sync_name(returns)
     return [
-        f"        from eruca.sync.{CLASSES[returns]} import {name}  # as the async one, when needed",
+        f"        from eruca.sync.{CLASSES[returns]} import {name}  # as the async one, late",
         "",
         f"        return {name}(self._portal, {call})",
     ]

@@ -91,7 +91,7 @@ class Client:
     @property
     def admin(self) -> Admin:
         """Administration: topics, queues, groups, brokers, single messages."""
-        from eruca.sync.admin import Admin  # as the async one, when needed
+        from eruca.sync.admin import Admin  # as the async one, late
 
         return Admin(self._portal, self._portal.run(lambda: self._twin.admin))
 
@@ -124,7 +124,7 @@ class Client:
             retries: Attempts after the first.
             send_timeout: Seconds for all attempts together.
         """
-        from eruca.sync.producer import Producer  # as the async one, when needed
+        from eruca.sync.producer import Producer  # as the async one, late
 
         return Producer(
             self._portal,
@@ -175,7 +175,7 @@ class Client:
             prefetch_bytes: Bytes kept ready in all.
             wait_for_topics: Whether a topic that does not exist is waited for, or is an error.
         """
-        from eruca.sync.pull_consumer import PullConsumer  # as the async one, when needed
+        from eruca.sync.pull_consumer import PullConsumer  # as the async one, late
 
         return PullConsumer(
             self._portal,
@@ -203,7 +203,7 @@ class Client:
             broker_name: Whose log.
             from_offset: A record's log offset, the log's end, ``earliest`` or ``latest``.
         """
-        from eruca.sync.log_follower import LogFollower  # as the async one, when needed
+        from eruca.sync.log_follower import LogFollower  # as the async one, late
 
         return LogFollower(
             self._portal,
