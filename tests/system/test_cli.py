@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -201,6 +203,25 @@ def test_a_line_is_sent_before_the_next_is_written(eruca: Eruca) -> None:
     assert (tail.returncode, sender.returncode) == (0, 0)
 
 
+def test_ctrl_c_while_rows_are_awaited_keeps_what_was_sent(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-stop")
+    with (
+        eruca.start("send", "--topic=t-stop") as sender,
+        eruca.start("tail", "t-stop", "--from=earliest", "--count=1") as tail,
+    ):
+        assert sender.stdin is not None
+        sender.stdin.write("before\n")
+        sender.stdin.flush()
+        tail.communicate(timeout=60)
+
+        sender.send_signal(signal.SIGINT)
+
+        assert sender.wait(60) == 130
+        assert sender.stderr is not None
+        assert sender.stderr.read().startswith("1 messages sent to t-stop")
+    assert eruca.bodies("t-stop") == ["before"]
+
+
 def test_ctrl_c_ends_a_tail_without_a_word(eruca: Eruca) -> None:
     eruca("topic", "create", "t-tail")
     eruca("send", "--topic=t-tail", "hello")
@@ -299,6 +320,19 @@ def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) ->
     assert "✗ http://127.0.0.1:1" in done.stdout
     assert "to mend it: start the service" in done.stdout
     assert "1 faults" in done.stderr
+
+
+def test_the_doctor_tells_a_stranger_and_a_broker_from_a_name_server(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-doctor")
+    broker_url = eruca.json("route", "t-doctor")["brokers"][0]["urls"]["0"]["default"]
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as stranger:
+        Thread(target=stranger.handle_request, daemon=True).start()
+        urls = f"{broker_url};http://127.0.0.1:{stranger.server_port}"
+
+        shown = " ".join(eruca("doctor", "--namesrv", urls, code=1).stdout.split())
+
+    assert "give the address of a name server" in shown
+    assert "not in Eruca's form" in shown
 
 
 def test_no_name_server_is_one_clear_line(namesrv_url: str) -> None:

@@ -88,6 +88,9 @@ class Session:
             _write(sys.stdout, lines.decode())
             return
         console = output_console()
+        if not console.is_terminal:
+            _write(sys.stdout, "".join(f"{message_line(m).plain}\n" for m in messages))
+            return
         for message in messages:
             console.print(message_line(message), soft_wrap=True)
 

@@ -1,0 +1,36 @@
+"""Messages as the command line shows them: whatever they hold, each stays on its line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.cli.shown_messages import body_document, one_line
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("größer 東京", "größer 東京"),
+        ("two\nlines\tand a \x1b[31mcolour", "two\\nlines\\tand a \\x1b[31mcolour"),
+        ("x" * 501, "x" * 500 + "…"),
+        ("x" * 500, "x" * 500),
+    ],
+)
+def test_a_text_is_shown_on_one_line_and_cut_where_it_is_long(text: str, shown: str) -> None:
+    assert one_line(text) == shown
+
+
+@given(st.text())
+def test_no_text_moves_the_cursor_or_changes_a_colour(text: str) -> None:
+    assert one_line(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("body", "document"),
+    [(b"text", {"text": "text"}), ("ü".encode(), {"text": "ü"}), (b"\xff\x00", {"base64": "/wA="})],
+)
+def test_a_body_is_text_where_it_is_utf_8(body: bytes, document: dict[str, str]) -> None:
+    assert body_document(body) == document
