@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import eruca
-from support.clusters import InProcessCluster, in_process_cluster
+from support.in_process_cluster import InProcessCluster, in_process_cluster
 
 _numbers = count()
 

@@ -13,7 +13,7 @@ from eruca.contract.errors import (
     RecordNotFoundError,
     SystemTopicError,
 )
-from support.clusters import InProcessCluster
+from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio
 

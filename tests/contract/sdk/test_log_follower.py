@@ -9,7 +9,7 @@ import pytest
 import eruca
 from eruca.contract.errors import BrokerNotFoundError, RecordNotFoundError
 from eruca.contract.names import EVENTS_TOPIC
-from support.clusters import InProcessCluster
+from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio
 

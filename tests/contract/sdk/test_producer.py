@@ -10,7 +10,7 @@ import pytest
 import eruca
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BODY_SIZE_MAX
-from support.clusters import InProcessCluster
+from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 import eruca
-from support.clusters import InProcessCluster
+from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio
 
