@@ -136,6 +136,44 @@ def test_deleted_queues_leave_no_file_and_may_begin_anew(tmp_path: Path) -> None
     queues.close()
 
 
+@pytest.mark.parametrize("whole_topic", [False, True])
+def test_a_queue_begun_anew_has_nothing_of_its_predecessor(
+    tmp_path: Path, *, whole_topic: bool
+) -> None:
+    """Neither open files nor digests."""
+    digests = closed(tmp_path)
+    queues = open_queues(tmp_path)
+    queues.verify(digests, log_end=LOG_END)
+    assert len(queues.queue(*A).entries(0, 12)) == 12
+
+    if whole_topic:
+        queues.delete_topic("orders")
+    else:
+        queues.delete(*A)
+    for offset in range(12):
+        queues.queue(*A).put(offset, 5000 + 100 * offset, 100, offset)
+    digests = queues.digests()
+    queues.close()
+
+    queues = open_queues(tmp_path)
+    assert queues.verify(digests, log_end=LOG_END) == []
+    assert queues.queue(*A).entry(3).log_offset == 5300
+    queues.close()
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    digests = closed(tmp_path)
+    queues = open_queues(tmp_path)
+    queues.verify(digests, log_end=LOG_END)
+    queues.verify(None, log_end=LOG_END)
+    queues.flush_all()
+
+    queues.close()
+
+    open_now = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    assert not any(path.startswith(str(tmp_path)) for path in open_now)
+
+
 def test_a_cut_and_an_expiry_reach_every_queue(tmp_path: Path) -> None:
     queues = filled(tmp_path)
 
@@ -336,6 +374,15 @@ def test_without_digests_long_queues_are_checked_piece_by_piece(
         monkeypatch.setattr(queue_check, "_CHUNK_COUNT", count)
         assert open_queues(tmp_path).verify(None, log_end=LOG_END) == []
         assert len(open_queues(tmp_path).verify(None, log_end=1500)) == 2
+
+
+def test_without_digests_a_file_made_and_not_written_to_is_no_damage(tmp_path: Path) -> None:
+    queues = open_queues(tmp_path)
+    fill(queues, A, 0, 5)
+    queues.close()
+    path_of(tmp_path, A, 1).write_bytes(bytes(FILE_SIZE))
+
+    assert open_queues(tmp_path).verify(None, log_end=LOG_END) == []
 
 
 def test_a_queue_of_nothing_but_padding_makes_sense(tmp_path: Path) -> None:
