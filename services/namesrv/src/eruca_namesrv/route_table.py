@@ -126,6 +126,7 @@ class RouteTable:
         """
         group = self._groups.get(broker_name) or LiveGroup(registration.cluster)
         holder = group.brokers.get(broker_id)
+        here = registration.store_host
         self._check(broker_name, broker_id, registration, group)
         broker = LiveBroker(
             cluster=registration.cluster,
@@ -154,13 +155,12 @@ class RouteTable:
             group.topics_version = registration.data_version
         if _where(group) != where_before:
             changed |= group.topics.keys()
-        moved = holder is not None and holder.store_host != broker.store_host
         return Registered(
             needs_topics=(
                 broker_id == MASTER_ID and group.topics_version != registration.data_version
             ),
             changed_topics=frozenset(changed),
-            took_over_from=holder.store_host if holder is not None and moved else None,
+            took_over_from=holder.store_host if holder and holder.store_host != here else None,
         )
 
     def unregister(
