@@ -212,18 +212,16 @@ class BatchSender:
             store_host_v6=store_host_v6,
             compression_threshold=self._compression_threshold,
         )
-        if batch.size >= THREAD_COMPRESSION_SIZE and self._compressible_size(batch) >= (
-            THREAD_COMPRESSION_SIZE
-        ):
+        if batch.size >= THREAD_COMPRESSION_SIZE and self._has_much_to_compress(batch):
             return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
         return encode()
 
-    def _compressible_size(self, batch: PendingBatch) -> int:
+    def _has_much_to_compress(self, batch: PendingBatch) -> bool:
         threshold = self._compression_threshold
-        if threshold is None:
-            return 0
-        sizes = (len(message.body) for message in batch.messages)
-        return sum(size for size in sizes if size >= threshold)
+        sizes = [len(message._body) for message in batch.messages]
+        if threshold is None or max(sizes) < threshold:
+            return False
+        return sum(size for size in sizes if size >= threshold) >= THREAD_COMPRESSION_SIZE
 
     def _ids_of(self, messages: Sequence[Message]) -> list[str]:
         if self._unique_ids is None:

@@ -18,7 +18,7 @@ import os
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from eruca.aio.http1_connection import ConnectionLostError, Http1Connection
@@ -29,13 +29,6 @@ from eruca.contract.records import Buffer
 CONNECTIONS_MAX: Final = 64  # to one server
 RESPONSE_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes; several times the largest pull
 _SAFE_METHODS: Final = frozenset(("GET", "HEAD"))
-
-
-class _Request(NamedTuple):
-    head: bytes
-    body: Sequence[Buffer]
-    body_size: int
-    deadline: float  # by the loop's clock
 
 
 class Http1Transport:
@@ -74,17 +67,21 @@ class Http1Transport:
         pool = self._hosts.get(url)
         if pool is None:
             pool = self._hosts[url] = _HostPool(url, self)
-        size = sum(memoryview(part).nbytes for part in body)
+        size = 0
+        for part in body:
+            size += len(part) if part.__class__ is bytes else memoryview(part).nbytes
         head = _request_head(method, target, pool.host_header, headers, size)
         connection = await pool.take(deadline, fresh=False)
         was_used = connection.used_count > 0
         try:
-            return await self._exchange(pool, connection, _Request(head, body, size, deadline))
+            connection.deadline = deadline
+            return await self._exchange(pool, connection, head, body, size)
         except ConnectionLostError as error:
             if not (was_used and error.nothing_received and method in _SAFE_METHODS):
                 raise
         connection = await pool.take(deadline, fresh=True)
-        return await self._exchange(pool, connection, _Request(head, body, size, deadline))
+        connection.deadline = deadline
+        return await self._exchange(pool, connection, head, body, size)
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
@@ -143,14 +140,18 @@ class Http1Transport:
         return loop
 
     async def _exchange(
-        self, pool: _HostPool, connection: Http1Connection, request: _Request
+        self,
+        pool: _HostPool,
+        connection: Http1Connection,
+        head: bytes,
+        body: Sequence[Buffer],
+        body_size: int,
     ) -> HttpResponse:
-        connection.deadline = request.deadline
         self._busy.add(connection)
-        if self._timer is None or request.deadline < self._timer.when():
-            self._set_timer(request.deadline)
+        if self._timer is None or connection.deadline < self._timer.when():
+            self._set_timer(connection.deadline)
         try:
-            return await connection.exchange(request.head, request.body, request.body_size)
+            return await connection.exchange(head, body, body_size)
         finally:
             self._busy.discard(connection)
             pool.give_back(connection)

@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import accumulate, chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -143,6 +145,11 @@ class AsyncProducer:
         """
         if timeout is not None:
             return await self._send_within(timeout, message, queue, selector, selector_arg)
+        if queue is None and selector is None and message._sharding_key is None:
+            # The way of most messages, and kept short for that.
+            lane = self._topic_lanes.get(message._topic)
+            if lane is not None and self._take_room_now(message._size):
+                return await lane.add(message)
         future = self._try_submit(message, queue, selector, selector_arg)
         if future is None:
             future = await self._submit(message, queue, selector, selector_arg)
@@ -300,9 +307,6 @@ class AsyncProducer:
         selector_arg: SelectorArgument,
     ) -> SendFuture | None:
         """Submit *message* if nothing has to be waited for, which is nearly always."""
-        size = message._size
-        if self._is_closed or self._waiters or self._buffered + size > self._buffer_max:
-            return None
         if queue is not None or selector is not None or message._sharding_key is not None:
             view = self._client.routes.cached_publish_view(message._topic)
             if view is None or not view.queues:
@@ -313,10 +317,7 @@ class AsyncProducer:
             lane = self._topic_lanes.get(message._topic)
         if lane is None:
             lane = self._lane(message._topic, queue)
-        self._buffered += size
-        future: SendFuture = asyncio.get_running_loop().create_future()
-        lane.add(message, future)
-        return future
+        return lane.add(message) if self._take_room_now(message._size) else None
 
     async def _submit(
         self,
@@ -331,10 +332,7 @@ class AsyncProducer:
             view = await self._client.routes.publish_view(message._topic)
             queue = _queue_of(message, view, queue, selector, selector_arg)
         await self._take_room(message._size)
-        future: SendFuture = asyncio.get_running_loop().create_future()
-        batch = self._lane(message._topic, queue).add(message, future)
-        batch.deadline = max(batch.deadline, deadline)
-        return future
+        return self._lane(message._topic, queue).add(message, deadline)
 
     async def _send_within(
         self,
@@ -363,18 +361,25 @@ class AsyncProducer:
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
     ) -> list[_Part]:
+        """Return *messages* as batches; those for one queue are in order."""
+        everything = list(messages)
+        topics = {message._topic for message in everything}
+        is_keyed = {message._sharding_key for message in everything} != {None}
+        views: dict[str, PublishView] = {}
+        if queue is not None or selector is not None or is_keyed:
+            views = {topic: await self._client.routes.publish_view(topic) for topic in topics}
+        if len(topics) == 1 and (queue is not None or not views):
+            if queue is not None:
+                queue = _queue_of(everything[0], views[queue.topic], queue, None, None)
+            return _runs(everything, queue, self._limits)
         parts: list[_Part] = []
         open_parts: dict[tuple[str, MessageQueue | None], _Part] = {}
-        views: dict[str, PublishView] = {}
         count_max, size_max = self._limits.count_max, self._limits.size_max
-        for index, message in enumerate(messages):
+        for index, message in enumerate(everything):
             topic = message._topic
             target = None
             if queue is not None or selector is not None or message._sharding_key is not None:
-                view = views.get(topic)
-                if view is None:
-                    view = views[topic] = await self._client.routes.publish_view(topic)
-                target = _queue_of(message, view, queue, selector, selector_arg)
+                target = _queue_of(message, views[topic], queue, selector, selector_arg)
             part = open_parts.get((topic, target))
             if (
                 part is None
@@ -428,6 +433,13 @@ class AsyncProducer:
             )
         return self._sender
 
+    def _take_room_now(self, size: int) -> bool:
+        """Count *size* more bytes if they fit into the buffer and nobody waits for that."""
+        if self._is_closed or self._waiters or self._buffered + size > self._buffer_max:
+            return False
+        self._buffered += size
+        return True
+
     async def _take_room(self, size: int) -> None:
         """Wait until *size* more bytes fit into the buffer, and count them."""
         while not self._is_closed and self._buffered and self._buffered + size > self._buffer_max:
@@ -466,6 +478,23 @@ class _Part:
         self.size = 0
 
 
+def _runs(messages: list[Message], queue: MessageQueue | None, limits: BatchLimits) -> list[_Part]:
+    """Return messages of one topic that need no sorting out as batches, as full as they may be."""
+    ends = list(accumulate(message._size for message in messages))
+    parts = []
+    start = sent_size = 0
+    while start < len(messages):
+        fitting = bisect_right(ends, sent_size + limits.size_max, start)
+        end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
+        part = _Part(messages[start]._topic, queue)
+        part.messages = messages[start:end]
+        part.indexes = list(range(start, end))
+        part.size = ends[end - 1] - sent_size
+        parts.append(part)
+        start, sent_size = end, ends[end - 1]
+    return parts
+
+
 def _queue_of(
     message: Message,
     view: PublishView,
@@ -495,6 +524,13 @@ def _outcome(
     parts: list[_Part], futures: list[asyncio.Future[list[SendResult]]]
 ) -> list[SendResult]:
     """Return the results in the caller's order, or raise what some batches ended with."""
+    results = [future.result() for future in futures if future.exception() is None]
+    if len(results) == len(parts):
+        if len(parts) == 1:
+            return results[0]
+        indexes = chain.from_iterable(part.indexes for part in parts)
+        placed = dict(zip(indexes, chain.from_iterable(results), strict=True))
+        return [placed[index] for index in range(len(placed))]
     outcomes: dict[int, SendResult | ErucaError] = {}
     errors: list[ErucaError] = []
     for part, future in zip(parts, futures, strict=True):
@@ -506,8 +542,6 @@ def _outcome(
             raise error
         else:
             outcomes.update(zip(part.indexes, future.result(), strict=True))
-    if not errors:
-        return [outcomes[index] for index in range(len(outcomes))]  # type: ignore[misc]
     if len(errors) == len(parts):
         raise errors[0]
     failed = sum(isinstance(outcome, ErucaError) for outcome in outcomes.values())

@@ -42,7 +42,7 @@ class PendingBatch:
         self.opened_at = opened_at  # by the loop's clock, as all times here
         self.deadline = deadline
         self.messages: list[Message] = []
-        self.futures: list[SendFuture | None] = []  # one per message, unless there is `whole`
+        self.futures: list[SendFuture] = []  # one per message, unless there is `whole`
         self.whole: asyncio.Future[list[SendResult]] | None = None
         self.message_ids: list[str] | None = None  # given at the first attempt, kept by all
         self.size = 0  # bytes, by estimate
@@ -56,7 +56,7 @@ class PendingBatch:
                 self.whole.set_result(list(results))
             return
         for future, result in zip(self.futures, results, strict=True):
-            if future is not None and not future.done():
+            if not future.done():
                 future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
@@ -66,18 +66,18 @@ class PendingBatch:
                 self.whole.set_exception(error)
             return
         for future in self.futures:
-            if future is not None and not future.done():
+            if not future.done():
                 future.set_exception(error)
 
     def drop_cancelled(self) -> None:
         """Take out the messages nobody waits for any more; none of them has left yet."""
         futures = self.futures
-        if not any(future is not None and future.cancelled() for future in futures):
+        if not any(future.cancelled() for future in futures):
             return
         kept = [
             (message, future)
             for message, future in zip(self.messages, futures, strict=True)
-            if future is None or not future.cancelled()
+            if not future.cancelled()
         ]
         self.messages = [message for message, _ in kept]
         self.futures = [future for _, future in kept]
@@ -104,17 +104,17 @@ class SendLane:
     """
 
     __slots__ = (
+        "_count_max",
         "_in_flight",
         "_in_flight_max",
         "_is_flushing",
-        "_limits",
         "_linger",
         "_loop",
         "_open",
         "_pump_is_due",
         "_queue",
         "_send",
-        "_tasks",
+        "_size_max",
         "_timeout",
         "_timer",
         "_waiting",
@@ -132,7 +132,8 @@ class SendLane:
     ) -> None:
         self._send = send
         self._queue = queue
-        self._limits = limits
+        self._count_max = limits.count_max
+        self._size_max = limits.size_max
         self._linger = linger
         self._in_flight_max = in_flight_max
         self._timeout = timeout
@@ -149,21 +150,26 @@ class SendLane:
         """Whether nothing waits here and nothing is under way."""
         return not self._waiting and not self._in_flight
 
-    def add(self, message: Message, future: SendFuture | None) -> PendingBatch:
-        """Put a message into the open batch and return that; *future* gets its result."""
+    def add(self, message: Message, deadline: float = 0.0) -> SendFuture:
+        """Put a message into the open batch and return the future of its result.
+
+        A *deadline* beyond the batch's own extends that.
+        """
         batch = self._open
         size = message._size
-        limits = self._limits
         if (
             batch is None
-            or batch.size + size > limits.size_max
-            or len(batch.messages) >= limits.count_max
+            or batch.size + size > self._size_max
+            or len(batch.messages) >= self._count_max
         ):
             batch = self._open_batch()
+        if deadline:
+            batch.deadline = max(batch.deadline, deadline)
+        future: SendFuture = self._loop.create_future()
         batch.messages.append(message)
         batch.futures.append(future)
         batch.size += size
-        return batch
+        return future
 
     def add_batch(self, batch: PendingBatch) -> None:
         """Put a batch behind the others; it takes no further message."""

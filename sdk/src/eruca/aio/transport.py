@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -33,8 +32,7 @@ JSON_HEADER: Final = ("content-type", "application/json")
 _DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True):
     """An answer, read to its end."""
 
     status: int

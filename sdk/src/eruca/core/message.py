@@ -35,6 +35,8 @@ from eruca.contract.properties import (
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters, as the JSON contract
 _RECORD_ROOM: Final = 192  # bytes left for a record's fields and an id made when it is sent
 _ID_ROOM: Final = 64  # bytes left for an id that is made when the message is sent
+_UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
+_PLAIN_TEXT_SIZE: Final = len(_UNIQ_KEY_NAME) + len(PROPERTY_SEPARATOR)
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
 
@@ -91,20 +93,20 @@ class Message:
         self._sharding_key = sharding_key
         self._message_id = message_id
         self._flag = flag
-        if message_id is not None:
-            _check_message_id(message_id)
         if flag:
             _check_flag(flag)
-        self._head = _head_text(tag, self._keys)
-        self._tail = (
-            PROPERTY_SEPARATOR
-            if sharding_key is None and not properties
-            else _tail_text(sharding_key, self._properties)
-        )
-        text_size = len(self._head) + len(self._tail)
-        if not (self._head.isascii() and self._tail.isascii()):
-            text_size *= 4  # bytes a character may take
+        # Of a message with nothing but a body all the rest is known.
+        if tag is None and keys == () and sharding_key is None and not properties:
+            self._head, self._tail = _UNIQ_KEY_NAME, PROPERTY_SEPARATOR
+            text_size = _PLAIN_TEXT_SIZE
+        else:
+            self._head = head = _head_text(tag, self._keys)
+            self._tail = tail = _tail_text(sharding_key, self._properties)
+            text_size = len(head) + len(tail)
+            if not (head.isascii() and tail.isascii()):
+                text_size *= 4  # bytes a character may take
         if message_id is not None:
+            _check_message_id(message_id)
             text_size += 4 * len(message_id)
         self._size = len(self._body) + text_size + len(topic) + _RECORD_ROOM
         if self._size > PROPERTIES_SIZE_MAX:
@@ -268,6 +270,8 @@ def _checked_body(body: object) -> bytes:
 def _checked_keys(keys: object) -> tuple[str, ...]:
     several: tuple[object, ...]
     if isinstance(keys, str):
+        if keys and keys.isprintable() and " " not in keys:
+            return (keys,)
         several = (keys,)  # or each of its letters would be a key
     elif isinstance(keys, Iterable):
         several = tuple(keys)
@@ -292,28 +296,25 @@ def _checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
         )
     checked = dict(properties)
     for name, value in checked.items():
-        _check_text(name, f"properties: name {_shown(name)}", "give it a plain name")
+        _check_text(name, "properties: name", "give it a plain name")
         if name in RESERVED:
             raise ValidationError(
                 f"properties: {name!r} has a meaning of its own and cannot be set",
                 fix="choose another name; tag, keys and sharding_key are arguments of Message",
             )
-        _check_text(value, f"properties: value {_shown(value)} of {name!r}", "leave it out instead")
+        _check_text(value, f"properties: {name}", "leave it out instead")
     return checked
 
 
 @lru_cache(maxsize=1024)
 def _head_of_tag(tag: str) -> str:
-    _check_text(tag, f"tag: {_shown(tag)}", "use a short word, or None")
+    _check_text(tag, "tag", "use a short word, or None")
     if "|" in tag or tag != tag.strip() or not tag.isprintable():
         raise ValidationError(
             f"tag: {_shown(tag)} holds a |, a control character or a blank at an end",
             fix="no filter could ask for it: use a plain word, one tag per message",
         )
     return f"{TAGS}{NAME_SEPARATOR}{tag}{PROPERTY_SEPARATOR}"
-
-
-_UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
 
 
 def _head_text(tag: str | None, keys: tuple[str, ...]) -> str:
@@ -325,17 +326,17 @@ def _head_text(tag: str | None, keys: tuple[str, ...]) -> str:
 
 
 def _tail_text(sharding_key: str | None, properties: Mapping[str, str]) -> str:
-    parts = [PROPERTY_SEPARATOR]
+    text = PROPERTY_SEPARATOR
     if sharding_key is not None:
-        _check_text(sharding_key, f"sharding_key: {_shown(sharding_key)}", "or leave it out")
-        parts += (SHARDING_KEY, NAME_SEPARATOR, sharding_key, PROPERTY_SEPARATOR)
+        _check_text(sharding_key, "sharding_key", "or leave it out")
+        text = f"{text}{SHARDING_KEY}{NAME_SEPARATOR}{sharding_key}{PROPERTY_SEPARATOR}"
     for name, value in properties.items():
-        parts += (name, NAME_SEPARATOR, value, PROPERTY_SEPARATOR)
-    return "".join(parts)
+        text += f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+    return text
 
 
 def _check_message_id(message_id: str) -> None:
-    _check_text(message_id, f"message_id: {_shown(message_id)}", "or leave it out")
+    _check_text(message_id, "message_id", "or leave it out")
     if len(message_id) > MESSAGE_ID_SIZE_MAX or message_id.split() != [message_id]:
         raise ValidationError(
             f"message_id: {_shown(message_id)} holds a blank or more than"
@@ -349,17 +350,26 @@ def _check_flag(flag: int) -> None:
 
 
 def _check_text(text: object, what: str, fix: str) -> None:
-    if not isinstance(text, str):
-        raise ValidationError(f"{what} is not a text", fix=fix)
+    if isinstance(text, str):
+        if text and text.isprintable() and not text.isspace():
+            return  # nearly all of them
+        fault = _text_fault(text)
+    else:
+        fault = "is not a text"
+    if fault is not None:
+        raise ValidationError(f"{what}: {_shown(text)} {fault}", fix=fix)
+
+
+def _text_fault(text: str) -> str | None:
     if not text.strip():
-        raise ValidationError(f"{what} is blank", fix=fix)
+        return "is blank"
     if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-        raise ValidationError(f"{what} holds U+0001 or U+0002, which part properties", fix=fix)
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValidationError(f"{what} holds a lone surrogate", fix=fix) from None
+        return "holds U+0001 or U+0002, which part properties"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds a lone surrogate"
+    return None
 
 
 def _shown(value: object) -> str:

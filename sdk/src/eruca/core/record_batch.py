@@ -87,6 +87,8 @@ class _Contents:
 
     def compress(self, threshold: int) -> None:
         """Compress bodies of at least *threshold* bytes, where it makes them smaller."""
+        if max(map(len, self.bodies)) < threshold:
+            return
         for i, body in enumerate(self.bodies):
             if len(body) >= threshold:
                 packed = compress(body, COMPRESSION_LEVEL)

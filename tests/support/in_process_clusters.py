@@ -1,0 +1,66 @@
+"""A whole cluster in this process: real applications on real ports of the loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eruca_broker.app import BrokerApp, create_app
+from eruca_broker.settings import BrokerSettings
+from eruca_namesrv.app import create_app as create_namesrv_app
+from eruca_namesrv.name_server import NameServer
+from eruca_namesrv.settings import NamesrvSettings
+from support.services import serving
+from support.waiting import until
+
+
+@dataclass(slots=True)
+class InProcessCluster:
+    """What runs."""
+
+    namesrv_urls: list[str]
+    brokers: dict[str, BrokerApp]
+    broker_urls: dict[str, str]
+
+
+@asynccontextmanager
+async def in_process_cluster(
+    directory: Path,
+    *,
+    brokers: int = 2,
+    namesrvs: int = 1,
+    **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
+) -> AsyncIterator[InProcessCluster]:
+    """Yield a cluster whose name servers know all of its brokers."""
+    async with AsyncExitStack() as stack:
+        urls: list[str] = []
+        name_servers: list[NameServer] = []
+        for number in range(namesrvs):
+            its_settings = NamesrvSettings(kv_file=directory / f"kv-{number}.json", port=0)
+            app = create_namesrv_app(its_settings)
+            _, (host, port) = await stack.enter_async_context(serving(app, its_settings))
+            urls.append(f"http://{host}:{port}")
+            name_servers.append(app.state.name_server)
+        apps: dict[str, BrokerApp] = {}
+        broker_urls: dict[str, str] = {}
+        for letter in "abcdefgh"[:brokers]:
+            chosen: dict[str, Any] = {
+                "name": f"broker-{letter}",
+                "namesrv_urls": ";".join(urls),
+                "segment_size": 16 * 1024**2,
+                "queue_file_entries": 4_096,
+                "index_slots": 1_024,
+                "index_entries": 4_096,
+                "store_dir": directory / f"broker-{letter}",
+                "port": 0,
+            }
+            broker_settings = BrokerSettings(**{**chosen, **settings})
+            broker = create_app(broker_settings)
+            _, (host, port) = await stack.enter_async_context(serving(broker, broker_settings))
+            apps[broker_settings.name] = broker
+            broker_urls[broker_settings.name] = f"http://{host}:{port}"
+        await until(lambda: all(len(list(n.table.brokers())) == brokers for n in name_servers))
+        yield InProcessCluster(urls, apps, broker_urls)
