@@ -76,6 +76,30 @@ def test_what_rocketmq_wrote_is_foreign_and_its_bare_keys_are_read(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize("torn", [None, "", '{"offsetTable":{"orders@bill'])
+def test_a_file_that_rocketmq_was_killed_at_is_read_from_its_backup(
+    tmp_path: Path, torn: str | None
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "consumerOffset.json.bak").write_text('{"offsetTable":{"orders@billing":{0:5\n}}}')
+    if torn is not None:
+        (config / "consumerOffset.json").write_text(torn)
+
+    _, groups = config_snapshots.load(tmp_path)
+
+    assert groups == [OffsetsCommitted("billing", [CommittedOffset("orders", 0, 5)])]
+
+
+def test_the_topic_of_which_rocketmq_makes_others_is_left_to_it(tmp_path: Path) -> None:
+    config_snapshots.save(tmp_path, state_of(TopicPut("TBW102", 8, 8, "rw"), ORDERS), now_ms=1)
+
+    topics, _ = config_snapshots.load(tmp_path)
+
+    assert "TBW102" not in {topic.topic for topic in topics}
+    assert ORDERS in topics
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"topicConfigTable": {"orders": {}}}'])
 def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").mkdir()

@@ -34,6 +34,7 @@ from eruca_broker.processors.status import Identity
 from eruca_broker.processors.topics import Topics, topic_config
 from eruca_broker.settings import BrokerSettings, split_hours, split_urls
 from eruca_broker.store.commit_log import CorruptLogError
+from eruca_broker.store.config_snapshots import UnreadableConfigError
 from eruca_broker.store.directory_lock import StoreLockedError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
@@ -157,7 +158,7 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
     )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)
-    except (StoreLockedError, CorruptLogError) as error:
+    except (StoreLockedError, CorruptLogError, UnreadableConfigError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(

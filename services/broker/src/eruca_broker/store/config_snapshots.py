@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from eruca.contract.names import AUTO_CREATE_TOPIC
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicPut
 from eruca_broker.core.state import BrokerState
 from eruca_broker.store.directories import sync_directory
@@ -58,6 +59,7 @@ def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
             "attributes": {},
         }
         for topic in state.topics.values()
+        if topic.name != AUTO_CREATE_TOPIC  # RocketMQ's own, with a permission we do not have
     }
     offsets: dict[str, dict[str, int]] = {}
     for group in state.groups:
@@ -87,9 +89,8 @@ def load(
         UnreadableConfigError: A file is there and cannot be understood.
     """
     config = directory / DIRECTORY
-    topic_file, offset_file = _read(config / _TOPICS), _read(config / _OFFSETS)
-    if only_foreign:
-        topic_file, offset_file = _unless_marked(topic_file), _unless_marked(offset_file)
+    read = _read_unless_marked if only_foreign else _read_or_backup
+    topic_file, offset_file = read(config / _TOPICS), read(config / _OFFSETS)
     topics = topic_file.get("topicConfigTable", {})
     offsets = offset_file.get("offsetTable", {})
     try:
@@ -115,8 +116,22 @@ def load(
     return puts, [OffsetsCommitted(group, commits) for group, commits in by_group.items()]
 
 
-def _unless_marked(content: dict[str, Any]) -> dict[str, Any]:
+def _read_unless_marked(path: Path) -> dict[str, Any]:
+    content = _read(path)
     return {} if content.items() >= _MARK.items() else content
+
+
+def _read_or_backup(path: Path) -> dict[str, Any]:
+    """Read a file, or what it replaced: RocketMQ writes in place, and may be killed at it."""
+    backup = path.with_name(f"{path.name}.bak")
+    if not path.exists():
+        return _read(backup)
+    try:
+        return _read(path)
+    except UnreadableConfigError:
+        if backup.exists():
+            return _read(backup)
+        raise
 
 
 def _read(path: Path) -> dict[str, Any]:
