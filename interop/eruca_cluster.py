@@ -35,12 +35,16 @@ class Eruca:
             self.broker = starting.enter_context(
                 self._start("broker", self.url, self._broker_settings())
             )
+            self.broker.wait_until(self._is_registered)
             self.client = starting.enter_context(ErucaClient(self.name_server, self.url))
             self._children = starting.pop_all()
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._children.close()
+
+    def _is_registered(self) -> bool:
+        return bool(httpx.get(f"{self.name_server}/v1/brokers").json()["brokers"])
 
     def _start(self, service: str, url: str, settings: Mapping[str, object]) -> Child:
         prefix = f"ERUCA_{service.upper()}_"

@@ -56,6 +56,13 @@ def write_on(checks: Checks, side: Side, contents: Contents, more: list[NewMessa
     return Contents(messages, ends_of(messages), side.group_offsets(GROUP, data.FLIGHTS))
 
 
+def check_automatic_topic(checks: Checks, side: Side) -> None:
+    """Send to a topic that nobody has created."""
+    sent = _send(side, [NewMessage(data.AUTOMATIC, b"first")])
+    found = map(as_sent, side.read_topic(data.AUTOMATIC))
+    checks.same_entries(f"{side.name} creates a topic by itself", by_place(found), by_place(sent))
+
+
 def _consume_rest(checks: Checks, side: Side, contents: Contents) -> None:
     committed = side.group_offsets(GROUP, data.FLIGHTS)
     rest = [

@@ -16,8 +16,9 @@ from typing import Final
 from interop import data
 from interop.agreement import check_contents
 from interop.checks import Checks
+from interop.driver import Driver
 from interop.eruca_cluster import Eruca
-from interop.filling import fill, write_on
+from interop.filling import check_automatic_topic, fill, write_on
 from interop.processes import LOOPBACK, LOOPBACK_V6, Child, free_ports
 from interop.rocketmq import NEIGHBOURS, RocketMq
 from interop.side import Contents, Side
@@ -133,6 +134,8 @@ def _run(bench: Bench, writer: _Named, reader: _Named) -> None:
     title = _title(bench, f"{writer[0]} opens that again")
     with bench.checks.section(title), writer[1](reopened) as opened:
         _check_contents(bench, opened, contents)
+        if isinstance(opened.side, Driver):
+            check_automatic_topic(bench.checks, opened.side)
 
 
 def _write(bench: Bench, writer: _Named, store: Path) -> Contents:

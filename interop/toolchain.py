@@ -87,7 +87,8 @@ def _fetched(maven: str) -> Path:
     goal = "dependency:copy-dependencies"
     options = ["-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
     command = [maven, "--batch-mode", "--quiet", "--file", str(pom), goal, *options]
-    _run(command, _FETCH_SECONDS_MAX, "Maven could not fetch RocketMQ; it needs Maven Central")
+    complaint = "Maven could not fetch RocketMQ; it needs Maven Central"
+    _run(command, partial, _FETCH_SECONDS_MAX, complaint)
     partial.rename(target)
     return target
 
@@ -100,7 +101,7 @@ def _compiled(javac: str, libraries: Path) -> Path:
     partial = _empty(target)
     options = ["-Xlint:all,-deprecation", "-Werror", "-d", str(partial), "-cp", f"{libraries}/*"]
     command = [javac, *options, *map(str, sources)]
-    _run(command, _COMPILE_SECONDS_MAX, "javac could not compile interop/java")
+    _run(command, partial, _COMPILE_SECONDS_MAX, "javac could not compile interop/java")
     partial.rename(target)
     return target
 
@@ -119,13 +120,15 @@ def _empty(target: Path) -> Path:
     return partial
 
 
-def _run(command: list[str], seconds_max: float, complaint: str) -> None:
+def _run(command: list[str], made: Path, seconds_max: float, complaint: str) -> None:
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds_max, check=False
         )
     except subprocess.TimeoutExpired as error:
+        shutil.rmtree(made)
         raise CannotRunError(f"{complaint}: no end after {seconds_max} s") from error
     if done.returncode:
+        shutil.rmtree(made)
         output = (done.stdout + done.stderr).strip()
         raise CannotRunError(f"{complaint}:\n{output[-2000:]}")
