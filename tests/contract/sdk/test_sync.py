@@ -92,17 +92,21 @@ async def test_errors_are_the_same_classes(cluster: InProcessCluster, name: str)
     await off_the_loop(cluster, run)
 
 
+def sdk_threads() -> int:
+    return sum(thread.name == "eruca" for thread in threading.enumerate())
+
+
 async def test_a_closed_client_refuses_and_closing_again_is_harmless(
     cluster: InProcessCluster,
 ) -> None:
     def run(namesrv_urls: list[str]) -> None:
-        before = threading.active_count()
         client = eruca.Client(namesrv_urls)
-        assert threading.active_count() == before, "making a client starts nothing"
+        assert sdk_threads() == 0, "making a client starts nothing"
         producer = client.producer()
+        assert sdk_threads() == 1
         client.close()
 
-        assert threading.active_count() == before
+        assert sdk_threads() == 0
         with pytest.raises(eruca.ClosedError):
             client.producer()
         with pytest.raises(eruca.ClosedError):
