@@ -161,10 +161,7 @@ class BrokerFetcher:
         for flow in self._requests.pop(task):
             flow.is_pulling = False
         error = None if task.cancelled() else task.exception()
-        if error is None:
-            if not task.cancelled():
-                self.failure, self.failure_count = None, 0
-        elif isinstance(error, ErucaError):
+        if isinstance(error, ErucaError):
             self._note_failure(error)
         elif error is not None:
             # A defect; whoever polls shall hear of it.
@@ -225,6 +222,7 @@ class BrokerFetcher:
             if index >= len(flows):
                 raise TransportError(f"{url}: the answer to a pull has queues nobody asked for")
             self._take_in(flows[index], pulled, epochs[index])
+        self.failure, self.failure_count = None, 0
         if sections:
             self._on_news()
 

@@ -517,12 +517,10 @@ class AsyncPullConsumer:
                     self._news.clear()
                     if flow.fault is not None:
                         raise flow.fault
-                    failure = self._fetchers[queue.broker_name].failure
-                    if failure is not None:
-                        raise failure
                     await self._news.wait()
         except TimeoutError:
-            raise TimeoutExpiredError(
+            failure = self._fetchers[queue.broker_name].failure
+            raise failure or TimeoutExpiredError(
                 f"broker {queue.broker_name} did not tell the position in {timeout:.3g} s"
             ) from None
         return flow

@@ -122,13 +122,6 @@ class HttpxTransport:
             await client.aclose()
 
 
-def raise_for_problem(response: HttpResponse, what: str) -> HttpResponse:
-    """Return *response* where it is a success or a 304, else raise what it tells of."""
-    if response.status < 400:
-        return response
-    raise problem_error(response, what)
-
-
 def problem_error(response: HttpResponse, what: str) -> ErucaError:
     """Return the error of an answer of status 400 or more; foreign answers are quoted."""
     retry_after = _seconds(response.headers.get("retry-after"))

@@ -25,6 +25,12 @@ pytestmark = pytest.mark.anyio
 SECONDS = 10.0  # enough for anything that does not wait on purpose
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"], scope="module")
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Run every test on both event loops: their transports differ."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 @pytest.fixture
 async def client() -> AsyncIterator[Http1Transport]:
     transport = Http1Transport()

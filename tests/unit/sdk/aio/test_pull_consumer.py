@@ -1,0 +1,377 @@
+"""The pull consumer's machinery without a network: failures, pauses, limits, odd answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+import eruca
+from eruca.aio import broker_fetcher
+from eruca.aio.transport import HttpResponse
+from eruca.contract.errors import ErucaError, QueueNotFoundError
+from eruca.contract.records import Record, encode_record
+from eruca.contract.wire import (
+    PullStatus,
+    encode_multi_pull_heads,
+    encode_pull_head,
+)
+from support.scripted_transport import (
+    Request,
+    ScriptedTransport,
+    json_answer,
+    problem_answer,
+    route_of,
+)
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+Broker = Callable[[Request], Awaitable[HttpResponse]]
+
+
+class Queues:
+    """Brokers that hold messages and answer pulls, and count what is asked of them."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[str, int], list[bytes]] = {}
+        self.errors: dict[str, ErucaError] = {}
+        self.min_offset = 0
+        self.arrived = asyncio.Event()
+        self.commits: list[dict[str, Any]] = []
+        self.held = 0
+
+    def store(self, queue_id: int, *bodies: str, broker: str = "a") -> None:
+        self.stored.setdefault((broker, queue_id), []).extend(body.encode() for body in bodies)
+        arrived, self.arrived = self.arrived, asyncio.Event()
+        arrived.set()
+
+    async def pull(self, request: Request) -> HttpResponse:
+        broker = request.url.removeprefix("http://")
+        if broker in self.errors:
+            return problem_answer(self.errors[broker])
+        asked = msgspec.json.decode(request.body)
+        while True:
+            share = max(asked["max_count"] // len(asked["queues"]), 1)
+            sections = [
+                (index, self.section(broker, queue, share))
+                for index, queue in enumerate(asked["queues"])
+            ]
+            answered = [(index, block) for index, block in sections if block is not None]
+            if answered:
+                return HttpResponse(200, {}, multi_pull(answered))
+            self.held += 1
+            try:
+                await self.arrived.wait()
+            finally:
+                self.held -= 1
+
+    def section(self, broker: str, queue: dict[str, Any], max_count: int) -> bytes | None:
+        stored = self.stored.get((broker, queue["queue_id"]), [])
+        offset = queue["offset"]
+        if offset == len(stored):
+            return None
+        if not self.min_offset <= offset <= len(stored):
+            small = offset < self.min_offset
+            status = PullStatus.OFFSET_TOO_SMALL if small else PullStatus.OFFSET_TOO_LARGE
+            return head(status, min_offset=self.min_offset, max_offset=len(stored))
+        records = [
+            encode_record(Record(queue["topic"], body, queue_offset=offset + index))
+            for index, body in enumerate(stored[offset : offset + max_count])
+        ]
+        found = head(
+            PullStatus.FOUND,
+            records,
+            next_offset=offset + len(records),
+            min_offset=self.min_offset,
+            max_offset=len(stored),
+        )
+        return found + b"".join(records)
+
+    async def rest(self, request: Request) -> HttpResponse:
+        if request.url == "http://namesrv":
+            if "wait_seconds" in request.target:
+                await asyncio.Event().wait()
+            return json_answer(route_of("orders", "a", "b"), etag='"1"')
+        if request.method == "PUT":
+            self.commits.append(msgspec.json.decode(request.body))
+            return HttpResponse(204, {}, b"")
+        if "/groups/" in request.target:
+            return json_answer({"group": "g", "offsets": []})
+        broker = request.url.removeprefix("http://")
+        return json_answer(
+            {
+                "topic": "orders",
+                "queues": [
+                    {
+                        "queue_id": queue_id,
+                        "min_offset": self.min_offset,
+                        "max_offset": len(self.stored.get((broker, queue_id), [])),
+                        "earliest_stored_at": None,
+                        "latest_stored_at": None,
+                    }
+                    for queue_id in range(2)
+                ],
+            }
+        )
+
+
+def head(
+    status: PullStatus,
+    records: Sequence[bytes] = (),
+    *,
+    next_offset: int = 0,
+    min_offset: int = 0,
+    max_offset: int = 0,
+) -> bytes:
+    return encode_pull_head(
+        status,
+        next_offset=next_offset,
+        min_offset=min_offset,
+        max_offset=max_offset,
+        sizes=b"".join(len(record).to_bytes(4, "big") for record in records),
+        records_size=sum(map(len, records)),
+    )
+
+
+def multi_pull(blocks: Sequence[tuple[int, bytes]]) -> bytes:
+    preamble, heads = encode_multi_pull_heads((index, len(block)) for index, block in blocks)
+    return preamble + b"".join(h + block for h, (_, block) in zip(heads, blocks, strict=True))
+
+
+@pytest.fixture
+def queues() -> Queues:
+    return Queues()
+
+
+@pytest.fixture
+def hot(queues: Queues) -> ScriptedTransport:
+    return ScriptedTransport(queues.pull)
+
+
+@pytest.fixture
+async def client(queues: Queues, hot: ScriptedTransport) -> AsyncIterator[eruca.AsyncClient]:
+    rest = ScriptedTransport(queues.rest)
+    async with eruca.AsyncClient(
+        "http://namesrv", timeout=0.5, hot_transport=hot, transport=rest
+    ) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_fetcher, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(broker_fetcher, "PAUSE_SECONDS_MAX", 0.01)
+
+
+def texts(messages: list[eruca.ReceivedMessage]) -> list[str]:
+    return [message.text() for message in messages]
+
+
+async def test_all_queues_of_a_broker_wait_in_one_request(
+    client: eruca.AsyncClient, queues: Queues, hot: ScriptedTransport
+) -> None:
+    async with client.pull_consumer(topics="orders") as consumer:
+        await consumer.assignment()
+        await until(lambda: queues.held == 2)
+
+        assert [len(msgspec.json.decode(r.body)["queues"]) for r in hot.requests] == [2, 2]
+
+
+async def test_a_queue_with_room_does_not_wait_for_a_request_that_is_held(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    async with client.pull_consumer(topics="orders", prefetch_count=2) as consumer:
+        await consumer.assignment()
+        await until(lambda: queues.held == 2)
+        queues.store(0, *map(str, range(10)))
+        seen: list[str] = []
+        while len(seen) < 10:
+            seen += texts(await consumer.poll(max_count=1, wait=20))
+
+    assert seen == [str(number) for number in range(10)]
+
+
+async def test_no_more_is_held_ready_than_allowed(
+    client: eruca.AsyncClient, queues: Queues, hot: ScriptedTransport
+) -> None:
+    queues.store(0, *map(str, range(1_000)))
+    queues.store(1, *map(str, range(1_000)))
+
+    async with client.pull_consumer(topics="orders", prefetch_count=10) as consumer:
+        await consumer.poll(max_count=1, wait=20)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        fetched = sum(flow.count for flow in consumer._flows())
+
+    assert fetched <= 20
+    assert len(hot.requests) < 10
+
+
+async def test_bytes_held_ready_are_limited_as_well(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    for queue_id in range(2):
+        queues.store(queue_id, *("x" * 1_000 for _ in range(1_000)))
+
+    async with client.pull_consumer(topics="orders", prefetch_bytes=50_000) as consumer:
+        count = 0
+        while count < 2_000:
+            count += len(await consumer.poll(wait=20))
+            asked = consumer._prefetch.size
+            # The scripted broker heeds the count only, so that one answer may overshoot.
+            assert asked == sum(flow.size for flow in consumer._flows())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"garbage",
+        multi_pull([(7, head(PullStatus.NO_NEW_MESSAGE))]),
+        multi_pull([(0, b"ERP1")]),
+        multi_pull([(0, head(PullStatus.FOUND, [bytes(100)]))]),
+    ],
+    ids=["nothing", "garbage", "a queue nobody asked for", "a cut block", "records missing"],
+)
+async def test_an_answer_that_cannot_be_read_is_a_failure_and_is_tried_again(
+    client: eruca.AsyncClient, queues: Queues, hot: ScriptedTransport, answer: bytes
+) -> None:
+    bad = 4
+
+    async def pull(request: Request) -> HttpResponse:
+        nonlocal bad
+        if bad:
+            bad -= 1
+            return HttpResponse(200, {}, answer)
+        return await queues.pull(request)
+
+    hot.answer = pull
+    queues.store(0, "x")
+    async with client.pull_consumer(topics="orders") as consumer:
+        assert texts(await consumer.poll(wait=20)) == ["x"]
+
+
+async def test_one_broker_that_fails_does_not_hold_up_the_other(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.errors["a"] = eruca.OverloadedError("busy")
+    queues.store(0, "from b", broker="b")
+
+    async with client.pull_consumer(topics="orders") as consumer:
+        assert texts(await consumer.poll(wait=20)) == ["from b"]
+        assert await consumer.poll(wait=0.05) == []
+        assert isinstance(consumer.failures["a"], eruca.OverloadedError)
+
+        del queues.errors["a"]
+        queues.store(0, "from a", broker="a")
+        assert texts(await consumer.poll(wait=20)) == ["from a"]
+        assert consumer.failures == {}
+
+
+async def test_if_all_fail_the_poll_does(client: eruca.AsyncClient, queues: Queues) -> None:
+    queues.errors = {name: eruca.OverloadedError(f"{name} is busy") for name in "ab"}
+
+    async with client.pull_consumer(topics="orders") as consumer:
+        with pytest.raises(eruca.OverloadedError, match="is busy"):
+            await consumer.poll(wait=0.05)
+
+
+@pytest.mark.parametrize(
+    "error", [eruca.PermissionDeniedError("not yours"), QueueNotFoundError("no queue")]
+)
+async def test_a_refusal_that_is_meant_is_raised_though_another_broker_is_well(
+    client: eruca.AsyncClient, queues: Queues, error: ErucaError
+) -> None:
+    queues.errors["a"] = error
+
+    async with client.pull_consumer(topics="orders") as consumer:
+        with pytest.raises(type(error)):
+            await consumer.poll(wait=20)
+
+
+async def test_messages_fetched_before_a_gap_are_handed_out_before_the_error(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.store(0, *map(str, range(10)))
+
+    async with client.pull_consumer(
+        queues=[eruca.MessageQueue("orders", "a", 0)], prefetch_count=4
+    ) as consumer:
+        assert texts(await consumer.poll(max_count=1, wait=20)) == ["0"]
+        await until(lambda: consumer._flows()[0].count == 3)
+        queues.min_offset = 8  # retention
+        seen: list[str] = []
+
+        async def read_to_the_gap() -> None:
+            while True:
+                seen.extend(texts(await consumer.poll(max_count=1, wait=20)))
+
+        with pytest.raises(eruca.OffsetOutOfRangeError, match="begins at 8 now"):
+            await read_to_the_gap()
+        await consumer.seek_to_beginning()
+        rest = texts(await consumer.poll(wait=20))
+
+    assert seen[:3] == ["1", "2", "3"]
+    assert rest == ["8", "9"]
+
+
+async def test_a_commit_that_fails_is_made_up_for_by_the_next(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.store(0, "x")
+    rest = client.transport
+    assert isinstance(rest, ScriptedTransport)
+
+    async def refusing(request: Request) -> HttpResponse:
+        if request.method == "PUT":
+            raise eruca.TransportError("cut")
+        return await queues.rest(request)
+
+    rest.answer = refusing
+    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=0) as consumer:
+        await consumer.poll(wait=20)
+        assert await consumer.poll(wait=0.01) == []  # its commit failed, and no message is lost
+        with pytest.raises(eruca.TransportError):
+            await consumer.commit()
+        rest.answer = queues.rest
+        await consumer.commit()
+
+    offsets = [commit for request in queues.commits for commit in request["offsets"]]
+    assert {"topic": "orders", "queue_id": 0, "offset": 1} in offsets
+
+
+async def test_offsets_that_have_not_moved_are_not_committed_again(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.store(0, "x")
+    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=0) as consumer:
+        await consumer.poll(wait=20)
+        for _ in range(5):
+            await consumer.poll(wait=0.001)
+        count = len(queues.commits)
+        for _ in range(5):
+            await consumer.poll(wait=0.001)
+
+    assert len(queues.commits) == count
+
+
+async def test_a_position_is_an_error_where_its_broker_does_not_tell(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    rest = client.transport
+    assert isinstance(rest, ScriptedTransport)
+
+    async def refusing(request: Request) -> HttpResponse:
+        if request.url == "http://a":
+            raise eruca.TransportError("cut")
+        return await queues.rest(request)
+
+    rest.answer = refusing
+    async with client.pull_consumer(topics="orders") as consumer:
+        assert await consumer.position(eruca.MessageQueue("orders", "b", 0)) == 0
+        with pytest.raises(eruca.TransportError):
+            await consumer.position(eruca.MessageQueue("orders", "a", 0))
