@@ -64,15 +64,17 @@ def hash_properties(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) ->
     """
     tag_codes = np.zeros(len(starts), np.int64)
     parts: list[Keys] = []
-    wide = sizes > ROW_BYTES_MAX
-    narrow = np.flatnonzero(~wide)
+    if len(starts) and int(sizes.max()) <= ROW_BYTES_MAX:
+        narrow = np.arange(len(starts))
+    else:
+        narrow = np.flatnonzero(sizes <= ROW_BYTES_MAX)
+        slow = np.flatnonzero(sizes > ROW_BYTES_MAX)
+        if len(slow):
+            parts.append(_read_each(buffer, starts, sizes, slow, tag_codes))
     rows_max = max(1, _SCAN_BYTES_MAX // (int(sizes[narrow].max(initial=0)) + 8))
     for first in range(0, len(narrow), rows_max):
         rows = narrow[first : first + rows_max]
         parts += _hash_rows(gather(buffer, starts[rows], sizes[rows]), sizes[rows], rows, tag_codes)
-    slow = np.flatnonzero(wide)
-    if len(slow):
-        parts.append(_read_each(buffer, starts, sizes, slow, tag_codes))
     return PropertyHashes(tag_codes, *merge(parts))
 
 
