@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -54,6 +55,15 @@ async def test_a_poll_waits_for_what_is_sent_meanwhile(
         assert await consumer.poll(wait=0.05) == []
         waiting = asyncio.create_task(consumer.poll(wait=20))
         await asyncio.sleep(0)
+        await send(client, topic, "now")
+
+        assert [m.text() for m in await waiting] == ["now"]
+
+
+async def test_a_poll_may_wait_for_ever(client: eruca.AsyncClient, topic: str) -> None:
+    async with client.pull_consumer(topics=topic) as consumer:
+        waiting = asyncio.create_task(consumer.poll(wait=math.inf))
+        await asyncio.sleep(0.01)
         await send(client, topic, "now")
 
         assert [m.text() for m in await waiting] == ["now"]
@@ -471,14 +481,25 @@ async def test_a_consumer_without_a_group_commits_nothing(
 async def test_a_closed_consumer_hands_out_nothing_and_ends_iterations(
     client: eruca.AsyncClient, topic: str
 ) -> None:
-    consumer = client.pull_consumer(topics=topic)
-    iterating = asyncio.create_task(anext(consumer))
+    async def iterate(consumer: eruca.AsyncPullConsumer) -> None:
+        async for message in consumer:
+            raise AssertionError(message)
+
+    async def iterate_by_batches(consumer: eruca.AsyncPullConsumer) -> None:
+        async for batch in consumer.batches():
+            raise AssertionError(batch)
+
+    consumer, other = (client.pull_consumer(topics=topic) for _ in range(2))
+    iterating = [
+        asyncio.create_task(iterate(consumer)),
+        asyncio.create_task(iterate_by_batches(other)),
+    ]
     await asyncio.sleep(0.05)
 
     await consumer.close()
+    await other.close()
 
-    with pytest.raises(StopAsyncIteration):
-        await iterating
+    await asyncio.gather(*iterating)
     with pytest.raises(eruca.ClosedError):
         await consumer.poll()
     await consumer.close()  # again, harmless

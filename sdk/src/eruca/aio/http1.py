@@ -14,7 +14,6 @@ idle and which ended without a byte of an answer: then the server had closed it 
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections import deque
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from eruca.aio.http1_connection import ConnectionLostError, Http1Connection
+from eruca.aio.ownership import Ownership
 from eruca.aio.transport import HttpResponse
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from eruca.contract.records import Buffer
@@ -47,8 +47,7 @@ class Http1Transport:
         self._hosts: dict[str, _HostPool] = {}
         self._busy: set[Http1Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._process_id: int | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ownership = Ownership()
         self._is_closed = False
 
     async def request(
@@ -62,8 +61,9 @@ class Http1Transport:
         timeout: float,
     ) -> HttpResponse:
         """Return the answer, within *timeout* seconds."""
-        loop = self._checked_loop()
-        deadline = loop.time() + timeout
+        deadline = self._ownership.check().time() + timeout
+        if self._is_closed:
+            raise ClosedError("the client is closed")
         pool = self._hosts.get(url)
         if pool is None:
             pool = self._hosts[url] = _HostPool(url, self)
@@ -89,8 +89,8 @@ class Http1Transport:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._process_id is not None and self._process_id != os.getpid():
-            return  # the sockets are the parent process's
+        if not self._ownership.is_ours:
+            return  # what sockets there are, are the parent process's
         for connection in tuple(self._busy):
             connection.expire(ClosedError("the client was closed during the request"))
         for pool in self._hosts.values():
@@ -120,25 +120,6 @@ class Http1Transport:
         """How many connections to one server there may be."""
         return self._connections_max
 
-    def _checked_loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop or self._process_id != os.getpid():
-            if self._loop is None:
-                self._loop, self._process_id = loop, os.getpid()
-            elif self._process_id != os.getpid():
-                raise ClosedError(
-                    "the client was used before this process was forked from another",
-                    fix="make a client in each process, after the fork",
-                )
-            else:
-                raise ClosedError(
-                    "the client belongs to another event loop",
-                    fix="make a client in each loop, or use eruca.Client from several threads",
-                )
-        if self._is_closed:
-            raise ClosedError("the client is closed")
-        return loop
-
     async def _exchange(
         self,
         pool: _HostPool,
@@ -159,13 +140,11 @@ class Http1Transport:
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        assert self._loop is not None
-        self._timer = self._loop.call_at(when, self._expire)
+        self._timer = asyncio.get_running_loop().call_at(when, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        assert self._loop is not None
-        now = self._loop.time()
+        now = asyncio.get_running_loop().time()
         for connection in [c for c in self._busy if c.deadline <= now]:
             connection.expire(
                 TimeoutExpiredError(f"{connection.place}: no complete answer before the deadline")

@@ -57,6 +57,7 @@ POLL_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's pollTimeoutMillis
 COMMIT_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's autoCommitIntervalMillis
 PREFETCH_COUNT_DEFAULT: Final = 2_000  # messages of one queue
 PREFETCH_SIZE_DEFAULT: Final = 64 * 1024 * 1024  # bytes of all queues
+_WAKE_SECONDS_MAX: Final = 60.0  # a poll may wait for ever; a timer may not
 _LOOK_AGAIN_SECONDS: Final = 1.0  # for a topic that is waited for
 
 _logger = logging.getLogger(__name__)
@@ -165,7 +166,12 @@ class AsyncPullConsumer:
     ) -> AsyncIterator[list[ReceivedMessage]]:
         """Iterate over what :meth:`poll` returns, without empty lists, until closed."""
         while not self._is_closed:
-            messages = await self.poll(max_count, wait)
+            try:
+                messages = await self.poll(max_count, wait)
+            except ClosedError:
+                if not self._is_closed:
+                    raise
+                return
             if messages:
                 yield messages
 
@@ -362,7 +368,7 @@ class AsyncPullConsumer:
             if now >= deadline:
                 self._raise_failure()
                 return []
-            wake_at = deadline
+            wake_at = min(deadline, now + _WAKE_SECONDS_MAX)
             if self._auto_commit_seconds is not None:
                 wake_at = min(wake_at, now + max(self._commit_due_at - time.monotonic(), 0.0))
             if self._missing:

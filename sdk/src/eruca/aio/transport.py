@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from eruca.aio.ownership import Ownership
 from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
     ClosedError,
@@ -73,6 +74,7 @@ class HttpxTransport:
     ) -> None:
         self._client = client
         self._ssl_context = ssl_context
+        self._ownership = Ownership()
         self._is_closed = False
 
     async def request(
@@ -86,6 +88,7 @@ class HttpxTransport:
         timeout: float,
     ) -> HttpResponse:
         """Return the answer, within *timeout* seconds."""
+        self._ownership.check()
         import httpx  # takes 0.1 s and more, which whoever only sends need not spend
 
         if self._is_closed:
@@ -118,7 +121,7 @@ class HttpxTransport:
         """Close every connection."""
         self._is_closed = True
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and self._ownership.is_ours:
             await client.aclose()
 
 

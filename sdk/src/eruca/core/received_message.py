@@ -42,9 +42,11 @@ from eruca.core.message_queue import MessageQueue
 T = TypeVar("T")
 
 _I32: Final = struct.Struct(">i")
+_read_i32 = _I32.unpack_from
 _U16: Final = struct.Struct(">H")
 _I64: Final = struct.Struct(">q")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)  # a plain int: the enum's operators cost 0.5 µs
 _ZLIB_FLAGS: Final = (0, int(SysFlag.COMPRESSION_ZLIB))  # 0: written before there was a choice
 _MAGIC: Final = 4
 _BODY_CRC: Final = 8
@@ -220,7 +222,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return self._i32(RecordLayout.SYS_FLAG)
 
     def _i32(self, position: int) -> int:
-        value: int = _I32.unpack_from(self._records, self._start + position)[0]
+        value: int = _read_i32(self._records, self._start + position)[0]
         return value
 
     def _i64(self, position: int) -> int:
@@ -233,14 +235,15 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return Host(raw[:-4], _I32.unpack(raw[-4:])[0])
 
     def _read_body(self) -> bytes:
-        sys_flag = self._sys_flag()
+        records, start = self._records, self._start
+        (sys_flag,) = _read_i32(records, start + RecordLayout.SYS_FLAG)
         layout = layout_of(sys_flag)
-        start = self._start + layout.body
-        size = self._i32(layout.body_size)
-        stored = bytes(self._records[start : start + size])
-        if (crc32(stored) & BODY_CRC_MASK) != self._i32(_BODY_CRC):
+        body_start = start + layout.body
+        (size,) = _read_i32(records, start + layout.body_size)
+        stored = bytes(records[body_start : body_start + size])
+        if crc32(stored) & BODY_CRC_MASK != _read_i32(records, start + _BODY_CRC)[0]:
             raise DamagedMessageError(f"{self._place()}: the body does not match its checksum")
-        if not sys_flag & SysFlag.COMPRESSED:
+        if not sys_flag & _COMPRESSED:
             return stored
         if sys_flag & COMPRESSION_MASK not in _ZLIB_FLAGS:
             raise DamagedMessageError(

@@ -88,7 +88,7 @@ async def test_a_full_batch_leaves_and_another_begins() -> None:
     async with client, client.producer(batch_max_count=3) as producer:
         await asyncio.gather(*(producer.send(message(str(n))) for n in range(8)))
 
-    assert [len(request.records) for request in hot.requests] == [3, 3, 2]
+    assert sorted(len(request.records) for request in hot.requests) == [2, 3, 3]
 
 
 async def test_a_batch_has_a_largest_size_and_a_larger_message_travels_alone() -> None:
@@ -100,11 +100,11 @@ async def test_a_batch_has_a_largest_size_and_a_larger_message_travels_alone() -
         sizes = [1_000, 1_000, 1_000, 9_000, 1_000]
         await asyncio.gather(*(producer.send(message("x" * size)) for size in sizes))
 
-    assert [[len(b) for b in bodies(request)] for request in hot.requests] == [
+    assert sorted([len(b) for b in bodies(request)] for request in hot.requests) == [
+        [1_000],
+        [1_000],
         [1_000, 1_000],
-        [1_000],
         [9_000],
-        [1_000],
     ]
 
 
