@@ -34,7 +34,6 @@ from eruca.contract.records import (
 from eruca_broker.core.record_columns import LogBuffer, RecordColumns, read_columns, sound_structure
 
 RECORDS_PER_STEP: Final = 32_768  # looked at together; bounds the arrays
-ABNORMAL_MARGIN_MS: Final = 3_000  # how far behind its checkpoint a projection may be trusted
 
 _HEAD: Final = struct.Struct(">iI")
 _crc32 = zlib_ng.crc32
@@ -115,8 +114,3 @@ def _sound(columns: RecordColumns, base_offset: int, *, check_crc: bool) -> NDAr
     stored = np.ndarray((len(view) - 3,), ">i4", columns.buffer, strides=(1,))[columns.starts + 8]
     sound &= crcs == stored
     return sound
-
-
-def walk_start_is_old_enough(first_store_timestamp: int, trusted_ms: int) -> bool:
-    """Tell whether a segment began before the moment up to which projections are trusted."""
-    return first_store_timestamp <= trusted_ms - ABNORMAL_MARGIN_MS

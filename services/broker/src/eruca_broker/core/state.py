@@ -112,11 +112,24 @@ class BrokerState:
         """Return all of a group's committed offsets, by topic and queue."""
         return self._offsets.get(group, {})
 
-    def snapshot(self, queue_ends: Iterable[tuple[str, int, int]]) -> list[StateSnapshot]:
+    def copy(self) -> BrokerState:
+        """Return a state that is the same, and changes by itself from now on."""
+        offsets = {group: dict(positions) for group, positions in self._offsets.items()}
+        return BrokerState(
+            dict(self.topics), dict(self.queue_ends), self.version, offsets, list(self._parts)
+        )
+
+    def snapshot(
+        self,
+        queue_ends: Iterable[tuple[str, int, int]],
+        *,
+        items_max: int = SNAPSHOT_ITEMS_MAX,
+    ) -> list[StateSnapshot]:
         """Return the whole state as events.
 
         Args:
             queue_ends: Topic, queue and next offset of every queue that ever had a message.
+            items_max: How many items one part may hold.
         """
         return split_snapshot(
             [_snapshot_topic(topic) for topic in self.topics.values()],
@@ -125,7 +138,7 @@ class BrokerState:
                 GroupOffsets(group, list(_commits(positions)))
                 for group, positions in self._offsets.items()
             ],
-            items_max=SNAPSHOT_ITEMS_MAX,
+            items_max=items_max,
         )
 
     def _collect(self, part: StateSnapshot, log_offset: int) -> None:

@@ -1,12 +1,15 @@
 """The commit log: one sequence of records over segments of equal length, with one writer.
 
-Appending has two halves. ``reserve`` and ``add`` take buffers in memory and say where they will
-lie; ``write`` hands everything added since the last time to the kernel, one system call per
-segment. Between the two nobody has been promised anything, so a failed ``write`` takes all of it
-back: the log is as it was.
+Appending has two halves. ``roll`` and ``add`` take buffers in memory and say where they will lie;
+``write`` hands everything added since the last time to the kernel, one system call per segment.
+Between the two nobody has been promised anything, so a failed ``write`` takes all of it back: the
+log is as it was.
 
 A record never crosses a segment's end. Where one does not fit, the rest of the segment is marked
 by a blank record and the log goes on in the next segment.
+
+One thread appends. Another may make the next segment ahead of need, under a lock: two that make
+the same file would each find it in its way.
 
 Source: RocketMQ 5.3, ``CommitLog``, ``MappedFileQueue``.
 """
@@ -14,10 +17,13 @@ Source: RocketMQ 5.3, ``CommitLog``, ``MappedFileQueue``.
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from eruca.contract.records import BLANK_SIZE_MIN, encode_blank
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
 from eruca_broker.store.segment import NAME_DIGITS, Segment
 
 
@@ -30,53 +36,82 @@ class CommitLog:
 
     def __init__(self, directory: Path, segment_size: int, segments: list[Segment]) -> None:
         self._directory = directory
-        self.segment_size = segments[0].size if segments else segment_size
+        self.segment_size = segment_size
         self.segments = segments
         self.end_offset = segments[0].base_offset if segments else 0  # where the next record goes
         self.written_offset = self.end_offset  # everything before it can be read
         self._next: Segment | None = None  # made ahead of need
+        self._making = threading.Lock()
+        self._empty: Path | None = None  # a last file without a single byte
         self._added: list[tuple[Segment, int, list[memoryview]]] = []
         self._new_segments = 0  # of the segments, those first used since the last write
+        self._is_tail_foul = False  # a failed write may have left bytes behind the end
 
     @classmethod
-    def open(cls, directory: Path, segment_size: int) -> CommitLog:
-        """Open the log in *directory*, or an empty one.
+    def open(cls, directory: Path, segment_size: int, *, stopped_cleanly: bool = True) -> CommitLog:
+        """Open the log in *directory*, or an empty one. No file is changed.
 
         The log's end is not known yet: recovery finds it and calls :meth:`set_end`. The length of
-        the files that are there wins over *segment_size*.
+        the files that are there wins over *segment_size*. Only the last one may be shorter than
+        that: a crash can come before a new file has its length. Where it is the only one, nothing
+        tells what its length was, and after a crash *segment_size* is believed, if the file is
+        one that Eruca has begun.
 
         Raises:
             CorruptLogError: The files do not follow each other, or differ in length.
         """
         directory.mkdir(parents=True, exist_ok=True)
         paths = sorted(p for p in directory.iterdir() if p.name.isdigit())
-        if paths and paths[-1].stat().st_size == 0:
-            paths.pop().unlink()  # made by a process that stopped before it could reserve space
+        empty = paths.pop() if paths and paths[-1].stat().st_size == 0 else None
         segments: list[Segment] = []
         for path in paths:
             size = path.stat().st_size
             expected = segments[0].size if segments else size
+            is_sound = size == expected or (size < expected and path == paths[-1])
             follows = not segments or int(path.name) == segments[-1].end_offset
-            if len(path.name) != NAME_DIGITS or size != expected or not follows:
+            if len(path.name) != NAME_DIGITS or not is_sound or not follows:
                 raise CorruptLogError(
                     f"{path} ({size} bytes) does not follow the segment before it: a file of the "
                     f"log is missing, foreign or cut; restore it from a replica or a backup"
                 )
             segments.append(Segment.open(path))
-        return cls(directory, segment_size, segments)
+        if segments:
+            own_size = segments[0].size
+            is_cut = len(segments) == 1 and not stopped_cleanly and _is_ours(segments[0])
+            segment_size = max(own_size, segment_size) if is_cut else own_size
+        log = cls(directory, segment_size, segments)
+        log._empty = empty
+        return log
 
     @property
     def min_offset(self) -> int:
         """Log offset of the first byte that is still there."""
         return self.segments[0].base_offset if self.segments else self.end_offset
 
-    def set_end(self, offset: int, *, is_tail_clean: bool) -> None:
-        """Declare where the log ends; unless the tail is clean, turn it into nothing."""
+    def set_end(self, offset: int, *, is_full: bool = False, is_tail_clean: bool) -> None:
+        """Declare where the log ends, and remove what is behind it.
+
+        Args:
+            offset: Log offset behind the last sound record, or of the segment after a full one.
+            is_full: Whether a blank record ends the last segment.
+            is_tail_clean: Whether nothing can have been written behind the end.
+
+        Raises:
+            OSError: No room for a file that has to be made longer.
+        """
         assert not self._added
-        while self.segments and self.segments[-1].base_offset > offset:
+        if self._empty is not None:
+            self._empty.unlink()
+            self._empty = None
+        while self.segments and self._is_unused(self.segments[-1], offset):
             self.segments.pop().delete()
-        if not is_tail_clean and self.segments and offset < self.segments[-1].end_offset:
-            self.segments[-1].cut_tail(offset - self.segments[-1].base_offset)
+        if self.segments:
+            last = self.segments[-1]
+            if not is_tail_clean and offset < last.end_offset:
+                last.cut_tail(offset - last.base_offset)
+            if last.size < self.segment_size and not is_full:
+                self.segments[-1] = last.extend(self.segment_size)
+            self.segment_size = self.segments[-1].size
         self.end_offset = self.written_offset = offset
 
     def fits(self, size: int) -> bool:
@@ -91,14 +126,14 @@ class CommitLog:
         Raises:
             OSError: There is no room for one; the log is as it was.
         """
-        following = self._take_next()
-        if self.segments:
-            current = self.segments[-1]
-            room = current.end_offset - self.end_offset
-            if room:
-                assert room >= BLANK_SIZE_MIN
-                self._add(memoryview(encode_blank(room)), room)
-        self.segments.append(following)
+        with self._making:
+            following = self._take_next()
+            if self.segments:
+                room = self.segments[-1].end_offset - self.end_offset
+                if room:
+                    assert room >= BLANK_SIZE_MIN
+                    self._add(memoryview(encode_blank(room)), room)
+            self.segments.append(following)
         self._new_segments += 1
 
     def add(self, records: memoryview) -> int:
@@ -114,13 +149,27 @@ class CommitLog:
         """
         added, self._added = self._added, []
         try:
+            if self._is_tail_foul:
+                self._cut_tail()
             for segment, position, buffers in added:
                 segment.write(buffers, position)
         except OSError:
-            self._take_back(self.written_offset)
+            self.take_back()
             raise
         self._new_segments = 0
         self.written_offset = self.end_offset
+
+    def take_back(self) -> None:
+        """Forget everything added since the last write, and what a failed write has left of it."""
+        self._added.clear()
+        with self._making:
+            for _ in range(self._new_segments):
+                self.segments.pop().delete()
+        self._new_segments = 0
+        self.end_offset = self.written_offset
+        self._is_tail_foul = True
+        with suppress(OSError):
+            self._cut_tail()  # the next write tries again
 
     def prepare_next(self) -> None:
         """Make the next segment ahead of need; may be called from another thread.
@@ -128,9 +177,19 @@ class CommitLog:
         Raises:
             OSError: There is no room for it.
         """
-        if self._next is None and self.segments:
-            base = self.segments[-1].end_offset
-            self._next = Segment.create(self._directory, base, self.segment_size)
+        with self._making:
+            if self.segments:
+                self._next = self._take_next()
+
+    @property
+    def allocated_offset(self) -> int:
+        """Log offset behind the last byte of the last file, written or not."""
+        return self.segments[-1].end_offset if self.segments else self.end_offset
+
+    def segment_start(self, offset: int) -> int:
+        """Return the start of the segment that holds *offset*, or of the one nearest to it."""
+        index = bisect.bisect_right(self.segments, offset, key=_base_offset) - 1
+        return self.segments[max(index, 0)].base_offset if self.segments else self.end_offset
 
     def segment_at(self, offset: int) -> Segment | None:
         """Return the segment that holds *offset*, or None outside the log."""
@@ -140,18 +199,25 @@ class CommitLog:
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return *size* written bytes from *offset* on; they lie within one segment."""
+        assert offset >= self.segments[0].base_offset, offset
         segment = self.segments[(offset - self.segments[0].base_offset) // self.segment_size]
         start = offset - segment.base_offset
         return memoryview(segment.buffer)[start : start + size]
 
-    def dirty_segments(self, flushed_offset: int) -> list[Segment]:
-        """Return the segments written to at or after *flushed_offset*."""
-        first = bisect.bisect_right(self.segments, flushed_offset, key=lambda s: s.base_offset)
-        return self.segments[max(first - 1, 0) :]
+    def dirty_segments(self, first: int, last: int) -> list[Segment]:
+        """Return the segments that hold bytes from log offset *first* up to *last*."""
+        begin = bisect.bisect_right(self.segments, first, key=_base_offset) - 1
+        end = bisect.bisect_left(self.segments, last, key=_base_offset)
+        return self.segments[max(begin, 0) : end]
 
-    def expired(self, count: int) -> Iterator[Segment]:
-        """Take the *count* oldest segments out of the log, one at a time, never the last."""
+    def expired(self, count: int, needed_from: int) -> Iterator[Segment]:
+        """Take up to *count* of the oldest segments out of the log, one at a time.
+
+        The last one stays, and so does what reaches beyond log offset *needed_from*.
+        """
         for _ in range(min(count, len(self.segments) - 1)):
+            if self.segments[0].end_offset > needed_from:
+                return
             yield self.segments.pop(0)
 
     def close(self) -> None:
@@ -173,16 +239,31 @@ class CommitLog:
         return offset
 
     def _take_next(self) -> Segment:
-        if self._next is not None:
-            following, self._next = self._next, None
-            return following
+        """Return the segment that follows the last one; the lock is held."""
         base = self.segments[-1].end_offset if self.segments else self.end_offset
-        return Segment.create(self._directory, base, self.segment_size)
+        following, self._next = self._next, None
+        if following is not None and following.base_offset != base:
+            following.delete()  # made to follow one that was taken back
+            following = None
+        return following or Segment.create(self._directory, base, self.segment_size)
 
-    def _take_back(self, offset: int) -> None:
-        for _ in range(self._new_segments):
-            self.segments.pop().delete()
-        self._new_segments = 0
-        if self.segments and offset < self.segments[-1].end_offset:
-            self.segments[-1].cut_tail(offset - self.segments[-1].base_offset)
-        self.end_offset = offset
+    def _cut_tail(self) -> None:
+        for segment in self.dirty_segments(self.written_offset, self.written_offset + 1):
+            segment.cut_tail(self.written_offset - segment.base_offset)
+        self._is_tail_foul = False
+
+    def _is_unused(self, segment: Segment, end_offset: int) -> bool:
+        is_unmade = segment.base_offset == end_offset and segment.size < self.segment_size
+        return segment.base_offset > end_offset or is_unmade
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _is_ours(segment: Segment) -> bool:
+    """Tell whether Eruca has begun *segment*, which is with a control record."""
+    try:
+        return decode_record(memoryview(segment.buffer)).topic == EVENTS_TOPIC
+    except DamagedRecordError:
+        return False

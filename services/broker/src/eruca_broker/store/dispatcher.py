@@ -12,7 +12,7 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -82,8 +82,10 @@ class Dispatcher:
         """Make *appended*, which fill the log up to *end_offset*, visible.
 
         Raises:
-            OSError: A consume queue could not be written. Repeating the call is harmless.
+            OSError: A projection could not be written. Repeating the call is harmless.
         """
+        if appended and appended[0].log_offset < self.queued_offset:
+            appended = [item for item in appended if item.log_offset >= self.queued_offset]
         count = sum(item.batch.count for item in appended)
         if count >= _COLUMNS_COUNT_MIN:
             self.catch_up_index()  # keys are indexed in the log's order
@@ -110,7 +112,7 @@ class Dispatcher:
         """
         if self._backlog:
             offsets = np.concatenate([np.asarray(part, np.int64) for part in self._backlog])
-            first = 0
+            first = int(np.searchsorted(offsets, self._log.min_offset))  # what retention has left
             while first < len(offsets):
                 segment = self._segment_of(int(offsets[first]))
                 last = int(np.searchsorted(offsets, segment.end_offset))
@@ -121,6 +123,11 @@ class Dispatcher:
             self._backlog = []
             self._backlog_count = 0
         self.indexed_offset = self.queued_offset
+
+    def unindexed(self) -> Iterator[int]:
+        """Yield the log offsets of the records that are visible and not in the key index yet."""
+        for part in reversed(self._backlog):
+            yield from map(int, reversed(part))
 
     def rebuild(self, columns: RecordColumns, base_offset: int) -> None:
         """Put records found by recovery into the projections; known ones change nothing.
@@ -144,18 +151,19 @@ class Dispatcher:
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         self.queued_offset = self.indexed_offset = end
 
-    def _dispatch_each(self, appended: Iterable[Appended]) -> None:
+    def _dispatch_each(self, appended: Sequence[Appended]) -> None:
         """Read each record's tag; leave the keys to the backlog."""
         runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
         for item in appended:
             batch = item.batch
             _, parts = runs.setdefault((batch.topic, batch.queue_id), (item.queue_offset, []))
             parts.append(_entries_of(item))
-            base = item.log_offset
-            self._backlog.append([base + start for start in batch.starts])
-            self._backlog_count += batch.count
         for (topic, queue_id), (first, parts) in runs.items():
             self._queues.queue(topic, queue_id).put_run(first, b"".join(parts))
+        for item in appended:
+            base = item.log_offset
+            self._backlog.append([base + start for start in item.batch.starts])
+            self._backlog_count += item.batch.count
 
     def _dispatch_columns(self, segment: Segment, items: Sequence[Appended]) -> None:
         """Read tags and keys of all records at once; *items* lie in one segment."""

@@ -20,6 +20,7 @@ did not close it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,11 +34,12 @@ from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.events import EVENTS_QUEUE_ID, Event, TopicDeleted, TopicPut, encode_event
-from eruca_broker.core.state import BrokerState
+from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.store import config_snapshots
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Appended, Dispatcher
 from eruca_broker.store.key_index import KeyIndex
@@ -51,6 +53,7 @@ logger = structlog.get_logger(__name__)
 
 ABORT_NAME: Final = "abort"
 INDEX_DELAY_SECONDS: Final = 0.02  # how long a few records may wait for the key index
+_SNAPSHOT_ITEM_SIZE: Final = 1_024  # bytes of JSON; hardly any item takes a third of it
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
@@ -86,6 +89,7 @@ class MessageStore:
         self._reader = Reader(self._log, self._queues, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
         self._index_timer: asyncio.TimerHandle | None = None
+        self._has_lost_pages = False  # of a projection: its flush failed
         self._writer = Writer(
             self._log,
             self._dispatcher,
@@ -120,20 +124,21 @@ class MessageStore:
         return store
 
     async def close(self) -> None:
-        """Make everything durable and leave the directory as an orderly stop leaves it."""
-        if self._index_timer is not None:
-            self._index_timer.cancel()
-        await self._writer.close()
-        if self._writer.flushed_offset == self._log.written_offset:
-            await self.checkpoint()
-            self._index.save()
-            self.save_config()
-            write_digests(self.directory, self._queues, self._index)
-            (self.directory / ABORT_NAME).unlink(missing_ok=True)
-        self._queues.close()
-        self._index.close()
-        self._log.close()
-        self._lock.release()
+        """Make everything durable and leave the directory as an orderly stop leaves it.
+
+        Where the disk does not let it, the next start finds the store as a crash leaves it.
+        """
+        self._stop_index_timer()
+        try:
+            await self._writer.close()
+            await self._leave_in_order()
+        except (OSError, StoreFailedError) as error:
+            logger.error("store could not be closed in order", reason=str(error))
+        finally:
+            self._queues.close()
+            self._index.close()
+            self._log.close()
+            self._lock.release()
 
     # --- Writing ----------------------------------------------------------------------------------
 
@@ -164,7 +169,10 @@ class MessageStore:
         receipt = await self._writer.append(batch, self.settings.store_host, event=event)
         if isinstance(event, TopicPut | TopicDeleted):
             # RocketMQ serves no topic that this file does not name, should it take over now.
-            self.save_config()
+            try:
+                self.save_config()
+            except OSError as error:
+                logger.warning("config files are behind", reason=str(error))
         return receipt.log_offset
 
     # --- Reading ----------------------------------------------------------------------------------
@@ -229,7 +237,7 @@ class MessageStore:
 
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
-        return self._reader.record(log_offset)
+        return self._reader.record(log_offset, self.visible_offset)
 
     def log_read(self, from_offset: int, max_bytes: int) -> LogRead:
         """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
@@ -239,7 +247,7 @@ class MessageStore:
         self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
     ) -> list[Record]:
         """Return a topic's newest messages with *key* as unique id or among their keys."""
-        self._dispatcher.catch_up_index()  # so that a client finds what it has just sent
+        self._catch_up_index()  # so that a client finds what it has just sent
         known = self.state.topics.get(topic)
         return self._reader.by_key(
             topic,
@@ -248,6 +256,7 @@ class MessageStore:
             begin_ms=begin_ms,
             end_ms=end_ms,
             since_offset=known.created_at if known else 0,
+            unindexed=self._dispatcher.unindexed(),
         )
 
     # --- How it is doing --------------------------------------------------------------------------
@@ -308,14 +317,28 @@ class MessageStore:
         await self._writer.flush()
 
     async def checkpoint(self) -> None:
-        """Flush log and projections, then note how far that went."""
+        """Flush log and projections, then note how far that went.
+
+        Raises:
+            StoreFailedError: The disk failed to flush the log; final.
+            OSError: A projection lacks something, or cannot be flushed. What the latter may have
+                lost is put again at the next start, from the last checkpoint on: there is no
+                other until then.
+        """
         await self._writer.flush()
+        self._writer.retry_dispatch()
         self._dispatcher.catch_up_index()
         timestamp = self._writer.last_store_timestamp
         flushed = self._writer.flushed_offset
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
-        await asyncio.to_thread(queues.sync)
-        await asyncio.to_thread(index.sync)
+        if self._has_lost_pages:
+            raise OSError(errno.EIO, "a projection could not be flushed before")
+        try:
+            await asyncio.to_thread(queues.sync)
+            await asyncio.to_thread(index.sync)
+        except OSError:
+            self._has_lost_pages = True  # the kernel may call the next flush of them a success
+            raise
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
         saved = self._index.saved_timestamp
@@ -343,8 +366,12 @@ class MessageStore:
         return [segment.modified_at() for segment in self._log.segments]
 
     def delete_oldest_segments(self, count: int) -> Iterator[int]:
-        """Delete up to *count* segments, never the last; yield the log's new start after each."""
-        for segment in self._log.expired(count):
+        """Delete up to *count* segments; yield the log's new start after each.
+
+        The last one stays, and so does what is still to be flushed or dispatched.
+        """
+        needed_from = min(self.flushed_offset, self.visible_offset)
+        for segment in self._log.expired(count, needed_from):
             segment.delete()
             self._queues.delete_expired(self._log.min_offset)
             self._index.delete_expired(self._log.min_offset)
@@ -353,27 +380,38 @@ class MessageStore:
     # --- Inside -----------------------------------------------------------------------------------
 
     async def _begin(self, *, needs_snapshot: bool) -> None:
-        """Start an empty log, or carry an imported one's state into it, before serving anything."""
-        if not self._log.segments:
-            self._writer.begin()
-        elif needs_snapshot:
-            for batch, event in self._snapshot_batches():
-                await self._writer.append(batch, self.settings.store_host, event=event)
+        """See to it that the log tells the whole state, before anything is served."""
+        if needs_snapshot:
+            await self._writer.write_snapshot()
             await self._writer.flush()
             self.save_config()  # from here on it is Eruca's; RocketMQ's must not be read again
 
+    async def _leave_in_order(self) -> None:
+        await self.checkpoint()
+        self._index.save()
+        self.save_config()
+        write_digests(self.directory, self._queues, self._index)
+        (self.directory / ABORT_NAME).unlink(missing_ok=True)
+
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
-        parts = self.state.snapshot(self._queue_ends())
+        """Return the state as all that precedes it in the log will have made it."""
+        state = self.state
+        if coming := list(self._writer.unpublished_events()):
+            state = state.copy()
+            for event, log_offset in coming:
+                state.apply(event, log_offset)
+        items_max = min(SNAPSHOT_ITEMS_MAX, max(self.segment_size // 2 // _SNAPSHOT_ITEM_SIZE, 1))
+        parts = state.snapshot(self._queue_ends(state), items_max=items_max)
         return [(self._event_batch(part), part) for part in parts]
 
-    def _queue_ends(self) -> Iterator[tuple[str, int, int]]:
-        ends = dict(self.state.queue_ends)
+    def _queue_ends(self, state: BrokerState) -> Iterator[tuple[str, int, int]]:
+        ends = dict(state.queue_ends)
         for topic, queue_id in self._queues:
             end = self._queues.queue(topic, queue_id).max_offset
             ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
         ends.update(self._writer.known_next_offsets())
         for (topic, queue_id), offset in ends.items():
-            if offset:
+            if offset and not self._writer.is_leaving(topic):
                 yield topic, queue_id, offset
 
     def _event_batch(self, event: Event) -> Batch:
@@ -401,11 +439,16 @@ class MessageStore:
             self.on_arrival(arrived)
 
     def _catch_up_index(self) -> None:
-        self._index_timer = None
+        self._stop_index_timer()
         try:
             self._dispatcher.catch_up_index()
         except OSError as error:
             logger.warning("key index is behind", error=error.strerror)
+
+    def _stop_index_timer(self) -> None:
+        if self._index_timer is not None:
+            self._index_timer.cancel()
+            self._index_timer = None
 
 
 def _occupy(directory: Path) -> tuple[DirectoryLock, bool]:
@@ -415,4 +458,5 @@ def _occupy(directory: Path) -> tuple[DirectoryLock, bool]:
     abort = directory / ABORT_NAME
     stopped_cleanly = not abort.exists()
     abort.touch()
+    sync_directory(directory)  # or after a power cut it would seem that nobody had opened it
     return lock, stopped_cleanly

@@ -8,8 +8,10 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.getMessage``, ``queryMessage``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -123,14 +125,19 @@ class Reader:
             int(total[-1]),
         )
 
-    def record(self, log_offset: int) -> Record:
+    def record(self, log_offset: int, end_offset: int | None = None) -> Record:
         """Return the record that starts at *log_offset*.
+
+        Args:
+            log_offset: Where its first byte lies.
+            end_offset: Where the log ends for whoever asks; None for its own end.
 
         Raises:
             RecordNotFoundError: None does; for an offset inside a record, too.
         """
+        end = self._log.written_offset if end_offset is None else end_offset
         segment = self._log.segment_at(log_offset)
-        if segment is not None:
+        if segment is not None and log_offset < end:
             try:
                 record = decode_record(memoryview(segment.buffer), log_offset - segment.base_offset)
             except DamagedRecordError:
@@ -140,7 +147,7 @@ class Reader:
                     return record
         raise RecordNotFoundError(
             f"no record starts at log offset {log_offset}; the log holds "
-            f"{self._log.min_offset} to {self._log.written_offset}"
+            f"{self._log.min_offset} to {end}"
         )
 
     def read_log(self, from_offset: int, max_bytes: int, end_offset: int) -> LogRead:
@@ -194,13 +201,16 @@ class Reader:
         begin_ms: int,
         end_ms: int,
         since_offset: int,
+        unindexed: Iterable[int] = (),
     ) -> list[Record]:
         """Return the newest records of *topic* that have *key* as unique id or among their keys.
 
-        The index knows hashes and seconds; the records themselves decide.
+        The index knows hashes and seconds; the records themselves decide. Of those at the log
+        offsets *unindexed*, newest first, it does not know yet.
         """
         found = []
-        for record in self._candidates(topic, key, begin_ms, end_ms):
+        indexed = self._index.candidates(key_hash(topic, key), begin_ms, end_ms)
+        for record in self._candidates(chain(unindexed, indexed)):
             properties = record.property_map()
             if (
                 record.topic == topic
@@ -213,12 +223,13 @@ class Reader:
                     break
         return found
 
-    def _candidates(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Record]:
+    def _candidates(self, log_offsets: Iterable[int]) -> Iterator[Record]:
         seen = set()
-        for offset in self._index.candidates(key_hash(topic, key), begin_ms, end_ms):
+        for offset in log_offsets:
             if offset >= self._log.min_offset and offset not in seen:
                 seen.add(offset)
-                yield self.record(offset)
+                with suppress(RecordNotFoundError):  # of an index file damaged unnoticed
+                    yield self.record(offset)
 
     def _slices(
         self,

@@ -5,10 +5,14 @@ Steps, in order::
     1. the log's files        must form a log, or nothing is touched
     2. the projections        after an orderly stop compared with their digests, after a crash cut
                               back to where they were durable; what is damaged is deleted
-    3. the walk               from the oldest offset some projection lacks: every record is proved
-                              and dispatched; known entries change nothing
+    3. the walk               from the oldest offset some projection lacks, and after a crash at
+                              least through the last segment that was flushed: every record is
+                              proved and dispatched; known entries change nothing
     4. the end                a torn tail is cut; damage below what was flushed is refused
     5. the state              folded from the latest whole snapshot on
+
+The last segment must begin with a snapshot, or what retention leaves could lack one: where a crash
+came before it was whole, ``needs_snapshot`` asks for another.
 
 A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the
 queues that are there, and ``needs_snapshot`` asks for one. So it does where RocketMQ has had the
@@ -19,17 +23,16 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormall
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import structlog
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import LAYOUT_V4
 from eruca_broker.core.events import (
     EVENTS_QUEUE_ID,
     SNAPSHOT_TAG,
@@ -38,7 +41,7 @@ from eruca_broker.core.events import (
     TopicPut,
     decode_event,
 )
-from eruca_broker.core.recovery import walk, walk_start_is_old_enough
+from eruca_broker.core.recovery import walk
 from eruca_broker.core.state import BrokerState, with_queue
 from eruca_broker.store import config_snapshots
 from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -48,12 +51,19 @@ from eruca_broker.store.consume_queues import ConsumeQueues, DamagedQueue
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import take_digests
+from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import StoreSettings
 
 logger = structlog.get_logger(__name__)
 
-_STORE_TIMESTAMP = struct.Struct(">q")
+
+class _Walked(NamedTuple):
+    """What a walk has found."""
+
+    end: int  # log offset behind the last sound record
+    timestamp: int  # its store time in ms; 0 where there was none
+    is_full: bool  # whether the last segment is
 
 
 @dataclass(slots=True)
@@ -76,8 +86,11 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         CorruptLogError: Durable records are damaged; the log has not been changed.
         UnreadableConfigError: A store of RocketMQ's has a ``config/`` that cannot be understood.
     """
-    log = CommitLog.open(directory / "commitlog", settings.segment_size)
+    log = CommitLog.open(
+        directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
+    )
     checkpoint = read_checkpoint(directory)
+    flushed = checkpoint.flushed_offset if checkpoint else 0
     digests = take_digests(directory)
     queues = ConsumeQueues(
         directory / "consumequeue",
@@ -87,44 +100,51 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
     promises = checkpoint or Checkpoint(0, 0, 0, 0)
     write_checkpoint(directory, promises._replace(index_timestamp=0))
-    if not stopped_cleanly or checkpoint is None or digests is None:
+    is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
+    if digests is None or not is_orderly:
         start = trusted = _trusted_offset(log, checkpoint)
         damaged = _check_after_crash(queues, start)
         index = _open_index(directory, settings, limit=start)
+        start = min(start, log.segment_start(index.end_offset))  # files may have been deleted
     else:
-        start = trusted = checkpoint.flushed_offset
+        start = trusted = flushed
         damaged = queues.verify(digests.queues, log_end=start)
         index = _open_index(directory, settings, digests=digests.index)
-    if damaged or not (len(queues) and index.end_offset):
+    if damaged or not len(queues):
         start = log.min_offset
     elif index.resume_offset is not None:
-        start = min(start, max(index.resume_offset, log.min_offset))
+        start = min(start, log.segment_start(index.resume_offset))
     if start < trusted:
         _retract(directory, promises)
     for queue in damaged:
         logger.warning("consume queue is rebuilt from the log", **queue._asdict())
         queues.delete(queue.topic, queue.queue_id)
     dispatcher = Dispatcher(log, queues, index)
-    flushed = checkpoint.flushed_offset if checkpoint else 0
-    end, timestamp = _walk(log, dispatcher, start)
-    if end < flushed and not settings.is_damage_cut:
+    try:
+        walked = _walk(log, dispatcher, start)
+    except DamagedQueueError as error:
+        logger.warning("consume queues do not fit the log and are rebuilt", reason=str(error))
+        _retract(directory, promises)
+        walked = _rebuild(log, queues, dispatcher)
+    if walked.end < flushed and not settings.is_damage_cut:
         raise CorruptLogError(
-            f"the log in {directory} is sound up to {end} but was durable up to {flushed}: "
-            f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
-            "replica or a backup; to give those messages up, start once with "
+            f"the log in {directory} is sound up to {walked.end} but was durable up to {flushed}: "
+            f"{flushed - walked.end} bytes of acknowledged messages are damaged. Restore the file "
+            "from a replica or a backup; to give those messages up, start once with "
             "ERUCA_BROKER_CUT_DAMAGE=true"
         )
-    log.set_end(end, is_tail_clean=stopped_cleanly and end == flushed)
+    end = walked.end
+    log.set_end(end, is_full=walked.is_full, is_tail_clean=is_orderly and end == flushed)
     queues.truncate(end)
     index.truncate(end)
     queues.delete_expired(log.min_offset)
     index.delete_expired(log.min_offset)
     state, needs_snapshot = _fold(directory, log, queues, index)
-    if any(queues.existing(*key) is None for key in state.queue_ends):
-        # A queue's files are gone, and nothing but the state still knew that there were some.
+    if not is_orderly and any(_lacks(queues, *place) for place in state.queue_ends.items()):
+        # Files of queues are gone, and nothing but the state still knew that there were some.
         logger.warning("consume queues are missing and are rebuilt from the log")
         _retract(directory, promises)
-        _walk(log, dispatcher, log.min_offset)
+        _rebuild(log, queues, dispatcher)
         state, needs_snapshot = _fold(directory, log, queues, index)
     dispatcher.queued_offset = dispatcher.indexed_offset = end
     logger.info(
@@ -142,7 +162,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         index,
         dispatcher,
         state,
-        max(timestamp, checkpoint.log_timestamp if checkpoint else 0),
+        max(walked.timestamp, checkpoint.log_timestamp if checkpoint else 0),
         needs_snapshot,
     )
 
@@ -172,16 +192,14 @@ def _open_index(
 
 
 def _trusted_offset(log: CommitLog, checkpoint: Checkpoint | None) -> int:
-    """Return the start of a segment that all projections had durably passed before a crash."""
-    if checkpoint is None:
+    """Return the start of the segment up to whose records all projections were durable.
+
+    A checkpoint tells of what was flushed of the log when the projections had been flushed, too;
+    but it may have been retracted, and then has no time for them.
+    """
+    if checkpoint is None or not checkpoint.queues_timestamp:
         return log.min_offset
-    trusted = min(checkpoint.log_timestamp, checkpoint.queues_timestamp)
-    for segment in reversed(log.segments):
-        (first,) = _STORE_TIMESTAMP.unpack_from(segment.buffer, LAYOUT_V4.store_timestamp)
-        is_written = segment.base_offset < checkpoint.flushed_offset and first
-        if is_written and walk_start_is_old_enough(first, trusted):
-            return segment.base_offset
-    return log.min_offset
+    return log.segment_start(checkpoint.flushed_offset - 1)
 
 
 def _check_after_crash(queues: ConsumeQueues, limit: int) -> list[DamagedQueue]:
@@ -195,43 +213,65 @@ def _check_after_crash(queues: ConsumeQueues, limit: int) -> list[DamagedQueue]:
     ]
 
 
-def _walk(log: CommitLog, dispatcher: Dispatcher, start: int) -> tuple[int, int]:
-    """Prove and dispatch the records from *start* on; return the log's end and last store time."""
-    end, timestamp = start, 0
+def _walk(log: CommitLog, dispatcher: Dispatcher, start: int) -> _Walked:
+    """Prove and dispatch the records from *start* on.
+
+    Raises:
+        DamagedQueueError: The entries of a queue and the records do not follow one another.
+    """
+    end, timestamp, is_full = start, 0, False
     for segment in log.segments:
         if segment.end_offset <= start:
             continue
         assert end >= segment.base_offset or start > segment.base_offset
-        is_full = False
         for step in walk(segment.buffer, max(start - segment.base_offset, 0), segment.base_offset):
             if step.columns is not None:
                 dispatcher.rebuild(step.columns, segment.base_offset)
-                timestamp = int(step.columns.store_timestamps.max())
+                timestamp = max(timestamp, int(step.columns.store_timestamps.max()))
             end, is_full = segment.base_offset + step.end, step.is_full
             if step.fault:
                 logger.warning("the log ends in a torn record", log_offset=end, fault=step.fault)
         if not is_full:
             break
         end = segment.end_offset
-    return end, timestamp
+    return _Walked(end, timestamp, is_full)
+
+
+def _rebuild(log: CommitLog, queues: ConsumeQueues, dispatcher: Dispatcher) -> _Walked:
+    """Make all consume queues anew, from the log alone."""
+    for key in queues:
+        queues.delete(*key)
+    try:
+        return _walk(log, dispatcher, log.min_offset)
+    except DamagedQueueError as error:
+        raise CorruptLogError(f"records of the log contradict each other: {error}") from error
+
+
+def _lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
+    """Tell whether a queue has fewer entries than the state says."""
+    queue = queues.existing(*key)
+    return queue is None or queue.max_offset < end
 
 
 def _fold(
     directory: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex
 ) -> tuple[BrokerState, bool]:
+    """Return the state, and whether a snapshot of it is needed."""
     state = BrokerState()
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
     reader = Reader(log, queues, index)
     first = _latest_snapshot(queue, reader) if queue is not None else None
-    if queue is not None and first is not None:
-        queue.correct_min(log.min_offset)
-        for event, log_offset in _events(queue, reader, first):
-            state.apply(event, log_offset)
-        return state, _import_changes(directory, state)
-    has_records = log.end_offset > log.min_offset
-    if has_records:
+    if first is None and log.end_offset > log.min_offset:
         _import(directory, state, queues)
-    return state, has_records
+    if queue is not None:
+        for event, log_offset in _events(
+            queue, reader, queue.min_offset if first is None else first
+        ):
+            state.apply(event, log_offset)
+    if queue is None or first is None:
+        return state, True
+    is_covered = queue.entry(first).log_offset >= log.segments[-1].base_offset
+    return state, _import_changes(directory, state) or not is_covered
 
 
 def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:

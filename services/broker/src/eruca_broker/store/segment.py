@@ -2,17 +2,21 @@
 
 A segment is named after the log offset of its first byte, in 20 digits, as RocketMQ names its
 mapped files, so that the sorted directory listing is the log. Its length never changes: space is
-reserved when it is made, so that a full disk is met there and not half-way through a record.
+reserved when it is made, so that a full disk is met there and not half-way through a record. Only
+a crash right then leaves a file that is too short; ``extend`` gives it its length.
 
 It is written by ``pwritev`` and read through a mapping, never the other way round: a store into a
 mapping cannot report a full or failing disk, it kills the process.
 
 Crash rule: only ``flush`` makes bytes durable. What a crash left behind the last sound record is
-cut by ``cut_tail``, or a record from before the crash could follow one from after it.
+cut by ``cut_tail``, or a record from before the crash could follow one from after it. That writes
+zeros over it and nothing else: a file cut short and made longer again would lose its reserved
+space, and a crash between the two would leave it short.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Sequence
@@ -23,6 +27,7 @@ from eruca_broker.store.directories import sync_directory
 
 NAME_DIGITS: Final = 20
 _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
+_CHUNK_SIZE: Final = 1024 * 1024  # bytes looked at together when a tail is cut
 
 
 class Segment:
@@ -46,7 +51,8 @@ class Segment:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, size)
-            sync_directory(directory)  # or a crash could forget that the file exists
+            os.fsync(descriptor)  # or a crash could forget how long the file is
+            sync_directory(directory)  # … or that it exists
             return cls(path, descriptor, size)
         except BaseException:
             os.close(descriptor)
@@ -83,11 +89,29 @@ class Segment:
                     some[0] = some[0][written:]
 
     def cut_tail(self, position: int) -> None:
-        """Turn everything from *position* on into zeros, durably."""
-        os.ftruncate(self._descriptor, position)
-        os.ftruncate(self._descriptor, self.size)
-        os.posix_fallocate(self._descriptor, 0, self.size)
+        """Turn everything from *position* on into zeros, durably.
+
+        Raises:
+            OSError: Something may be left of it; calling again goes on with that.
+        """
+        while (start := _next_data(self._descriptor, position)) is not None:
+            chunk = os.pread(self._descriptor, _CHUNK_SIZE, start)
+            used = len(chunk.rstrip(b"\0"))
+            if used:
+                self.write([memoryview(bytes(used))], start)
+            position = start + len(chunk)
+        os.fdatasync(self._descriptor)
+
+    def extend(self, size: int) -> Self:
+        """Give a file that is too short its length, of zeros; return the segment opened anew.
+
+        Raises:
+            OSError: No room.
+        """
+        os.posix_fallocate(self._descriptor, 0, size)
         os.fsync(self._descriptor)
+        self.close()
+        return type(self).open(self.path)
 
     def flush(self) -> None:
         """Make every written byte durable.
@@ -111,3 +135,13 @@ class Segment:
         self.close()
         self.path.unlink()
         sync_directory(self.path.parent)
+
+
+def _next_data(descriptor: int, position: int) -> int | None:
+    """Return where the file has data at or after *position*; None if it holds only zeros there."""
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing but a hole up to the file's end
+            return None
+        raise

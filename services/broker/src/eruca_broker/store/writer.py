@@ -10,6 +10,10 @@ An append goes through four states; each has one cause and one effect::
 A batch becomes visible only when it is as durable as the store promises, so no consumer reads what
 a crash may take back.
 
+Events are folded when they are published, in the log's order. Until then whoever needs the state
+as it will be asks :meth:`Writer.unpublished_events`, and a topic that is about to go takes no more
+messages: they would lie behind its end.
+
 Failure: a write that fails takes back everything accepted since the last one, offsets included,
 and each append of it is refused; the log is as it was. A flush that fails is final: the kernel may
 have dropped the pages, so nothing is acknowledged any more until the store has been opened anew.
@@ -21,7 +25,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -32,12 +37,14 @@ from eruca.contract.errors import (
     NotReadyError,
     StoreFailedError,
     TooLargeError,
+    TopicNotFoundError,
 )
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batch import Batch
-from eruca_broker.core.events import Event
+from eruca_broker.core.events import Event, TopicDeleted
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Appended, Dispatcher
+from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
 
@@ -96,10 +103,11 @@ class Writer:
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._before_tick: dict[tuple[str, int], int] = {}  # what a failed write restores
         self._accepted: list[_Pending] = []
-        self._written: list[_Pending] = []  # sync mode: waiting for the flush
-        self._undispatched: list[Appended] = []  # a consume queue could not be written
+        self._written: list[_Pending] = []  # sync mode: waiting for the next flush
+        self._flushing: list[_Pending] = []  # … for the flush under way
+        self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
+        self._undispatched: list[Appended] = []  # a projection could not be written
         self._flush: asyncio.Task[None] | None = None
-        self._is_rolling = False
         self.flushed_offset = log.written_offset
         self.last_store_timestamp = 0
         self.refusal: ErucaError | None = None
@@ -116,10 +124,21 @@ class Writer:
         """Return the next offset of every queue appended to since the start."""
         return self._next_offsets
 
+    def unpublished_events(self) -> Iterator[tuple[Event, int]]:
+        """Return the events on their way into the state, with their log offsets, in order."""
+        for pending in (*self._flushing, *self._written, *self._accepted):
+            if pending.event is not None:
+                yield pending.event, pending.appended.log_offset
+
+    def is_leaving(self, topic: str) -> bool:
+        """Tell whether a topic's deletion is on its way into the state."""
+        return topic in self._leaving
+
     def forget_topic(self, topic: str) -> None:
         """Let a deleted topic's queues start anew."""
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
+        self._undispatched = [late for late in self._undispatched if late.batch.topic != topic]
 
     def append(
         self, batch: Batch, born_host: Host | None = None, *, event: Event | None = None
@@ -131,23 +150,25 @@ class Writer:
         """
         if self.refusal is not None:
             raise renewed(self.refusal)
-        if batch.size + BLANK_SIZE_MIN > self._log.segment_size:
-            raise TooLargeError(
-                f"the batch's {batch.size} bytes do not fit into a segment of "
-                f"{self._log.segment_size} bytes"
-            )
+        if batch.topic in self._leaving:
+            raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
         if not self._log.fits(batch.size):
-            self._roll()
+            self._roll(batch.size)
         return self._accept(batch, born_host, event)
 
-    def begin(self) -> None:
-        """Make the first segment of an empty log.
+    async def write_snapshot(self) -> None:
+        """Write the state into the log now, at the start of a segment where there is none yet.
 
         Raises:
             ErucaError: There is no room for it.
         """
-        self._roll()
-        self.write()
+        if not self._log.segments:
+            self._roll(0)
+        else:
+            for batch, event in self._head_of_segment():
+                self.append(batch, self._store_host, event=event)
+        if self._accepted:
+            await self._accepted[-1].future
 
     async def flush(self) -> None:
         """Make everything written durable.
@@ -156,19 +177,24 @@ class Writer:
             StoreFailedError: The disk failed; final.
         """
         while self.flushed_offset < self._log.written_offset:
-            await self._start_flush()
             if isinstance(self.refusal, StoreFailedError):
                 raise renewed(self.refusal)
+            await self._start_flush()
 
     def write(self) -> None:
         """End the tick: hand everything accepted to the kernel, and publish or flush it."""
         accepted, self._accepted = self._accepted, []
         if not accepted:
             return
+        if isinstance(self.refusal, StoreFailedError):
+            self._log.take_back()
+            self._take_back(accepted, self.refusal)
+            return
         try:
             self._log.write()
         except OSError as error:
-            self._take_back(accepted, error)
+            self.refusal = refusal_of(error, "the log could not be written")
+            self._take_back(accepted, self.refusal)
             return
         self._before_tick.clear()
         if self._is_sync:
@@ -200,12 +226,19 @@ class Writer:
         self.refusal = None
 
     async def close(self) -> None:
-        """Finish what was accepted; refuse everything from now on."""
-        self.write()
-        if not isinstance(self.refusal, StoreFailedError):
+        """Finish what was accepted; refuse everything from now on.
+
+        Raises:
+            StoreFailedError: The disk failed: not everything is durable.
+            OSError: A projection lacks something that is.
+        """
+        try:
+            self.write()
             await self.flush()
-        self.refusal = self.refusal or NotReadyError("the broker is stopping")
-        self._flusher.shutdown()
+            self.retry_dispatch()
+        finally:
+            self.refusal = self.refusal or NotReadyError("the broker is stopping")
+            self._flusher.shutdown()
 
     def _accept(
         self, batch: Batch, born_host: Host | None, event: Event | None
@@ -226,6 +259,8 @@ class Writer:
         self.last_store_timestamp = timestamp
         self._before_tick.setdefault(key, queue_offset)
         self._next_offsets[key] = queue_offset + batch.count
+        if isinstance(event, TopicDeleted):
+            self._leaving[event.topic] += 1
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if not self._accepted:
             self._loop.call_soon(self.write)
@@ -234,32 +269,34 @@ class Writer:
         )
         return future
 
-    def _roll(self) -> None:
-        """Go on in a new segment, which begins with a snapshot of the state."""
+    def _roll(self, size: int) -> None:
+        """Go on in a new segment, which begins with a snapshot and has room for *size* bytes."""
+        head = self._head_of_segment()
+        room = _room_behind((batch.size for batch, _ in head), self._log.segment_size)
+        if size > room:
+            raise TooLargeError(
+                f"the batch's {size} bytes do not fit into a segment of the log, which has room "
+                f"for {room} of its {self._log.segment_size} bytes"
+            )
+        self._begin_segment()
+        for batch, event in head:
+            if not self._log.fits(batch.size):
+                self._begin_segment()  # a large snapshot runs on
+            self._accept(batch, self._store_host, event)
+
+    def _begin_segment(self) -> None:
         try:
             self._log.roll()
         except OSError as error:
             self.write()  # what was accepted so far is not concerned
             self.refusal = refusal_of(error, "no room for a new segment of the log")
             raise renewed(self.refusal) from error
-        if self._is_rolling:
-            return  # a snapshot larger than a segment runs on into the next one
-        self._is_rolling = True
-        try:
-            for batch, event in self._head_of_segment():
-                if not self._log.fits(batch.size):
-                    self._roll()
-                self._accept(batch, self._store_host, event)
-        finally:
-            self._is_rolling = False
 
-    def _take_back(self, accepted: Sequence[_Pending], error: OSError) -> None:
+    def _take_back(self, accepted: Sequence[_Pending], refusal: ErucaError) -> None:
         for key, offset in self._before_tick.items():
             self._next_offsets[key] = offset
         self._before_tick.clear()
-        self.refusal = refusal_of(error, "the log could not be written")
-        for pending in accepted:
-            _fail(pending.future, self.refusal)
+        self._fail(accepted, refusal)
 
     def _publish(self, published: Sequence[_Pending], durability: str) -> None:
         appended = [pending.appended for pending in published]
@@ -267,7 +304,7 @@ class Writer:
         try:
             self._dispatcher.dispatch(self._undispatched, self._visible_offset())
             self._undispatched = []
-        except OSError as error:
+        except (OSError, DamagedQueueError) as error:
             # The messages are in the log; only their visibility is late. New ones are refused, so
             # that what waits for dispatch stays bounded.
             self.refusal = refusal_of(error, "a consume queue or the key index failed")
@@ -278,11 +315,24 @@ class Writer:
         ]
         self._publish_to([] if self._undispatched else appended, events)
         for pending in published:
+            self._settle(pending)
             if not pending.future.done():
                 place = pending.appended
                 pending.future.set_result(
                     Receipt(place.queue_offset, place.log_offset, place.store_timestamp, durability)
                 )
+
+    def _fail(self, failed: Sequence[_Pending], error: ErucaError) -> None:
+        for pending in failed:
+            self._settle(pending)
+            if not pending.future.done():
+                pending.future.set_exception(renewed(error))
+                pending.future.exception()  # whoever waits gets it; nobody waiting is no defect
+
+    def _settle(self, pending: _Pending) -> None:
+        if isinstance(pending.event, TopicDeleted):
+            self._leaving[pending.event.topic] -= 1
+            self._leaving += Counter()  # drops what is at zero
 
     def _visible_offset(self) -> int:
         return self.flushed_offset if self._is_sync else self._log.written_offset
@@ -294,14 +344,16 @@ class Writer:
         return self._flush
 
     def _flush_again(self, finished: asyncio.Task[None]) -> None:
+        if finished.cancelled():
+            return
         finished.result()
         if self._written and not isinstance(self.refusal, StoreFailedError):
             self._start_flush()
 
     async def _flush_once(self) -> None:
         target = self._log.written_offset
-        waiting, self._written = self._written, []
-        segments = self._log.dirty_segments(self.flushed_offset)
+        self._flushing, self._written = self._written, []
+        segments = self._log.dirty_segments(self.flushed_offset, target)
         try:
             await self._loop.run_in_executor(self._flusher, _flush_all, segments)
         except OSError as error:
@@ -309,14 +361,14 @@ class Writer:
                 f"the disk failed to flush the log: {error.strerror}",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
-            waiting += self._written
-            self._written = []
-            for pending in waiting:
-                _fail(pending.future, self.refusal)
+            failed = self._flushing + self._written
+            self._flushing, self._written = [], []
+            self._fail(failed, self.refusal)
             return
         self.flushed_offset = target
-        if waiting:
-            self._publish(waiting, "flushed")
+        flushed, self._flushing = self._flushing, []
+        if flushed:
+            self._publish(flushed, "flushed")
 
 
 def renewed(error: ErucaError) -> ErucaError:
@@ -324,10 +376,12 @@ def renewed(error: ErucaError) -> ErucaError:
     return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
 
 
-def refusal_of(error: OSError, what: str) -> DiskFullError | StoreFailedError:
+def refusal_of(error: OSError | DamagedQueueError, what: str) -> DiskFullError | StoreFailedError:
     """Return why writes are refused after *error*."""
-    kind = DiskFullError if error.errno in DISK_FULL_ERRNOS else StoreFailedError
-    return kind(f"{what}: {error.strerror}", retry_after_seconds=RETRY_AFTER_SECONDS)
+    is_full = isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS
+    kind = DiskFullError if is_full else StoreFailedError
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return kind(f"{what}: {reason}", retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 def _flush_all(segments: Sequence[Segment]) -> None:
@@ -335,7 +389,9 @@ def _flush_all(segments: Sequence[Segment]) -> None:
         segment.flush()
 
 
-def _fail(future: asyncio.Future[Receipt], error: ErucaError) -> None:
-    if not future.done():
-        future.set_exception(renewed(error))
-        future.exception()  # whoever waits gets it; nobody waiting is no defect
+def _room_behind(sizes: Iterable[int], segment_size: int) -> int:
+    """Return the room that records of *sizes* leave in the last segment they fill, in bytes."""
+    room = segment_size - BLANK_SIZE_MIN
+    for size in sizes:
+        room = (room if size <= room else segment_size - BLANK_SIZE_MIN) - size
+    return room
