@@ -3,8 +3,8 @@
 Concurrency rule: everything happens on the event loop's thread. One task per child starts it,
 relays what it prints until it ends, and, while ``restarts`` is set, starts it again after a pause.
 
-The child gets a process group of its own, so that a terminal's Ctrl-C reaches the supervisor
-alone, which then stops the children in its order.
+The child gets a session of its own, so that a terminal's Ctrl-C reaches the supervisor alone, which
+then stops the children in its order.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Child:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=self._environment,
-            process_group=0,
+            start_new_session=True,
         )
         self._process = process
         if self._stopping.is_set():  # it was asked to stop while it was being started

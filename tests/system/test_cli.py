@@ -235,14 +235,17 @@ def test_ctrl_c_ends_a_tail_without_a_word(eruca: Eruca) -> None:
     assert process.returncode == 130
 
 
-def test_a_reader_that_goes_away_ends_a_tail_without_a_word(eruca: Eruca) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["tail", "t-head", "--from=earliest"], ["log", "follow", "--from=earliest"]]
+)
+def test_a_reader_that_goes_away_ends_it_without_a_word(eruca: Eruca, arguments: list[str]) -> None:
+    """Although nothing more is written that would run into the broken pipe."""
     eruca("topic", "create", "t-head")
     eruca("send", "--topic=t-head", *["line"] * 10)
-    with eruca.start("tail", "t-head", "--from=earliest") as process:
+    with eruca.start(*arguments) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        eruca("send", "--topic=t-head", *["line"] * 10)
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert process.returncode == 0

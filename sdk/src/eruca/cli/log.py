@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LogStart = int | Literal["earliest", "latest"]
 
 _ENDS: Final[dict[str, LogStart]] = {"earliest": "earliest", "latest": "latest"}
+_PAUSE_SECONDS: Final = 1.0  # without a record: time to see whether somebody still listens
 _RECORDS_AHEAD: Final = 1_000  # read, and not printed yet
 
 
@@ -59,6 +60,9 @@ async def follow(
         printed = 0
         async with aclosing(_records(client, names, begin)) as records:
             async for record in records:
+                if record is None:
+                    session.check_reader()
+                    continue
                 _show(session, record)
                 printed += 1
                 if printed == count:
@@ -76,8 +80,8 @@ async def _broker_names(client: AsyncClient) -> list[str]:
 
 async def _records(
     client: AsyncClient, brokers: list[str], start: LogStart
-) -> AsyncGenerator[LogRecord, None]:
-    """Yield the records of several brokers as they come, each broker's in order."""
+) -> AsyncGenerator[LogRecord | None, None]:
+    """Yield the records of several brokers as they come, each broker's in order; None at times."""
     ready: asyncio.Queue[LogRecord] = asyncio.Queue(_RECORDS_AHEAD)
 
     async def read(broker: str) -> None:
@@ -91,14 +95,17 @@ async def _records(
             while not ready.empty():
                 yield ready.get_nowait()
             first = asyncio.create_task(ready.get())
-            await asyncio.wait([first, *readers], return_when=asyncio.FIRST_COMPLETED)
-            if not first.done():
-                first.cancel()
-                for reader in readers:
-                    if reader.done():
-                        reader.result()  # raises: a reader never ends by itself
-            else:
+            await asyncio.wait(
+                [first, *readers], timeout=_PAUSE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if first.done():
                 yield first.result()
+                continue
+            first.cancel()
+            for reader in readers:
+                if reader.done():
+                    reader.result()  # raises: a reader never ends by itself
+            yield None
     finally:
         for reader in readers:
             reader.cancel()

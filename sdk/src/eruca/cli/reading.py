@@ -70,6 +70,7 @@ async def tail(
     ):
         left = count
         while left is None or left > 0:
+            session.check_reader()
             messages = await consumer.poll(min(_BATCH, left or _BATCH), _WAIT_SECONDS)
             session.show_messages(messages)
             if left is not None:

@@ -7,6 +7,7 @@ said beside the result (progress, counts, errors) goes to stderr.
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -93,6 +94,23 @@ class Session:
             return
         for message in messages:
             console.print(message_line(message), soft_wrap=True)
+
+    def check_reader(self) -> None:
+        """Make sure that somebody still reads the output, where it is a pipe.
+
+        Only writing would tell otherwise, and what follows a quiet topic writes nothing.
+
+        Raises:
+            BrokenPipeError: Nobody does.
+        """
+        try:
+            descriptor = sys.stdout.fileno()
+        except OSError:  # it is no file: a test has put something in its place
+            return
+        poll = select.poll()
+        poll.register(descriptor, 0)  # errors are always told
+        if any(event & select.POLLERR for _, event in poll.poll(0)):
+            raise BrokenPipeError
 
     def say(self, text: str) -> None:
         """Print a line for people, to stderr, so that it never mixes with results."""
