@@ -10,8 +10,9 @@ import httpx
 import msgspec
 import pytest
 
+from eruca.contract import messages, models
 from eruca.contract.messages import NewMessage, NewMessages
-from eruca_broker.api import pull, send
+from eruca_broker.api import examples, pull, send
 from eruca_broker.api.hot import (
     MULTI_PULL_PATH,
     PULL_PATH,
@@ -124,3 +125,34 @@ def test_the_schemas_are_those_of_the_structs_that_decode(declared: dict[str, An
 
     for name, schema in components.items():
         assert declared["components"]["schemas"][name] == json.loads(json.dumps(schema))
+
+
+def test_the_examples_are_of_the_models_they_stand_for() -> None:
+    for model, example in (
+        (models.TopicConfig, examples.TOPIC),
+        (models.TopicSettings, examples.TOPIC_SETTINGS),
+        (models.TopicList, examples.TOPIC_LIST),
+        (models.TopicQueues, examples.TOPIC_QUEUES),
+        (models.OffsetByTime, examples.OFFSET_BY_TIME),
+        (models.OffsetCommits, examples.OFFSET_COMMITS),
+        (models.GroupOffsets, examples.GROUP_OFFSETS),
+        (models.BrokerStatus, examples.STATUS),
+    ):
+        model.model_validate(example, extra="forbid")
+    msgspec.convert(examples.FOUND_MESSAGES, messages.FoundMessages)
+    msgspec.convert(examples.LOG_ANSWER, messages.LogAnswer)
+    [decoded] = msgspec.convert(examples.FOUND_MESSAGES, messages.FoundMessages).messages
+    assert msgspec.to_builtins(decoded) == examples.MESSAGE
+
+
+def test_every_operation_has_an_example(tmp_path: Path) -> None:
+    document = create_app(BrokerSettings(store_dir=tmp_path)).openapi()
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if not path.startswith("/v1"):
+                continue
+            content = operation.get("requestBody", {}).get("content", {})
+            for status, response in operation["responses"].items():
+                if status < "300":
+                    content = content | response.get("content", {})
+            assert "example" in json.dumps(content) or method == "delete", (method, path)

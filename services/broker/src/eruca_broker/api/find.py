@@ -11,6 +11,7 @@ from eruca.contract.errors import OverloadedError, TopicNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, TopicName
+from eruca_broker.api import examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.moments import Moment
@@ -24,7 +25,12 @@ _ENCODER: Final = msgspec.json.Encoder()
 _FOUND: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The messages, newest first; an empty list where there is none.",
-        "content": {JSON_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/FoundMessages"}}},
+        "content": {
+            JSON_MEDIA_TYPE: {
+                "schema": {"$ref": "#/components/schemas/FoundMessages"},
+                "example": examples.FOUND_MESSAGES,
+            }
+        },
     }
 }
 

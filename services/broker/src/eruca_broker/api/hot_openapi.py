@@ -51,6 +51,7 @@ from eruca.contract.messages import (
 from eruca.contract.models import OFFSET_MAX
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca_broker.api import examples
 from eruca_broker.api.hot import MULTI_PULL_PATH, PULL_PATH, RECORDS_PATH, SEND_PATH
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.pull import FILTER_SIZE_MAX, MultiPullRequest
@@ -117,29 +118,9 @@ _MESSAGE_EXAMPLE: Final = {
     "keys": ["UA1545"],
     "sharding_key": "N14228",
 }
-_PULLED_EXAMPLE: Final = {
-    "topic": "flights",
-    "queue_id": 3,
-    "queue_offset": 1041,
-    "log_offset": 8_201_544,
-    "size": 231,
-    "message_id": "7F00000100002A9F000000000134F1F5",
-    "offset_message_id": "7F00000100002A9F00000000007D2548",
-    "tag": "UA",
-    "keys": ["UA1545"],
-    "sharding_key": "N14228",
-    "properties": {},
-    "body": {"text": '{"flight":1545,"origin":"EWR"}'},
-    "flag": 0,
-    "reconsume_times": 0,
-    "born_at": "2026-11-21T08:00:00.121Z",
-    "born_host": "127.0.0.1:52044",
-    "stored_at": "2026-11-21T08:00:00.123Z",
-    "store_host": "127.0.0.1:10911",
-}
 _PULL_EXAMPLE: Final = {
     "status": "found",
-    "messages": [_PULLED_EXAMPLE],
+    "messages": [examples.MESSAGE],
     "next_offset": 1042,
     "min_offset": 0,
     "max_offset": 1042,

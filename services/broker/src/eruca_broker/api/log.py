@@ -19,6 +19,7 @@ from eruca.contract.wire import (
     MIN_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
+from eruca_broker.api import examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.leaving import leaving
@@ -35,14 +36,19 @@ _OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE)
 _OFFSET_SCHEMA: Final = {"schema": {"type": "integer", "format": "int64"}}
 
 
-def _two_forms(json_schema: str, headers: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+def _two_forms(
+    json_schema: str, example: object, headers: dict[str, Any]
+) -> dict[int | str, dict[str, Any]]:
     return {
         200: {
             "description": "The records, as they lie in the log or in JSON.",
             "headers": headers,
             "content": {
                 LOG_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
-                JSON_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{json_schema}"}},
+                JSON_MEDIA_TYPE: {
+                    "schema": {"$ref": f"#/components/schemas/{json_schema}"},
+                    "example": example,
+                },
             },
         }
     }
@@ -55,6 +61,7 @@ def _two_forms(json_schema: str, headers: dict[str, Any]) -> dict[int | str, dic
     response_class=Response,
     responses=_two_forms(
         "LogAnswer",
+        examples.LOG_ANSWER,
         {
             NEXT_OFFSET_HEADER: {"description": "where to read on"} | _OFFSET_SCHEMA,
             MIN_OFFSET_HEADER: {"description": "where the log begins now"} | _OFFSET_SCHEMA,
@@ -99,7 +106,7 @@ async def read_log(
     operation_id="getLogRecord",
     summary="Look at one record",
     response_class=Response,
-    responses=_two_forms("LogRecordView", {})
+    responses=_two_forms("LogRecordView", examples.LOG_RECORD, {})
     | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
 )
 async def get_log_record(

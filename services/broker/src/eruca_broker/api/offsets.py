@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from eruca.contract.errors import OverloadedError, QueueNotFoundError, TopicNotFoundError
 from eruca.contract.models import (
@@ -16,6 +16,7 @@ from eruca.contract.models import (
     QueueId,
     TopicName,
 )
+from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.moments import Moment
 from eruca_broker.api.refusals import WRITE_REFUSALS
@@ -28,7 +29,8 @@ router = APIRouter(prefix="/v1", tags=["offsets"])
     "/topics/{topic}/queues/{queue_id}/offset",
     operation_id="getOffsetByTime",
     summary="The offset a time leads to",
-    responses=problems(TopicNotFoundError, QueueNotFoundError),
+    responses=examples.answer(examples.OFFSET_BY_TIME)
+    | problems(TopicNotFoundError, QueueNotFoundError),
 )
 async def get_offset_by_time(
     topic: Annotated[TopicName, Path()],
@@ -56,7 +58,7 @@ async def get_offset_by_time(
     "/groups/{group}/offsets",
     operation_id="getGroupOffsets",
     summary="Where a group stands",
-    responses=problems(TopicNotFoundError),
+    responses=examples.answer(examples.GROUP_OFFSETS) | problems(TopicNotFoundError),
 )
 async def get_group_offsets(
     group: Annotated[GroupName, Path()],
@@ -80,7 +82,9 @@ async def get_group_offsets(
     responses=problems(TopicNotFoundError, QueueNotFoundError, OverloadedError, *WRITE_REFUSALS),
 )
 async def commit_offsets(
-    group: Annotated[GroupName, Path()], commits: OffsetCommits, broker: TheBroker
+    group: Annotated[GroupName, Path()],
+    commits: Annotated[OffsetCommits, Body(examples=[examples.OFFSET_COMMITS])],
+    broker: TheBroker,
 ) -> None:
     """Store where the group will read on: all of the positions, or none where one is refused.
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from eruca.contract.models import BrokerStatus
+from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.processors.status import broker_status
 
 router = APIRouter(prefix="/v1", tags=["status"])
 
 
-@router.get("/status", operation_id="getStatus", summary="How the broker is doing")
+@router.get(
+    "/status",
+    operation_id="getStatus",
+    summary="How the broker is doing",
+    responses=examples.answer(examples.STATUS),
+)
 async def get_status(broker: TheBroker) -> BrokerStatus:
     """Return identity, the log's range, how far it is flushed, its projections, and limits in use.
 

@@ -6,7 +6,7 @@ import base64
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Query, Response
 
 from eruca.contract.errors import (
     OverloadedError,
@@ -16,7 +16,9 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
+from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.topics import topic_config
 from eruca_chassis.problems import problems
@@ -24,7 +26,11 @@ from eruca_chassis.problems import problems
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
 
 _CREATED: Final[dict[int | str, dict[str, Any]]] = {
-    HTTPStatus.CREATED.value: {"model": TopicConfig, "description": "The topic is new."}
+    HTTPStatus.CREATED.value: {
+        "model": TopicConfig,
+        "description": "The topic is new.",
+        "content": {JSON_MEDIA_TYPE: {"example": examples.TOPIC}},
+    }
 }
 Topic = Annotated[TopicName, Path()]
 
@@ -34,10 +40,15 @@ Topic = Annotated[TopicName, Path()]
     operation_id="putTopic",
     summary="Create a topic or replace its settings",
     response_description="The topic existed, and has these settings now.",
-    responses=_CREATED | problems(SystemTopicError, OverloadedError, *WRITE_REFUSALS),
+    responses=_CREATED
+    | examples.answer(examples.TOPIC)
+    | problems(SystemTopicError, OverloadedError, *WRITE_REFUSALS),
 )
 async def put_topic(
-    topic: Topic, settings: TopicSettings, broker: TheBroker, response: Response
+    topic: Topic,
+    settings: Annotated[TopicSettings, Body(examples=[examples.TOPIC_SETTINGS])],
+    broker: TheBroker,
+    response: Response,
 ) -> TopicConfig:
     """Make the topic have these settings, whether it exists (200) or not (201).
 
@@ -56,7 +67,7 @@ async def put_topic(
     "/{topic}",
     operation_id="getTopic",
     summary="Look at a topic",
-    responses=problems(TopicNotFoundError),
+    responses=examples.answer(examples.TOPIC) | problems(TopicNotFoundError),
 )
 async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
     """Return the topic as this broker holds it; other brokers may hold it otherwise."""
@@ -80,7 +91,12 @@ async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     await broker.topics.delete(topic)
 
 
-@router.get("", operation_id="listTopics", summary="List topics")
+@router.get(
+    "",
+    operation_id="listTopics",
+    summary="List topics",
+    responses=examples.answer(examples.TOPIC_LIST),
+)
 async def list_topics(
     broker: TheBroker,
     *,
@@ -112,7 +128,7 @@ async def list_topics(
     operation_id="getQueues",
     summary="Where a topic's queues begin and end",
     tags=["offsets"],
-    responses=problems(TopicNotFoundError),
+    responses=examples.answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),
 )
 async def get_queues(topic: Topic, broker: TheBroker) -> TopicQueues:
     """Return each queue's first offset that is still there and the next one to be given.

@@ -1,0 +1,127 @@
+"""Examples of bodies and answers, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+
+TOPIC: Final = {
+    "topic": "flights",
+    "read_queue_count": 8,
+    "write_queue_count": 8,
+    "permission": "rw",
+    "ordered": False,
+    "is_system": False,
+}
+TOPIC_SETTINGS: Final = {"read_queue_count": 8, "write_queue_count": 8}
+TOPIC_LIST: Final = {"topics": [TOPIC], "next_cursor": "ZmxpZ2h0cw"}
+TOPIC_QUEUES: Final = {
+    "topic": "flights",
+    "queues": [
+        {
+            "queue_id": 0,
+            "min_offset": 0,
+            "max_offset": 42_097,
+            "earliest_stored_at": "2026-11-21T08:00:00.123Z",
+            "latest_stored_at": "2026-11-21T08:00:09.871Z",
+        }
+    ],
+}
+OFFSET_BY_TIME: Final = {
+    "topic": "flights",
+    "queue_id": 0,
+    "timestamp": "2026-11-21T08:00:05Z",
+    "boundary": "lower",
+    "offset": 20_113,
+}
+OFFSET_COMMITS: Final = {"offsets": [{"topic": "flights", "queue_id": 0, "offset": 20_145}]}
+GROUP_OFFSETS: Final = {
+    "group": "billing",
+    "offsets": [
+        {
+            "topic": "flights",
+            "queue_id": 0,
+            "committed_offset": 20_145,
+            "min_offset": 0,
+            "max_offset": 42_097,
+            "lag": 21_952,
+        }
+    ],
+}
+MESSAGE: Final = {
+    "topic": "flights",
+    "queue_id": 3,
+    "queue_offset": 1041,
+    "log_offset": 8_201_544,
+    "size": 231,
+    "message_id": "7F00000100002A9F000000000134F1F5",
+    "offset_message_id": "7F00000100002A9F00000000007D2548",
+    "tag": "UA",
+    "keys": ["UA1545"],
+    "sharding_key": "N14228",
+    "properties": {},
+    "body": {"text": '{"flight":1545,"origin":"EWR"}'},
+    "flag": 0,
+    "reconsume_times": 0,
+    "born_at": "2026-11-21T08:00:00.121Z",
+    "born_host": "127.0.0.1:52044",
+    "stored_at": "2026-11-21T08:00:00.123Z",
+    "store_host": "127.0.0.1:10911",
+}
+FOUND_MESSAGES: Final = {"messages": [MESSAGE], "is_complete": True}
+LOG_RECORD: Final = {
+    "log_offset": 8_201_544,
+    "size": 231,
+    "message": MESSAGE,
+    "sys_flag": 0,
+    "prepared_offset": 0,
+    "system_properties": {
+        "KEYS": "UA1545",
+        "TAGS": "UA",
+        "__SHARDINGKEY": "N14228",
+        "UNIQ_KEY": "7F00000100002A9F000000000134F1F5",
+    },
+}
+LOG_ANSWER: Final = {
+    "records": [LOG_RECORD],
+    "next_offset": 8_201_775,
+    "min_offset": 0,
+    "max_offset": 8_201_775,
+}
+STATUS: Final = {
+    "cluster": "eruca",
+    "broker_name": "broker-a",
+    "broker_id": 0,
+    "role": "master",
+    "version": "0.1.0",
+    "store_host": "127.0.0.1:10911",
+    "started_at": "2026-11-21T07:58:12.404Z",
+    "flush_mode": "async",
+    "is_writable": True,
+    "refusal": None,
+    "disk_used_ratio": 0.41,
+    "log": {
+        "min_offset": 0,
+        "max_offset": 8_201_775,
+        "flushed_offset": 8_201_544,
+        "segment_size": 1_073_741_824,
+        "segment_count": 1,
+    },
+    "projections": [
+        {"name": "consume_queues", "log_offset": 8_201_775, "behind_bytes": 0},
+        {"name": "key_index", "log_offset": 8_201_544, "behind_bytes": 231},
+        {"name": "state", "log_offset": 8_201_775, "behind_bytes": 0},
+    ],
+    "held_requests": 16,
+    "held_requests_max": 10_000,
+    "bytes_in_flight": 4_096,
+    "bytes_in_flight_max": 268_435_456,
+    "topics": 1,
+    "groups": 1,
+}
+
+
+def answer(example: object, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses=`` that give an operation's answer an example."""
+    return {status: {"content": {JSON_MEDIA_TYPE: {"example": example}}}}
