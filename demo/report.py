@@ -23,8 +23,10 @@ def show_carriers(console: Console, ledger: Ledger) -> None:
         table.add_row(carrier, f"{sent:,}", f"{received:,}", agrees)
     table.add_section()
     table.add_row("all", f"{ledger.sent:,}", f"{ledger.received:,}", "")
-    console.print(table)
-    console.print(f"{ledger.aircraft:,} aircraft; the flights of each are in one queue, in order")
+    _show(console, table)
+    console.print(
+        f"{ledger.aircraft:,} aircraft, each checked to be in one queue with its flights in order"
+    )
 
 
 def show_queues(console: Console, ranges: Mapping[eruca.MessageQueue, QueueOffsets]) -> None:
@@ -38,7 +40,7 @@ def show_queues(console: Console, ranges: Mapping[eruca.MessageQueue, QueueOffse
             f"{offsets.max_offset:,}",
             f"{offsets.max_offset - offsets.min_offset:,}",
         )
-    console.print(table)
+    _show(console, table)
 
 
 def show_found(console: Console, found: Found) -> None:
@@ -47,7 +49,7 @@ def show_found(console: Console, found: Found) -> None:
     table.add_row("offset id", found.result.offset_message_id, _bodies([found.by_offset_id]))
     table.add_row("unique id", found.result.message_id, _bodies(found.by_unique_id))
     table.add_row("key", found.flight.number, _bodies(found.by_key))
-    console.print(table)
+    _show(console, table)
 
 
 def show_speed(
@@ -64,7 +66,7 @@ def show_speed(
         table.add_row(
             name, f"{timing.messages:,}", f"{timing.seconds:.1f}", f"{rate:,.0f}", f"{speed:.1f}"
         )
-    console.print(table)
+    _show(console, table)
     table = _table("Latency", "milliseconds", "times", "p50", "p99", "worst")
     for name, values in (
         ("one send, cluster at rest", live.latencies_ms),
@@ -75,11 +77,12 @@ def show_speed(
             ordered = sorted(values)
             cells = (percentile(ordered, 50), percentile(ordered, 99), ordered[-1])
             table.add_row(name, f"{len(values):,}", *(f"{cell:,.1f}" for cell in cells))
-    console.print(table)
+    _show(console, table)
 
 
 def show_verdict(console: Console, faults: list[str], seconds: float) -> None:
     """Say whether everything agrees."""
+    console.print()
     if not faults:
         console.print(
             Text(f"All numbers agree with the file ({seconds:.0f} s in all).", "bold green")
@@ -95,6 +98,11 @@ def _bodies(bodies: list[str]) -> str:
         return "nothing"
     more = f" and {len(bodies) - 1} more" if len(bodies) > 1 else ""
     return f"{bodies[0][:60]}…{more}"
+
+
+def _show(console: Console, table: Table) -> None:
+    console.print()
+    console.print(table)
 
 
 def _table(title: str, *headings: str) -> Table:
