@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 from bench.batches import BODY_SIZE, QUEUES, TOPIC, batch_request
 from bench.load import Load, request, run_load
-from bench.machine import LOAD_CORE, cpu_seconds, warm_memory
+from bench.machine import LOAD_CORE, cpu_seconds
 from bench.report import Report
 from bench.servers import Server, broker, raw_server
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
 
-WARM_SIZE = 2 * 1024**3  # bytes; what a run of batches may write
 _RAMP_SECONDS = 0.3
 _JSON = "content-type: application/json"
 _RECORDS = f"accept: {RECORDS_MEDIA_TYPE}"
@@ -22,12 +21,12 @@ _RECORDS = f"accept: {RECORDS_MEDIA_TYPE}"
 def run(report: Report, seconds: float) -> None:
     """Measure every row."""
     with raw_server() as raw:
-        with broker() as server:
+        with broker(warm_segments="true") as server:
             create_topic(server)
             sink = _singles(report, raw, server, seconds)
             _batches(report, raw, server, seconds, sink)
             _pulls(report, raw, server, seconds)
-        with broker(flush_mode="sync") as server:
+        with broker(flush_mode="sync", warm_segments="true") as server:
             create_topic(server)
             raw_rate = per_cpu_second(raw, [_sink(1)], connections=64, seconds=seconds)[0]
             rate, load = per_cpu_second(server, [batch_request(1)], connections=64, seconds=seconds)
@@ -76,7 +75,6 @@ def _singles(report: Report, raw: Server, server: Server, seconds: float) -> flo
 def _batches(report: Report, raw: Server, server: Server, seconds: float, sink: float) -> None:
     for count in (100, 1000):
         discarded, _ = per_cpu_second(raw, [_sink(count)], connections=8, seconds=seconds)
-        warm_memory(WARM_SIZE)
         stored, load = per_cpu_second(
             server, [batch_request(count)], connections=8, seconds=seconds
         )

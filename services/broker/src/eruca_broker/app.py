@@ -154,6 +154,7 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
         queue_file_entries=settings.queue_file_entries,
         index_slots=settings.index_slots,
         index_entries=settings.index_entries,
+        is_log_warmed=settings.warm_segments,
         is_damage_cut=settings.cut_damage,
     )
     try:

@@ -86,6 +86,11 @@ class BrokerSettings(ServiceSettings):
     index_entries: int = Field(
         default=20_000_000, ge=16, le=2**26, description="keys of a key index file"
     )
+    warm_segments: bool = Field(
+        default=False,
+        description="write each new segment through once, ahead of need: steadier sends, for the "
+        "price of writing the disk twice",
+    )
     cut_damage: bool = Field(
         default=False,
         description="cut the log at durable records that are damaged, instead of refusing to start",

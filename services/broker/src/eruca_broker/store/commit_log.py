@@ -42,6 +42,7 @@ class CommitLog:
         self.written_offset = self.end_offset  # everything before it can be read
         self._next: Segment | None = None  # made ahead of need
         self._making = threading.Lock()
+        self.is_warming = False  # whether new segments are written through once
         self._empty: Path | None = None  # a last file without a single byte
         self._added: list[tuple[Segment, int, list[memoryview]]] = []
         self._new_segments = 0  # of the segments, those first used since the last write
@@ -245,7 +246,9 @@ class CommitLog:
         if following is not None and following.base_offset != base:
             following.delete()  # made to follow one that was taken back
             following = None
-        return following or Segment.create(self._directory, base, self.segment_size)
+        return following or Segment.create(
+            self._directory, base, self.segment_size, is_warm=self.is_warming
+        )
 
     def _cut_tail(self) -> None:
         for segment in self.dirty_segments(self.written_offset, self.written_offset + 1):

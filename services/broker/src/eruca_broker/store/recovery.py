@@ -89,6 +89,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     log = CommitLog.open(
         directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
     )
+    log.is_warming = settings.is_log_warmed
     checkpoint = read_checkpoint(directory)
     flushed = checkpoint.flushed_offset if checkpoint else 0
     digests = take_digests(directory)

@@ -27,7 +27,7 @@ from eruca_broker.store.directories import sync_directory
 
 NAME_DIGITS: Final = 20
 _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
-_CHUNK_SIZE: Final = 1024 * 1024  # bytes looked at together when a tail is cut
+_CHUNK_SIZE: Final = 1024 * 1024  # bytes looked at, or written, together
 
 
 class Segment:
@@ -41,8 +41,11 @@ class Segment:
         self.buffer = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
     @classmethod
-    def create(cls, directory: Path, base_offset: int, size: int) -> Self:
+    def create(cls, directory: Path, base_offset: int, size: int, *, is_warm: bool = False) -> Self:
         """Make the segment at *base_offset* and reserve its space.
+
+        A warm segment has been written through once: its pages are in memory and its blocks on
+        disk, so that appending meets neither a fault nor an allocation.
 
         Raises:
             OSError: No room; nothing is left behind.
@@ -51,6 +54,8 @@ class Segment:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, size)
+            if is_warm:
+                _warm(descriptor, size)
             os.fsync(descriptor)  # or a crash could forget how long the file is
             sync_directory(directory)  # … or that it exists
             return cls(path, descriptor, size)
@@ -145,3 +150,9 @@ def _next_data(descriptor: int, position: int) -> int | None:
         if error.errno == errno.ENXIO:  # nothing but a hole up to the file's end
             return None
         raise
+
+
+def _warm(descriptor: int, size: int) -> None:
+    zeros = bytes(_CHUNK_SIZE)
+    for position in range(0, size, _CHUNK_SIZE):
+        os.pwrite(descriptor, zeros[: size - position], position)
