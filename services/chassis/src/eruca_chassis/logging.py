@@ -48,6 +48,8 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
     root.handlers = [handler]
     root.setLevel(number)
     # Its start and stop messages say less than the service's own.
+    # One line for each request this service makes of another would drown everything else.
+    logging.getLogger("httpx").setLevel(max(number, logging.WARNING))
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(max(number, logging.WARNING))
     uvicorn_log.filters = [_is_no_cancelled_request]
