@@ -222,3 +222,30 @@ async def test_status_and_metrics_tell_what_is_going_on(
     assert 'eruca_broker_append_seconds_bucket{le="+Inf"} 3.0' in metrics
     assert f"eruca_broker_log_max_offset {float(status['log']['max_offset'])}" in metrics
     assert 'eruca_broker_projection_behind_bytes{projection="consume_queues"} 0.0' in metrics
+
+
+async def test_topics_and_groups_have_a_limit_with_a_name(tmp_path: Path) -> None:
+    limits = {"topics_max": 3, "groups_max": 2}  # of the topics one is the broker's own
+    async with open_broker(tmp_path / "few", **limits) as app, client_of(app) as client:
+        message = {"body": {"text": "x"}}
+        for topic in ("one", "two"):
+            assert (await client.post(f"/topics/{topic}/messages", json=message)).status_code == 201
+        by_sending = await client.post("/topics/three/messages", json=message)
+        by_name = await client.put("/topics/three", json={})
+        assert (await client.put("/topics/two", json={"ordered": True})).status_code == 200
+
+        commit = {"offsets": [{"topic": "one", "queue_id": 0, "offset": 0}]}
+        for group in ("g1", "g2", "g1"):
+            answer = await client.put(f"/groups/{group}/offsets", json=commit)
+            assert answer.status_code == 204
+        third = await client.put("/groups/g3/offsets", json=commit)
+
+        for refused, limit in (
+            (by_sending, "topics_max"),
+            (by_name, "topics_max"),
+            (third, "groups_max"),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+            assert limit in refused.json()["detail"]
+        await client.delete("/topics/one")
+        assert (await client.post("/topics/three/messages", json=message)).status_code == 201

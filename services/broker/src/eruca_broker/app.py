@@ -192,6 +192,7 @@ def _wire(
     known = Topics(
         store,
         auto_create=settings.auto_create_topics,
+        count_max=settings.topics_max,
         on_change=topics_changed,
         on_delete=held.topic_gone,
     )
@@ -211,7 +212,7 @@ def _wire(
         topics=known,
         sender=Sender(store, known, broker_name=settings.name, store_host=store_host, clock=clock),
         puller=Puller(store, known, held),
-        offsets=Offsets(store, known),
+        offsets=Offsets(store, known, groups_max=settings.groups_max),
         finder=Finder(store, known),
         log_feed=LogFeed(store, held),
     )

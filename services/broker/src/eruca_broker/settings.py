@@ -115,6 +115,10 @@ class BrokerSettings(ServiceSettings):
     auto_create_topics: bool = Field(
         default=True, description="whether sending to an unknown topic creates it"
     )
+    topics_max: int = Field(default=50_000, ge=1, description="topics of this broker")
+    groups_max: int = Field(
+        default=50_000, ge=1, description="groups that have committed offsets here"
+    )
     bytes_in_flight_max: int = Field(
         default=256 * 1024**2,
         ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from eruca.contract.errors import (
+    ConflictError,
     DiskFullError,
     ErucaError,
     MalformedBatchError,
@@ -82,6 +83,7 @@ _SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     SystemTopicError,
     TopicNotFoundError,
     QueueNotFoundError,
+    ConflictError,
     NotAcceptableError,
     TooLargeError,
     UnsupportedMediaTypeError,

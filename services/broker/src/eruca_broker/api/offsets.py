@@ -7,7 +7,12 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Path, Query
 
-from eruca.contract.errors import OverloadedError, QueueNotFoundError, TopicNotFoundError
+from eruca.contract.errors import (
+    ConflictError,
+    OverloadedError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
 from eruca.contract.models import (
     GroupName,
     GroupOffsets,
@@ -79,7 +84,9 @@ async def get_group_offsets(
     operation_id="commitOffsets",
     summary="Commit a group's offsets",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(TopicNotFoundError, QueueNotFoundError, OverloadedError, *WRITE_REFUSALS),
+    responses=problems(
+        TopicNotFoundError, QueueNotFoundError, ConflictError, OverloadedError, *WRITE_REFUSALS
+    ),
 )
 async def commit_offsets(
     group: Annotated[GroupName, Path()],

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from eruca.contract.errors import (
+    ConflictError,
     OverloadedError,
     SystemTopicError,
     TopicNotFoundError,
@@ -42,7 +43,7 @@ Topic = Annotated[TopicName, Path()]
     response_description="The topic existed, and has these settings now.",
     responses=_CREATED
     | examples.answer(examples.TOPIC)
-    | problems(SystemTopicError, OverloadedError, *WRITE_REFUSALS),
+    | problems(SystemTopicError, ConflictError, OverloadedError, *WRITE_REFUSALS),
 )
 async def put_topic(
     topic: Topic,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from eruca.contract.errors import QueueNotFoundError, TopicNotFoundError
+from eruca.contract.errors import ConflictError, QueueNotFoundError, TopicNotFoundError
 from eruca.contract.models import (
     CommittedOffset,
     GroupOffsets,
@@ -27,8 +27,9 @@ from eruca_broker.store.message_store import MessageStore
 class Offsets:
     """Offsets of this broker's queues, and of groups in them."""
 
-    def __init__(self, store: MessageStore, topics: Topics) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, *, groups_max: int) -> None:
         self._store = store
+        self._groups_max = groups_max
         self._topics = topics
 
     def of_topic(self, name: str) -> TopicQueues:
@@ -77,6 +78,7 @@ class Offsets:
 
         Raises:
             TopicNotFoundError, QueueNotFoundError: One of the queues is not on this broker.
+            ConflictError: The group is new, and there are as many groups as are allowed.
         """
         for index, commit in enumerate(commits.offsets):
             pointer = f"/body/offsets/{index}"
@@ -85,6 +87,12 @@ class Offsets:
             except (TopicNotFoundError, QueueNotFoundError) as error:
                 error.errors = [{"pointer": pointer, "detail": error.detail}]
                 raise
+        state = self._store.state
+        if not state.group_offsets(group) and len(list(state.groups)) >= self._groups_max:
+            raise ConflictError(
+                f"group {group!r} is not created: groups_max, {self._groups_max}, are there",
+                fix="raise ERUCA_BROKER_GROUPS_MAX",
+            )
         await self._store.change(
             events.OffsetsCommitted(
                 group,

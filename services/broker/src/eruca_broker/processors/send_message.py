@@ -30,6 +30,7 @@ from eruca_chassis.clock import Clock
 APPEND_BUCKETS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
 )  # fmt: skip  # seconds, upper bounds
+TURNS_MAX: Final = 100_000  # topics whose turn is remembered
 
 
 class SendCounts:
@@ -168,6 +169,8 @@ class Sender:
         return place
 
     def _turn(self, queue_count: int, topic: str) -> int:
+        if len(self._turns) > TURNS_MAX:
+            self._turns.clear()  # deleted topics may be the most of them
         turn = self._turns.get(topic, 0) % queue_count
         self._turns[topic] = turn + 1
         return turn

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from eruca.contract.errors import (
+    ConflictError,
     PermissionDeniedError,
     QueueNotFoundError,
     SystemTopicError,
@@ -33,11 +34,13 @@ class Topics:
         store: MessageStore,
         *,
         auto_create: bool,
+        count_max: int,
         on_change: Callable[[], None],
         on_delete: Callable[[str], None],
     ) -> None:
         self._store = store
         self._auto_create = auto_create
+        self._count_max = count_max
         self._on_change = on_change  # the route is no longer what the name servers know
         self._on_delete = on_delete  # whoever waits for the topic waits in vain
         self._changing = asyncio.Lock()  # look, then change: one at a time
@@ -71,6 +74,10 @@ class Topics:
 
         Returns the topic and whether it is new. Settings that are as they were change nothing.
         Fewer queues than before leave the messages of the others stored and out of reach.
+
+        Raises:
+            SystemTopicError: It is the system's.
+            ConflictError: There are as many topics as are allowed.
         """
         self._refuse_system(name)
         check_topic_name(name)
@@ -83,6 +90,8 @@ class Topics:
                 settings.permission,
                 settings.ordered,
             )
+            if known is None:
+                self._check_room(name)
             if known is None or _put_of(known) != wanted:
                 await self._store.change(wanted)
                 self._on_change()
@@ -124,12 +133,17 @@ class Topics:
         return topic
 
     async def created(self, topic: Topic) -> Topic:
-        """Return *topic* as it is in the store, created if it was not there."""
+        """Return *topic* as it is in the store, created if it was not there.
+
+        Raises:
+            ConflictError: There are as many topics as are allowed.
+        """
         known = self._store.state.topics.get(topic.name)
         if known is not None:
             return known
         async with self._changing:
             if topic.name not in self._store.state.topics:
+                self._check_room(topic.name)
                 await self._store.change(_put_of(topic))
                 self._on_change()
         return self._store.state.topics[topic.name]
@@ -156,6 +170,13 @@ class Topics:
             raise QueueNotFoundError(
                 f"topic {topic.name!r} has queues 0 to {topic.read_queue_count - 1} to read here, "
                 f"not {queue_id}"
+            )
+
+    def _check_room(self, name: str) -> None:
+        if len(self._store.state.topics) >= self._count_max:
+            raise ConflictError(
+                f"topic {name!r} is not created: topics_max, {self._count_max}, are there",
+                fix="delete topics, or raise ERUCA_BROKER_TOPICS_MAX",
             )
 
     def _topic_to_be(self, name: str) -> Topic:
