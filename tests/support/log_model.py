@@ -54,6 +54,7 @@ class LogModel:
         self.queues: dict[Key, list[Record]] = {}
         self.ends: dict[Key, int] = {}
         self.committed: dict[str, dict[Key, int]] = {}
+        self.end_offset = 0  # behind the last record
         self._parts: list[dict[str, Any]] = []
         for record in records:
             self.add(record)
@@ -66,6 +67,7 @@ class LogModel:
         assert not queue or queue[-1].store_timestamp <= record.store_timestamp
         queue.append(record)
         self.ends[key] = record.queue_offset + 1
+        self.end_offset = record.log_offset + record.size
         if record.topic == EVENTS_TOPIC:
             self._fold(json.loads(record.body))
 

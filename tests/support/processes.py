@@ -28,6 +28,11 @@ class ServiceProcess:
         self.url = ""
         self.log: list[dict[str, Any]] = []
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def wait_until_listening(self) -> None:
         """Read the log up to the line that says where the service listens."""
         for event in self._events():
