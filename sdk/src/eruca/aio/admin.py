@@ -111,7 +111,7 @@ class AsyncAdmin:
             return config
 
         configs = await _on_each(urls, put)
-        await self._client.routes.wait_for_brokers(topic, configs)
+        await self._client.routes.wait_until(topic, lambda route: _shows(route, configs))
         return configs
 
     async def delete_topic(
@@ -445,6 +445,18 @@ class AsyncAdmin:
 
         outcomes = await _on_each({url: url for url in self._client.name_servers.urls}, ask)
         return [error for error in outcomes.values() if error is not None]
+
+
+def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:
+    """Tell whether a topic's route has it as the brokers now do."""
+    shown = {
+        data.broker_name: (data.read_queue_count, data.write_queue_count, data.permission)
+        for data in route.queues
+    }
+    return all(
+        shown.get(name) == (config.read_queue_count, config.write_queue_count, config.permission)
+        for name, config in configs.items()
+    )
 
 
 async def _on_each(urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:

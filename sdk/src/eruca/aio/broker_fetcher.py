@@ -33,7 +33,8 @@ from eruca.contract.wire import (
 )
 from eruca.core.message_queue import MessageQueue
 from eruca.core.pull_flow import QueueFlow
-from eruca.core.pull_positions import OutOfRangePolicy, offset_after_miss
+from eruca.core.pull_positions import offset_after_miss
+from eruca.core.pull_settings import PullSettings
 from eruca.core.received_message import ReceivedMessage
 from eruca.core.record_batch import decode_messages
 from eruca.core.tag_expression import Subscription
@@ -75,9 +76,7 @@ class BrokerFetcher:
     Args:
         client: Whose routes and transports are used.
         broker_name: Which broker.
-        group: Whose committed offsets count.
-        subscriptions: What to let through, by topic.
-        policy: What to do where nothing is at a queue's position.
+        settings: The consumer's.
         prefetch: What may be held ready.
         on_news: Called when there is something to poll: messages, a fault, a failure.
     """
@@ -86,20 +85,16 @@ class BrokerFetcher:
         self,
         client: AsyncClient,
         broker_name: str,
-        group: str | None,
-        *,
-        subscriptions: Mapping[str, Subscription],
-        policy: OutOfRangePolicy,
+        settings: PullSettings,
         prefetch: Prefetch,
+        *,
         on_news: Callable[[], None],
     ) -> None:
         self.broker_name = broker_name
         self.failure: ErucaError | None = None  # of the last request, None once one succeeds
         self.failure_count = 0  # in a row
         self._client = client
-        self._group = group
-        self._subscriptions = subscriptions
-        self._policy = policy
+        self._settings = settings
         self._prefetch = prefetch
         self._on_news = on_news
         self._flows: dict[MessageQueue, QueueFlow] = {}
@@ -191,7 +186,7 @@ class BrokerFetcher:
         if unknown:
             from eruca.aio.start_offsets import find_start_offsets  # needs the pydantic models
 
-            await find_start_offsets(self._client.broker_api, url, self._group, unknown)
+            await find_start_offsets(self._client.broker_api, url, self._settings.group, unknown)
             self._on_news()  # positions are known now
         flows = [flow for flow in flows if flow.fault is None and flow.fetch_offset is not None]
         if not flows:
@@ -233,7 +228,7 @@ class BrokerFetcher:
             assert flow.fetch_offset is not None
             try:
                 flow.fetch_offset = offset_after_miss(
-                    self._policy,
+                    self._settings.on_offset_out_of_range,
                     pulled.status,
                     flow.queue,
                     flow.fetch_offset,
@@ -243,7 +238,7 @@ class BrokerFetcher:
             except ErucaError as error:
                 flow.fault = error
             return
-        subscription = self._subscriptions[flow.queue.topic]
+        subscription = self._settings.subscriptions[flow.queue.topic]
         messages = decode_messages(
             flow.queue,
             pulled.records,
@@ -258,7 +253,7 @@ class BrokerFetcher:
             topic=flow.queue.topic,
             queue_id=flow.queue.queue_id,
             offset=flow.fetch_offset,
-            filter=self._subscriptions[flow.queue.topic].expression,
+            filter=self._settings.subscriptions[flow.queue.topic].expression,
         )
 
     def _url(self) -> str:

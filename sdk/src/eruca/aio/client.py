@@ -26,12 +26,7 @@ from eruca.aio.producer import (
     SEND_TIMEOUT_DEFAULT,
     AsyncProducer,
 )
-from eruca.aio.pull_consumer import (
-    COMMIT_SECONDS_DEFAULT,
-    PREFETCH_COUNT_DEFAULT,
-    PREFETCH_SIZE_DEFAULT,
-    AsyncPullConsumer,
-)
+from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.aio.transport import HttpTransport, HttpxTransport
 from eruca.contract.errors import ClosedError
 from eruca.core.batching import (
@@ -44,6 +39,12 @@ from eruca.core.client_settings import ClientSettings
 from eruca.core.latency_fault import LatencyProfile
 from eruca.core.message_queue import MessageQueue
 from eruca.core.pull_positions import OutOfRangePolicy, StartPosition
+from eruca.core.pull_settings import (
+    COMMIT_SECONDS_DEFAULT,
+    PREFETCH_COUNT_DEFAULT,
+    PREFETCH_SIZE_DEFAULT,
+    PullSettings,
+)
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
@@ -189,8 +190,7 @@ class AsyncClient:
             wait_for_topics: Whether a topic that does not exist is waited for, or is an error.
         """
         self.check_open()
-        consumer = AsyncPullConsumer(
-            self,
+        settings = PullSettings.resolve(
             group,
             topics=topics,
             queues=queues,
@@ -202,6 +202,7 @@ class AsyncClient:
             prefetch_bytes=prefetch_bytes,
             wait_for_topics=wait_for_topics,
         )
+        consumer = AsyncPullConsumer(self, settings)
         self._children[consumer] = None
         return consumer
 

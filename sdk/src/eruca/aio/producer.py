@@ -18,21 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate, chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from eruca.aio.batch_sender import BatchSender
+from eruca.aio.send_buffer import SendBuffer
 from eruca.aio.send_lane import PendingBatch, SendFuture, SendLane
 from eruca.contract import names
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
-    PartialSendError,
     TimeoutExpiredError,
     ValidationError,
 )
@@ -49,6 +46,7 @@ from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyP
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
+from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_in_order
 from eruca.core.send_result import SendResult
 
 if TYPE_CHECKING:
@@ -96,7 +94,7 @@ class AsyncProducer:
         self._limits = BatchLimits(batch_max_count, batch_max_bytes)
         self._linger = linger_ms / 1000
         self._in_flight_max = max_in_flight
-        self._buffer_max = buffer_max_bytes
+        self._buffer = SendBuffer(buffer_max_bytes)
         self._attempts_max = retries + 1
         self._timeout = checked_seconds(send_timeout, "send_timeout")
         profile = CURRENT if latency_fault is True else latency_fault
@@ -105,9 +103,6 @@ class AsyncProducer:
         self._sender: BatchSender | None = None
         self._topic_lanes: dict[str, SendLane] = {}
         self._queue_lanes: dict[MessageQueue, SendLane] = {}
-        self._buffered = 0  # bytes, by estimate
-        self._waiters: deque[asyncio.Future[None]] = deque()  # for room in the buffer
-        self._is_closed = False
 
     @property
     def group(self) -> str | None:
@@ -148,7 +143,7 @@ class AsyncProducer:
         if queue is None and selector is None and message._sharding_key is None:
             # The way of most messages, and kept short for that.
             lane = self._topic_lanes.get(message._topic)
-            if lane is not None and self._take_room_now(message._size):
+            if lane is not None and self._buffer.take_now(message._size):
                 return await lane.add(message)
         future = self._try_submit(message, queue, selector, selector_arg)
         if future is None:
@@ -220,7 +215,7 @@ class AsyncProducer:
         try:
             for part in parts:
                 lane = self._lane(part.topic, part.queue)
-                await self._take_room(part.size)
+                await self._buffer.take(part.size)
                 now = loop.time()
                 batch = PendingBatch(part.queue, opened_at=now, deadline=now + seconds)
                 batch.messages, batch.size = part.messages, part.size
@@ -234,7 +229,7 @@ class AsyncProducer:
                 if not future.cancel() and not future.cancelled():
                     future.exception()  # nobody is left to hear it
             raise
-        return _outcome(parts, futures)
+        return results_in_order(parts, list(map(_outcome, futures)))
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything submitted so far has been stored or has failed.
@@ -260,10 +255,7 @@ class AsyncProducer:
         What cannot be sent within *timeout* seconds, by default the producer's time-out for a
         send, fails with ClosedError.
         """
-        self._is_closed = True
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._buffer.close()
         if drain:
             try:
                 await self.flush(self._timeout if timeout is None else timeout)
@@ -317,7 +309,7 @@ class AsyncProducer:
             lane = self._topic_lanes.get(message._topic)
         if lane is None:
             lane = self._lane(message._topic, queue)
-        return lane.add(message) if self._take_room_now(message._size) else None
+        return lane.add(message) if self._buffer.take_now(message._size) else None
 
     async def _submit(
         self,
@@ -331,7 +323,7 @@ class AsyncProducer:
         if queue is not None or selector is not None or message._sharding_key is not None:
             view = await self._client.routes.publish_view(message._topic)
             queue = _queue_of(message, view, queue, selector, selector_arg)
-        await self._take_room(message._size)
+        await self._buffer.take(message._size)
         return self._lane(message._topic, queue).add(message, deadline)
 
     async def _send_within(
@@ -360,7 +352,7 @@ class AsyncProducer:
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
-    ) -> list[_Part]:
+    ) -> list[SendPart]:
         """Return *messages* as batches; those for one queue are in order."""
         everything = list(messages)
         topics = {message._topic for message in everything}
@@ -370,28 +362,15 @@ class AsyncProducer:
             views = {topic: await self._client.routes.publish_view(topic) for topic in topics}
         if len(topics) == 1 and (queue is not None or not views):
             if queue is not None:
-                queue = _queue_of(everything[0], views[queue.topic], queue, None, None)
-            return _runs(everything, queue, self._limits)
-        parts: list[_Part] = []
-        open_parts: dict[tuple[str, MessageQueue | None], _Part] = {}
-        count_max, size_max = self._limits.count_max, self._limits.size_max
-        for index, message in enumerate(everything):
-            topic = message._topic
-            target = None
-            if queue is not None or selector is not None or message._sharding_key is not None:
-                target = _queue_of(message, views[topic], queue, selector, selector_arg)
-            part = open_parts.get((topic, target))
-            if (
-                part is None
-                or len(part.messages) >= count_max
-                or part.size + message._size > size_max
-            ):
-                part = open_parts[topic, target] = _Part(topic, target)
-                parts.append(part)
-            part.messages.append(message)
-            part.indexes.append(index)
-            part.size += message._size
-        return parts
+                queue = _queue_of(everything[0], views[everything[0].topic], queue, None, None)
+            return part_alike(everything, queue, self._limits)
+        targets = [
+            None
+            if queue is None and selector is None and message._sharding_key is None
+            else _queue_of(message, views[message._topic], queue, selector, selector_arg)
+            for message in everything
+        ]
+        return part_by_queue(everything, targets, self._limits)
 
     def _lane(self, topic: str, queue: MessageQueue | None) -> SendLane:
         lane = self._topic_lanes.get(topic) if queue is None else self._queue_lanes.get(queue)
@@ -419,8 +398,7 @@ class AsyncProducer:
         try:
             await self._batch_sender().send(batch)
         finally:
-            self._buffered -= size
-            self._wake_next()
+            self._buffer.give_back(size)
 
     def _batch_sender(self) -> BatchSender:
         if self._sender is None:
@@ -432,67 +410,6 @@ class AsyncProducer:
                 compression_threshold=self._compression_threshold,
             )
         return self._sender
-
-    def _take_room_now(self, size: int) -> bool:
-        """Count *size* more bytes if they fit into the buffer and nobody waits for that."""
-        if self._is_closed or self._waiters or self._buffered + size > self._buffer_max:
-            return False
-        self._buffered += size
-        return True
-
-    async def _take_room(self, size: int) -> None:
-        """Wait until *size* more bytes fit into the buffer, and count them."""
-        while not self._is_closed and self._buffered and self._buffered + size > self._buffer_max:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.cancelled():
-                    self._waiters.remove(waiter)
-                else:
-                    self._wake_next()
-                raise
-        if self._is_closed:
-            raise ClosedError("the producer is closed")
-        self._buffered += size
-        self._wake_next()  # there may be room for more than one
-
-    def _wake_next(self) -> None:
-        if self._waiters and self._buffered < self._buffer_max:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-
-
-class _Part:
-    """Messages of one `send_many` that make one batch."""
-
-    __slots__ = ("indexes", "messages", "queue", "size", "topic")
-
-    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.messages: list[Message] = []
-        self.indexes: list[int] = []  # where each stands in the caller's order
-        self.size = 0
-
-
-def _runs(messages: list[Message], queue: MessageQueue | None, limits: BatchLimits) -> list[_Part]:
-    """Return messages of one topic that need no sorting out as batches, as full as they may be."""
-    ends = list(accumulate(message._size for message in messages))
-    parts = []
-    start = sent_size = 0
-    while start < len(messages):
-        fitting = bisect_right(ends, sent_size + limits.size_max, start)
-        end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
-        part = _Part(messages[start]._topic, queue)
-        part.messages = messages[start:end]
-        part.indexes = list(range(start, end))
-        part.size = ends[end - 1] - sent_size
-        parts.append(part)
-        start, sent_size = end, ends[end - 1]
-    return parts
 
 
 def _queue_of(
@@ -520,35 +437,11 @@ def _sharding_hash(key: str) -> int:
     return string_hash(key)
 
 
-def _outcome(
-    parts: list[_Part], futures: list[asyncio.Future[list[SendResult]]]
-) -> list[SendResult]:
-    """Return the results in the caller's order, or raise what some batches ended with."""
-    results = [future.result() for future in futures if future.exception() is None]
-    if len(results) == len(parts):
-        if len(parts) == 1:
-            return results[0]
-        indexes = chain.from_iterable(part.indexes for part in parts)
-        placed = dict(zip(indexes, chain.from_iterable(results), strict=True))
-        return [placed[index] for index in range(len(placed))]
-    outcomes: dict[int, SendResult | ErucaError] = {}
-    errors: list[ErucaError] = []
-    for part, future in zip(parts, futures, strict=True):
-        error = future.exception()
-        if isinstance(error, ErucaError):
-            errors.append(error)
-            outcomes.update(dict.fromkeys(part.indexes, error))
-        elif error is not None:
-            raise error
-        else:
-            outcomes.update(zip(part.indexes, future.result(), strict=True))
-    if len(errors) == len(parts):
-        raise errors[0]
-    failed = sum(isinstance(outcome, ErucaError) for outcome in outcomes.values())
-    raise PartialSendError(
-        f"{failed} of {len(outcomes)} messages were not sent: {errors[0].detail}",
-        outcomes=[outcomes[index] for index in range(len(outcomes))],
-    ) from errors[0]
+def _outcome(future: asyncio.Future[list[SendResult]]) -> list[SendResult] | ErucaError:
+    error = future.exception()
+    if error is None or not isinstance(error, ErucaError):
+        return future.result()
+    return error
 
 
 def _log_failure(future: SendFuture) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -133,29 +133,25 @@ class Routes:
         self._due.pop(topic, None)
         await self._refresh(topic)
 
-    async def wait_for_brokers(self, topic: str, broker_names: Collection[str]) -> None:
-        """Wait until the topic's route shows it on all of these brokers, up to the time-out."""
-        wanted = set(broker_names)
+    async def wait_until(self, topic: str, shows: Callable[[TopicRoute], bool]) -> None:
+        """Wait until the topic's route shows what was just done, up to the time-out."""
         changed = asyncio.Event()
-        stop = self.on_change(lambda changed_topic: changed.set())
+        stop = self.on_change(lambda _: changed.set())
         try:
             async with asyncio.timeout(self._timeout):
-                while not wanted <= self._brokers_of(topic):
+                while True:
                     changed.clear()
                     await self.refresh(topic)
-                    if wanted <= self._brokers_of(topic):
+                    cached = self._table.get(topic)
+                    if cached is not None and shows(cached.route):
                         return
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
                             await changed.wait()
         except TimeoutError:
-            _logger.info("the route of %s does not show it on %s yet", topic, sorted(wanted))
+            _logger.info("the route of %s does not show yet what was done", topic)
         finally:
             stop()
-
-    def _brokers_of(self, topic: str) -> set[str]:
-        cached = self._table.get(topic)
-        return set() if cached is None else {queues.broker_name for queues in cached.route.queues}
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call *listener* with a topic whenever its route changes; returns what ends that."""

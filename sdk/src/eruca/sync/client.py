@@ -15,16 +15,16 @@ from eruca.aio.producer import (
     RETRIES_DEFAULT,
     SEND_TIMEOUT_DEFAULT,
 )
-from eruca.aio.pull_consumer import (
-    COMMIT_SECONDS_DEFAULT,
-    PREFETCH_COUNT_DEFAULT,
-    PREFETCH_SIZE_DEFAULT,
-)
 from eruca.core.batching import (
     BATCH_COUNT_DEFAULT,
     BATCH_SIZE_DEFAULT,
     IN_FLIGHT_DEFAULT,
     LINGER_MS_DEFAULT,
+)
+from eruca.core.pull_settings import (
+    COMMIT_SECONDS_DEFAULT,
+    PREFETCH_COUNT_DEFAULT,
+    PREFETCH_SIZE_DEFAULT,
 )
 from eruca.sync.portal import Portal
 

@@ -205,7 +205,7 @@ async def test_no_more_is_held_ready_than_allowed(
         await consumer.poll(max_count=1, wait=20)
         for _ in range(50):
             await asyncio.sleep(0)
-        fetched = sum(flow.count for flow in consumer._flows())
+        fetched = sum(flow.count for flow in consumer._assignment.flows)
 
     assert fetched <= 20
     assert len(hot.requests) < 10
@@ -221,9 +221,9 @@ async def test_bytes_held_ready_are_limited_as_well(
         count = 0
         while count < 2_000:
             count += len(await consumer.poll(wait=20))
-            asked = consumer._prefetch.size
+            asked = consumer._assignment._prefetch.size
             # The scripted broker heeds the count only, so that one answer may overshoot.
-            assert asked == sum(flow.size for flow in consumer._flows())
+            assert asked == sum(flow.size for flow in consumer._assignment.flows)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ async def test_messages_fetched_before_a_gap_are_handed_out_before_the_error(
         queues=[eruca.MessageQueue("orders", "a", 0)], prefetch_count=4
     ) as consumer:
         assert texts(await consumer.poll(max_count=1, wait=20)) == ["0"]
-        await until(lambda: consumer._flows()[0].count == 3)
+        await until(lambda: consumer._assignment.flows[0].count == 3)
         queues.min_offset = 8  # retention
         seen: list[str] = []
 

@@ -275,10 +275,10 @@ async def test_a_route_that_cannot_be_read_is_a_transport_error(body: bytes) -> 
     await routes.close()
 
 
-async def test_waiting_for_brokers_ends_when_the_route_shows_them() -> None:
+async def test_waiting_for_what_was_done_ends_when_the_route_shows_it() -> None:
     async with routes_of() as (routes, server, _):
         server.put("orders", "a")
-        waiting = asyncio.create_task(routes.wait_for_brokers("orders", ["a", "b"]))
+        waiting = asyncio.create_task(routes.wait_until("orders", lambda r: len(r.queues) == 2))
         await until(lambda: routes.cached_publish_view("orders"))
         assert not waiting.done()
 

@@ -1,0 +1,121 @@
+"""What a pull consumer is told, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from eruca.contract import names
+from eruca.contract.errors import ValidationError
+from eruca.core.message_queue import MessageQueue
+from eruca.core.pull_positions import (
+    OUT_OF_RANGE_POLICIES,
+    START_POSITIONS,
+    OutOfRangePolicy,
+    StartPosition,
+)
+from eruca.core.tag_expression import Subscription, TagExpressionError, parse_tag_expression
+
+COMMIT_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's autoCommitIntervalMillis
+PREFETCH_COUNT_DEFAULT: Final = 2_000  # messages of one queue
+PREFETCH_SIZE_DEFAULT: Final = 64 * 1024 * 1024  # bytes of all queues
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """A pull consumer's settings."""
+
+    group: str | None
+    topics: tuple[str, ...]  # of which all queues are read; empty where queues are named
+    queues: tuple[MessageQueue, ...]  # the named ones
+    subscriptions: Mapping[str, Subscription]  # by topic
+    start: StartPosition | datetime
+    on_offset_out_of_range: OutOfRangePolicy
+    auto_commit_seconds: float | None  # None: only by hand
+    prefetch_count: int
+    prefetch_bytes: int
+    wait_for_topics: bool
+
+    @classmethod
+    def resolve(
+        cls,
+        group: str | None,
+        *,
+        topics: str | Iterable[str] = (),
+        queues: Iterable[MessageQueue] = (),
+        filter: str | Mapping[str, str] = "*",
+        start: StartPosition | datetime = "earliest",
+        on_offset_out_of_range: OutOfRangePolicy = "error",
+        auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
+        prefetch_count: int = PREFETCH_COUNT_DEFAULT,
+        prefetch_bytes: int = PREFETCH_SIZE_DEFAULT,
+        wait_for_topics: bool = False,
+    ) -> PullSettings:
+        """Return the settings that the arguments of ``pull_consumer`` mean.
+
+        Raises:
+            ValidationError: A value is not allowed, or two do not go together.
+        """
+        if group is not None and (fault := names.client_group_fault(group)) is not None:
+            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+        named = tuple(dict.fromkeys(queues))
+        several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        if bool(several) == bool(named):
+            raise ValidationError("give topics or queues to read, one of the two")
+        every_topic = dict.fromkeys(several or (queue.topic for queue in named))
+        for topic in every_topic:
+            if (fault := names.broker_topic_fault(topic)) is not None:
+                raise ValidationError(f"topics: {topic!r} is {fault.value.replace('_', ' ')}")
+        if on_offset_out_of_range not in OUT_OF_RANGE_POLICIES:
+            raise ValidationError(
+                f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"
+                f" {', '.join(OUT_OF_RANGE_POLICIES)}"
+            )
+        if prefetch_count < 1 or prefetch_bytes < 1:
+            raise ValidationError("prefetch_count and prefetch_bytes are at least 1")
+        if auto_commit_seconds is not None and not auto_commit_seconds >= 0:
+            raise ValidationError(f"auto_commit_seconds: {auto_commit_seconds} is below 0")
+        return cls(
+            group,
+            several,
+            named,
+            _subscriptions(every_topic, filter),
+            _checked_start(start, group),
+            on_offset_out_of_range,
+            None if group is None else auto_commit_seconds,
+            prefetch_count,
+            prefetch_bytes,
+            wait_for_topics,
+        )
+
+
+def check_aware(moment: datetime, name: str) -> None:
+    """Raise ValidationError for a time that does not say of which time zone it is."""
+    if moment.tzinfo is None:
+        raise ValidationError(
+            f"{name}: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
+        )
+
+
+def _subscriptions(
+    topics: Iterable[str], filters: str | Mapping[str, str]
+) -> dict[str, Subscription]:
+    expressions = {t: filters if isinstance(filters, str) else filters.get(t, "*") for t in topics}
+    if not isinstance(filters, str) and (strangers := set(filters) - set(expressions)):
+        raise ValidationError(f"filter: {sorted(strangers)} are not read by this consumer")
+    try:
+        return {topic: parse_tag_expression(text) for topic, text in expressions.items()}
+    except TagExpressionError as error:
+        raise ValidationError(f"filter: {error}", fix='such as "a || b", or "*"') from error
+
+
+def _checked_start(start: StartPosition | datetime, group: str | None) -> StartPosition | datetime:
+    if isinstance(start, datetime):
+        check_aware(start, "start")
+    elif start not in START_POSITIONS:
+        raise ValidationError(f"start: {start!r} is none of {', '.join(START_POSITIONS)}, no time")
+    elif start == "committed" and group is None:
+        raise ValidationError("start: without a group nothing is committed to start at")
+    return start

@@ -1,0 +1,42 @@
+"""The SDK's README: each example runs as it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from support.in_process_clusters import InProcessCluster
+
+pytestmark = pytest.mark.anyio
+
+README = Path(__file__).parents[3] / "sdk" / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def run(code: str, namesrv_urls: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**os.environ, "ERUCA_NAMESRV_URLS": ";".join(namesrv_urls)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+async def test_the_examples_run_one_after_the_other(cluster: InProcessCluster) -> None:
+    outputs = []
+    for example in EXAMPLES:
+        done = await anyio.to_thread.run_sync(run, example, cluster.namesrv_urls)
+        assert (done.returncode, done.stderr) == (0, "")
+        outputs.append(done.stdout)
+
+    assert "written" in outputs[0]
+    assert len(outputs[0].splitlines()) > 1
+    assert len(outputs[1].splitlines()) == 1

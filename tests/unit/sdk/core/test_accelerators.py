@@ -1,0 +1,63 @@
+"""Accelerators and what stands in for them give the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.core.accelerators import COMPRESSION_ERRORS, compress, crc32, decompress
+
+
+@given(data=st.binary())
+def test_checksums_are_the_standard_librarys(data: bytes) -> None:
+    assert crc32(data) == zlib.crc32(data)
+
+
+@given(data=st.binary(min_size=1))
+def test_each_unpacks_what_the_other_packed(data: bytes) -> None:
+    assert zlib.decompress(compress(data, 5)) == data
+    assert decompress(zlib.compress(data)) == data
+
+
+def test_what_does_not_unpack_is_one_of_the_errors() -> None:
+    try:
+        decompress(b"nonsense")
+    except COMPRESSION_ERRORS:
+        return
+    raise AssertionError("nonsense was unpacked")
+
+
+WITHOUT = """
+import sys
+for name in ("numpy", "zlib_ng", "uvloop"):
+    sys.modules[name] = None
+from eruca.core.accelerators import crc32, optional_numpy
+from eruca.core.message import Message
+from eruca.core.message_queue import MessageQueue
+from eruca.core.record_batch import decode_messages, encode_messages
+from eruca.sync.portal import Portal
+messages = [Message("orders", b"x" * 5_000)] * 100
+batch = encode_messages(
+    messages, ["1"] * 100, queue_id=0, born_timestamp=0, compression_threshold=4_096
+)
+records = memoryview(batch.body)[16 + 400 :]
+pulled = decode_messages(MessageQueue("orders", "a", 0), records, batch.sizes)
+assert all(message.body == b"x" * 5_000 for message in pulled)
+portal = Portal()
+assert portal.run(lambda: 7) == 7
+async def nothing(): ...
+portal.finish(nothing)
+print(crc32.__module__, optional_numpy())
+"""
+
+
+def test_everything_works_without_them() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("zlib None\n", "")
