@@ -142,10 +142,15 @@ class Assignment:
         by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
         for message in messages:
             by_queue.setdefault(message.queue, []).append(message)
-        for flow in self.flows if by_queue else ():
-            before = flow.size
-            flow.give_back(by_queue.get(flow.queue, []))
-            self._prefetch.size += flow.size - before
+        flows = {flow.queue: flow for flow in self.flows} if by_queue else {}
+        for queue, unread in by_queue.items():
+            flow = flows.get(queue)
+            if flow is None:  # it is away just now
+                self._left_at[queue] = unread[0].queue_offset
+            else:
+                before = flow.size
+                flow.give_back(unread)
+                self._prefetch.size += flow.size - before
 
     def move(self, flows: Sequence[QueueFlow], move: Callable[[QueueFlow], None]) -> None:
         """Have *flows* read from elsewhere."""

@@ -43,11 +43,18 @@ class Queues:
         self.arrived = asyncio.Event()
         self.commits: list[dict[str, Any]] = []
         self.held = 0
+        self.brokers = ["a", "b"]
+        self.route_changed = asyncio.Event()
 
     def store(self, queue_id: int, *bodies: str, broker: str = "a") -> None:
         self.stored.setdefault((broker, queue_id), []).extend(body.encode() for body in bodies)
         arrived, self.arrived = self.arrived, asyncio.Event()
         arrived.set()
+
+    def change_route(self, *brokers: str) -> None:
+        self.brokers = list(brokers)
+        changed, self.route_changed = self.route_changed, asyncio.Event()
+        changed.set()
 
     async def pull(self, request: Request) -> HttpResponse:
         broker = request.url.removeprefix("http://")
@@ -94,8 +101,8 @@ class Queues:
     async def rest(self, request: Request) -> HttpResponse:
         if request.url == "http://namesrv":
             if "wait_seconds" in request.target:
-                await asyncio.Event().wait()
-            return json_answer(route_of("orders", "a", "b"), etag='"1"')
+                await self.route_changed.wait()
+            return json_answer(route_of("orders", *self.brokers), etag=f'"{self.brokers}"')
         if request.method == "PUT":
             self.commits.append(msgspec.json.decode(request.body))
             return HttpResponse(204, {}, b"")
@@ -375,3 +382,30 @@ async def test_a_position_is_an_error_where_its_broker_does_not_tell(
         assert await consumer.position(eruca.MessageQueue("orders", "b", 0)) == 0
         with pytest.raises(eruca.TransportError):
             await consumer.position(eruca.MessageQueue("orders", "a", 0))
+
+
+@pytest.mark.parametrize("handed_out", [0, 1, 3])
+async def test_queues_that_go_and_come_back_are_read_on_where_they_were_left(
+    client: eruca.AsyncClient, queues: Queues, handed_out: int
+) -> None:
+    """As all queues of a broker do when it restarts; the iteration before was left halfway."""
+    queues.store(0, *map(str, range(5)), broker="b")
+
+    async with client.pull_consumer(topics="orders") as consumer:
+        await until_filled(consumer, 5)
+        seen = [(await anext(consumer)).text() for _ in range(handed_out)]
+        queues.change_route("a")
+        await until(lambda: consumer._assignment._is_stale)
+        assert await consumer.poll(wait=0.01) == []
+        assert {queue.broker_name for queue in await consumer.assignment()} == {"a"}
+
+        queues.change_route("a", "b")
+        while len(seen) < 5:
+            seen += texts(await consumer.poll(wait=20))
+
+    assert seen == [str(number) for number in range(5)]
+
+
+async def until_filled(consumer: eruca.AsyncPullConsumer, count: int) -> None:
+    await consumer.assignment()
+    await until(lambda: sum(flow.count for flow in consumer._assignment.flows) == count)
