@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.batches import TOPIC, batch_request
-from bench.http_rows import create_topic, per_cpu_second
+from bench.http_rows import WARM, create_topic, per_cpu_second
 from bench.load import request
 from bench.report import Report
 from bench.servers import broker, name_server, raw_server
@@ -34,7 +34,7 @@ def run(report: Report, seconds: float) -> None:
 
 def _both(role: str, seconds: float, report: Report, rate: float = 0) -> dict[str, Any]:
     """Produce and consume at the same time; every message must arrive."""
-    with name_server() as namesrv, broker(namesrv_urls=namesrv.url, warm_segments="true") as server:
+    with name_server() as namesrv, broker(namesrv_urls=namesrv.url, **WARM) as server:
         create_topic(server, TOPIC, 4)
         consumer = _start("consume", namesrv.url, seconds, rate)
         producer = _start(role, namesrv.url, seconds, rate)

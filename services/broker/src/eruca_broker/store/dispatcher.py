@@ -36,6 +36,7 @@ from eruca_broker.core.property_hashes import (
     tag_and_keys,
 )
 from eruca_broker.core.record_columns import (
+    LogBuffer,
     RecordColumns,
     TopicColumn,
     read_columns,
@@ -176,12 +177,17 @@ class Dispatcher:
             [np.asarray(item.batch.starts, np.int64) + item.log_offset for item in items]
         )
         sizes = np.concatenate([np.asarray(item.batch.sizes, np.int64) for item in items])
-        positions = log_offsets - segment.base_offset
+        if len(items) == 1:  # its buffer is at hand; the mapping would fault page by page
+            batch = items[0].batch
+            buffer: LogBuffer = batch.buffer
+            positions = log_offsets - items[0].log_offset + batch.start
+        else:
+            buffer, positions = segment.buffer, log_offsets - segment.base_offset
         body_size_at = spread(item.batch.layout.body_size for item in items)
         around = spread(_size_around(item.batch) for item in items)
-        body_sizes = strided(segment.buffer, ">i4", 4)[positions + body_size_at].astype(np.int64)
+        body_sizes = strided(buffer, ">i4", 4)[positions + body_size_at].astype(np.int64)
         hashes = hash_properties(
-            segment.buffer, positions + body_sizes + around, sizes - body_sizes - around
+            buffer, positions + body_sizes + around, sizes - body_sizes - around
         )
         entries = build_entries(log_offsets, sizes, hashes.tag_codes)
         first = 0
