@@ -29,7 +29,7 @@ from support.processes import ServiceProcess, running
 pytestmark = pytest.mark.slow
 
 ROUNDS_MAX = 12
-SECONDS_MAX = 35.0
+SECONDS_MAX = 25.0
 SEGMENT_SIZE = 1024 * 1024
 
 
@@ -75,10 +75,10 @@ async def load_and_kill(process: ServiceProcess, ledger: Ledger, *, is_first: bo
         if is_first:
             await load.prepare()
         clients = asyncio.create_task(load.run())
-        promises = asyncio.create_task(ledger.promises(ledger.random.randint(1, 3_000)))
-        await asyncio.wait([clients, promises], return_when=asyncio.FIRST_COMPLETED)
+        reached = asyncio.create_task(ledger.promises(ledger.random.randint(1, 3_000)))
+        await asyncio.wait([clients, reached], return_when=asyncio.FIRST_COMPLETED)
         process.stop(signal.SIGKILL)
-        promises.cancel()
+        reached.cancel()
         await clients
 
 

@@ -61,7 +61,7 @@ class Ledger:
     async def promises(self, count: int) -> None:
         """Wait until *count* more messages have been acknowledged."""
         self._wanted_count = len(self.stored) + count
-        self._reached.clear()
+        self._reached = asyncio.Event()
         await self._reached.wait()
 
     def settle(self, model: LogModel) -> None:
@@ -111,7 +111,7 @@ class Load:
             await self._put(topic, QUEUE_COUNT)
 
     async def run(self) -> None:
-        """Send until the broker is gone."""
+        """Send until the broker is gone; raise what any of the clients found wrong."""
         workers = [
             *(self._send_each() for _ in range(2)),
             *(self._send_records((1, 5)) for _ in range(2)),
