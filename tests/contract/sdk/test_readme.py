@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from support.in_process_clusters import InProcessCluster
+from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio
 
