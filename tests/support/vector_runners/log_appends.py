@@ -73,7 +73,7 @@ def run_append(case: Case) -> None:
                 for step in walk(segment.buffer, 0, segment.base_offset):
                     assert step.fault is None
                     if step.columns is not None:
-                        rebuilt.dispatcher.rebuild(step.columns, segment.base_offset)
+                        rebuilt.dispatcher.rebuild(step.columns, step.topics, segment.base_offset)
             _assert_projections(rebuilt, case)
         log.close()
 

@@ -14,7 +14,8 @@ A batch (request body of ``POST …/queues/{queue_id}/records``)::
 
 The producer leaves QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST zero; the broker
 stamps them. BORNHOST is zero as well: the broker stamps the peer's address. The store host's
-family (SYSFLAG) must be the broker's, which the topic's route tells.
+family (SYSFLAG) must be the broker's, which the topic's route tells. Properties may not end in a
+zero byte: that is how the broker tells a record whose end was lost in a power cut.
 
 A pull (answer of one queue)::
 

@@ -126,6 +126,7 @@ FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "topic": lambda raw: raw.replace(b"orders", b"ordert"),
     "topic size": lambda raw: raw.replace(b"\x06orders", b"\x05orders"),
     "properties size": with_property_size,
+    "zero at the end": lambda raw: raw[:-1] + b"\0",
 }
 
 

@@ -50,6 +50,7 @@ _WRONG_FLAG: Final = "its sys flag is not allowed here"
 _NO_DATE: Final = "its born timestamp is no date"
 _BROKERS_FIELDS: Final = "reconsume times and prepared offset are the broker's: leave them 0"
 _WRONG_PARTS: Final = "its parts do not add up to its size"
+_ENDS_IN_ZERO: Final = "its properties end in U+0000, as only a torn record's do"
 _WRONG_CRC: Final = "its body does not match its CRC"
 
 _STAMP_OFFSETS: Final = struct.Struct(">qq")
@@ -275,6 +276,8 @@ def _check_parts(  # noqa: PLR0917 - a record is an index, a buffer, a place and
     properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
     if properties_size > PROPERTIES_SIZE_MAX or topic_end + 2 + properties_size != record_end:
         raise _fault(index, _WRONG_PARTS)
+    if properties_size and not buffer[record_end - 1]:
+        raise _fault(index, _ENDS_IN_ZERO)
     if _crc32(buffer[body_start:body_end]) & BODY_CRC_MASK != fields[2]:
         raise _fault(index, _WRONG_CRC)
 
@@ -317,6 +320,8 @@ def _check_columns(
         (properties_sizes <= PROPERTIES_SIZE_MAX) & (body_sizes + properties_sizes == room),
         _WRONG_PARTS,
     )
+    last_bytes = halves[positions + sizes - 4] & 0xFF
+    _require((last_bytes != 0) | (properties_sizes == 0), _ENDS_IN_ZERO)
     for offset in range(0, len(topic_part), 8):
         part = topic_part[offset : offset + 8]
         shift = 8 * (8 - len(part))

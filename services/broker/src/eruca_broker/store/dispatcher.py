@@ -130,14 +130,14 @@ class Dispatcher:
         for part in reversed(self._backlog):
             yield from map(int, reversed(part))
 
-    def rebuild(self, columns: RecordColumns, base_offset: int) -> None:
+    def rebuild(self, columns: RecordColumns, topics: TopicColumn, base_offset: int) -> None:
         """Put records found by recovery into the projections; known ones change nothing.
 
         Args:
             columns: Records of one segment, in log order.
+            topics: Theirs.
             base_offset: Log offset of the segment's first byte.
         """
-        topics = TopicColumn.of(columns)
         hashes = _hashes_of(columns)
         codes = _with_delivery_times(columns, topics, hashes.tag_codes)
         is_event = topics.rows_of(EVENTS_TOPIC)

@@ -50,7 +50,7 @@ from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues, DamagedQueue
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.projection_digests import take_digests
+from eruca_broker.store.projection_digests import Digests, take_digests
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import StoreSettings
@@ -91,50 +91,31 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     )
     log.is_warming = settings.is_log_warmed
     checkpoint = read_checkpoint(directory)
-    flushed = checkpoint.flushed_offset if checkpoint else 0
-    digests = take_digests(directory)
-    queues = ConsumeQueues(
-        directory / "consumequeue",
-        entries_per_file=settings.queue_file_entries,
-        open_files_max=settings.open_files_max,
-    )
-    # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
     promises = checkpoint or Checkpoint(0, 0, 0, 0)
+    flushed = promises.flushed_offset
+    # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
     write_checkpoint(directory, promises._replace(index_timestamp=0))
     is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
-    if digests is None or not is_orderly:
-        start = trusted = _trusted_offset(log, checkpoint)
-        damaged = _check_after_crash(queues, start)
-        index = _open_index(directory, settings, limit=start)
-        start = min(start, log.segment_start(index.end_offset))  # files may have been deleted
-    else:
-        start = trusted = flushed
-        damaged = queues.verify(digests.queues, log_end=start)
-        index = _open_index(directory, settings, digests=digests.index)
-    if damaged or not len(queues):
-        start = log.min_offset
-    elif index.resume_offset is not None:
-        start = min(start, log.segment_start(index.resume_offset))
-    if start < trusted:
-        _retract(directory, promises)
-    for queue in damaged:
-        logger.warning("consume queue is rebuilt from the log", **queue._asdict())
-        queues.delete(queue.topic, queue.queue_id)
+    digests = take_digests(directory)
+    queues, index, start = _open_projections(
+        directory, settings, log, promises, digests if is_orderly else None
+    )
     dispatcher = Dispatcher(log, queues, index)
+    walker = _Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
     try:
-        walked = _walk(log, dispatcher, start)
+        walked = walker.walk(start)
     except DamagedQueueError as error:
         logger.warning("consume queues do not fit the log and are rebuilt", reason=str(error))
         _retract(directory, promises)
-        walked = _rebuild(log, queues, dispatcher)
-    if walked.end < flushed and not settings.is_damage_cut:
+        walked = walker.rebuild()
+    end = walked.end
+    if end < flushed and not settings.is_damage_cut:
         raise CorruptLogError(
-            f"the log in {directory} is sound up to {walked.end} but was durable up to {flushed}: "
-            f"{flushed - walked.end} bytes of acknowledged messages are damaged. Restore the file "
-            "from a replica or a backup; to give those messages up, start once with "
+            f"the log in {directory} is sound up to {end} but was durable up to {flushed}: "
+            f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
+            "replica or a backup; to give those messages up, start once with "
             "ERUCA_BROKER_CUT_DAMAGE=true"
         )
-    end = walked.end
     log.set_end(end, is_full=walked.is_full, is_tail_clean=is_orderly and end == flushed)
     queues.truncate(end)
     index.truncate(end)
@@ -145,7 +126,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         # Files of queues are gone, and nothing but the state still knew that there were some.
         logger.warning("consume queues are missing and are rebuilt from the log")
         _retract(directory, promises)
-        _rebuild(log, queues, dispatcher)
+        walker.rebuild()
         state, needs_snapshot = _fold(directory, log, queues, index)
     dispatcher.queued_offset = dispatcher.indexed_offset = end
     logger.info(
@@ -157,15 +138,50 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         walked_from=start,
         topics=len(state.topics),
     )
-    return Recovered(
-        log,
-        queues,
-        index,
-        dispatcher,
-        state,
-        max(walked.timestamp, checkpoint.log_timestamp if checkpoint else 0),
-        needs_snapshot,
+    last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
+    return Recovered(log, queues, index, dispatcher, state, last_store_timestamp, needs_snapshot)
+
+
+def _open_projections(
+    directory: Path,
+    settings: StoreSettings,
+    log: CommitLog,
+    promises: Checkpoint,
+    digests: Digests | None,
+) -> tuple[ConsumeQueues, KeyIndex, int]:
+    """Open queues and index, without what cannot be believed; tell where the walk must start.
+
+    Args:
+        directory: The store's.
+        settings: Their sizes.
+        log: The log, whose end is not known yet.
+        promises: What the last checkpoint says.
+        digests: Of the files after an orderly stop; None after any other.
+    """
+    queues = ConsumeQueues(
+        directory / "consumequeue",
+        entries_per_file=settings.queue_file_entries,
+        open_files_max=settings.open_files_max,
     )
+    if digests is None:
+        start = trusted = _trusted_offset(log, promises)
+        damaged = _check_after_crash(queues, trusted)
+        index = _open_index(directory, settings, limit=trusted)
+        start = min(start, log.segment_start(index.end_offset))  # files may have been deleted
+    else:
+        start = trusted = promises.flushed_offset
+        damaged = queues.verify(digests.queues, log_end=trusted)
+        index = _open_index(directory, settings, digests=digests.index)
+    if damaged or not len(queues):
+        start = log.min_offset
+    elif index.resume_offset is not None:
+        start = min(start, log.segment_start(index.resume_offset))
+    if start < trusted:
+        _retract(directory, promises)
+    for queue in damaged:
+        logger.warning("consume queue is rebuilt from the log", **queue._asdict())
+        queues.delete(queue.topic, queue.queue_id)
+    return queues, index, start
 
 
 def _retract(directory: Path, promises: Checkpoint) -> None:
@@ -192,15 +208,15 @@ def _open_index(
     return index
 
 
-def _trusted_offset(log: CommitLog, checkpoint: Checkpoint | None) -> int:
+def _trusted_offset(log: CommitLog, promises: Checkpoint) -> int:
     """Return the start of the segment up to whose records all projections were durable.
 
     A checkpoint tells of what was flushed of the log when the projections had been flushed, too;
     but it may have been retracted, and then has no time for them.
     """
-    if checkpoint is None or not checkpoint.queues_timestamp:
+    if not promises.queues_timestamp:
         return log.min_offset
-    return log.segment_start(checkpoint.flushed_offset - 1)
+    return log.segment_start(promises.flushed_offset - 1)
 
 
 def _check_after_crash(queues: ConsumeQueues, limit: int) -> list[DamagedQueue]:
@@ -214,38 +230,56 @@ def _check_after_crash(queues: ConsumeQueues, limit: int) -> list[DamagedQueue]:
     ]
 
 
-def _walk(log: CommitLog, dispatcher: Dispatcher, start: int) -> _Walked:
-    """Prove and dispatch the records from *start* on.
+@dataclass(frozen=True, slots=True)
+class _Walker:
+    """Proves the records of the log and dispatches them."""
 
-    Raises:
-        DamagedQueueError: The entries of a queue and the records do not follow one another.
-    """
-    end, timestamp, is_full = start, 0, False
-    for segment in log.segments:
-        if segment.end_offset <= start:
-            continue
-        assert end >= segment.base_offset or start > segment.base_offset
-        for step in walk(segment.buffer, max(start - segment.base_offset, 0), segment.base_offset):
-            if step.columns is not None:
-                dispatcher.rebuild(step.columns, segment.base_offset)
-                timestamp = max(timestamp, int(step.columns.store_timestamps.max()))
-            end, is_full = segment.base_offset + step.end, step.is_full
-            if step.fault:
-                logger.warning("the log ends in a torn record", log_offset=end, fault=step.fault)
-        if not is_full:
-            break
-        end = segment.end_offset
-    return _Walked(end, timestamp, is_full)
+    log: CommitLog
+    queues: ConsumeQueues
+    dispatcher: Dispatcher
+    durable_offset: int  # behind it a record may be torn
 
+    def walk(self, start: int) -> _Walked:
+        """Go from log offset *start*, where a record begins, to the end of the log.
 
-def _rebuild(log: CommitLog, queues: ConsumeQueues, dispatcher: Dispatcher) -> _Walked:
-    """Make all consume queues anew, from the log alone."""
-    for key in queues:
-        queues.delete(*key)
-    try:
-        return _walk(log, dispatcher, log.min_offset)
-    except DamagedQueueError as error:
-        raise CorruptLogError(f"records of the log contradict each other: {error}") from error
+        Raises:
+            DamagedQueueError: A queue's entries and the records do not follow one another.
+        """
+        end, timestamp, is_full = start, 0, False
+        for segment in self.log.segments:
+            base = segment.base_offset
+            if segment.end_offset <= start:
+                continue
+            assert end >= base or start > base
+            steps = walk(
+                segment.buffer, max(start - base, 0), base, durable_offset=self.durable_offset
+            )
+            for step in steps:
+                if step.columns is not None:
+                    self.dispatcher.rebuild(step.columns, step.topics, base)
+                    timestamp = max(timestamp, int(step.columns.store_timestamps.max()))
+                end, is_full = base + step.end, step.is_full
+                if step.fault:
+                    logger.warning(
+                        "the log ends in a torn record", log_offset=end, fault=step.fault
+                    )
+            if not is_full:
+                break
+            end = segment.end_offset
+        return _Walked(end, timestamp, is_full)
+
+    def rebuild(self) -> _Walked:
+        """Make all consume queues anew, from the log alone.
+
+        Raises:
+            CorruptLogError: Its records contradict each other.
+        """
+        for key in self.queues:
+            self.queues.delete(*key)
+        try:
+            return self.walk(self.log.min_offset)
+        except DamagedQueueError as error:
+            raise CorruptLogError(f"records of the log contradict each other: {error}") from error
 
 
 def _lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
