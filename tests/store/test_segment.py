@@ -1,0 +1,138 @@
+"""One segment: its length never changes, a full disk leaves no half write, a cut leaves nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from eruca_broker.store import segment as segments
+from eruca_broker.store.segment import Segment
+from support.limits import file_size_limit
+
+BASE, SIZE = 4_096, 64 * 1024
+NAME = "00000000000000004096"
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Segment:
+    return Segment.create(tmp_path, BASE, SIZE)
+
+
+def views(*parts: bytes) -> list[memoryview]:
+    return [memoryview(part) for part in parts]
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_new_segment_has_its_length_its_name_and_its_space(tmp_path: Path, is_warm: bool) -> None:
+    segment = Segment.create(tmp_path, BASE, SIZE, is_warm=is_warm)
+
+    [path] = tmp_path.iterdir()
+    assert path.name == NAME
+    assert path.read_bytes() == bytes(SIZE)
+    assert path.stat().st_blocks * 512 >= SIZE
+    assert (segment.base_offset, segment.end_offset) == (BASE, BASE + SIZE)
+
+
+def test_a_segment_is_never_made_over_another(tmp_path: Path, segment: Segment) -> None:
+    segment.write(views(b"kept"), 0)
+
+    with pytest.raises(FileExistsError):
+        Segment.create(tmp_path, BASE, SIZE)
+
+    assert (tmp_path / NAME).read_bytes().startswith(b"kept")
+
+
+def test_without_room_no_file_is_left_behind(tmp_path: Path) -> None:
+    with file_size_limit(SIZE - 1), pytest.raises(OSError, match="too large") as failure:
+        Segment.create(tmp_path, BASE, SIZE)
+
+    assert failure.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_read_through_the_mapping_and_after_opening_anew(
+    tmp_path: Path, segment: Segment
+) -> None:
+    segment.write(views(b"one", b"", b"two"), 10)
+    segment.write(views(b"three"), 16)
+
+    assert segment.buffer[9:22] == b"\0onetwothree\0"[:13]
+    segment.flush()
+    segment.close()
+    assert Segment.open(tmp_path / NAME).buffer[10:21] == b"onetwothree"
+
+
+def test_more_buffers_than_the_kernel_takes_at_once_are_written_all_the_same(
+    segment: Segment,
+) -> None:
+    parts = [b"%d," % number for number in range(2_500)]
+
+    segment.write(views(*parts), 100)
+
+    whole = b"".join(parts)
+    assert segment.buffer[100 : 100 + len(whole)] == whole
+
+
+def test_a_write_across_the_end_of_the_disk_fails_and_can_be_cut(segment: Segment) -> None:
+    segment.write(views(b"fits"), 0)
+
+    with file_size_limit(10), pytest.raises(OSError, match="too large"):
+        segment.write(views(b"also", b"does not fit"), 4)
+    segment.cut_tail(4)
+
+    assert segment.buffer[:] == b"fits" + bytes(SIZE - 4)
+    segment.write(views(b"again"), 4)
+    assert segment.buffer[:9] == b"fitsagain"
+
+
+@pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 4_097, SIZE - 1, SIZE])
+def test_a_cut_leaves_only_zeros_and_neither_length_nor_space_change(
+    tmp_path: Path, segment: Segment, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_CHUNK_SIZE", 5_000)  # several chunks, across pages
+    content = os.urandom(SIZE // 2) + bytes(SIZE // 4) + os.urandom(SIZE // 4)
+    segment.write(views(content), 0)
+    blocks = (tmp_path / NAME).stat().st_blocks
+
+    segment.cut_tail(position)
+
+    assert (tmp_path / NAME).read_bytes() == content[:position] + bytes(SIZE - position)
+    assert (tmp_path / NAME).stat().st_blocks == blocks
+
+
+def test_a_file_of_holes_is_cut_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    with path.open("wb") as file:
+        file.truncate(SIZE)
+        file.seek(SIZE // 2)
+        file.write(b"behind a hole")
+    segment = Segment.open(path)
+
+    segment.cut_tail(7)
+
+    assert path.read_bytes() == bytes(SIZE)
+
+
+def test_a_segment_that_is_too_short_gets_its_length_and_keeps_what_it_holds(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(b"a record")
+
+    segment = Segment.open(path).extend(SIZE)
+
+    assert segment.buffer[:] == b"a record" + bytes(SIZE - 8)
+    assert path.stat().st_size == segment.size == SIZE
+
+
+def test_a_deleted_segment_stays_readable_for_who_has_it(tmp_path: Path, segment: Segment) -> None:
+    segment.write(views(b"still there"), 0)
+    view = memoryview(segment.buffer)[:11]
+
+    segment.delete()
+
+    assert list(tmp_path.iterdir()) == []
+    assert bytes(view) == b"still there"
