@@ -60,10 +60,10 @@ def test_whatever_was_acknowledged_survives_every_kill(
     ledger = Ledger(random)
     model = LogModel()
     deadline = time.monotonic() + SECONDS_MAX
-    for number in range(ROUNDS_MAX):
+    for number in range(ROUNDS_MAX + 1):
         with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
             verify(process, tmp_path, ledger, model)
-            if time.monotonic() > deadline:
+            if number == ROUNDS_MAX or time.monotonic() > deadline:
                 break
             asyncio.run(load_and_kill(process, ledger, is_first=number == 0))
         random.choice(MISCHIEF)(tmp_path, random)
