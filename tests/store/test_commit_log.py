@@ -422,6 +422,6 @@ def test_a_flush_is_of_the_segments_that_were_written_to(
     write_segments(tmp_path, SIZE, SIZE, SIZE, SIZE)
     log = CommitLog.open(tmp_path, SIZE)
 
-    dirty = log.dirty_segments(first, last)
+    dirty = log.segments_between(first, last)
 
     assert [segment.base_offset // SIZE for segment in dirty] == expected

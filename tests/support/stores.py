@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from eruca.contract.hashing import tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, encode_record
 from eruca_broker.core.batch import Batch, batch_of_records
@@ -17,16 +19,19 @@ STORE_HOST = Host.parse("127.0.0.1", 10_911)
 
 
 def small_settings(
-    *, flush_mode: FlushMode = FlushMode.ASYNC, segment_size: int = 24 * 1024
+    *,
+    flush_mode: FlushMode = FlushMode.ASYNC,
+    segment_size: int = 24 * 1024,
+    file_entries: int = 16,
 ) -> StoreSettings:
     """Return settings with which a few dozen messages fill several files of each kind."""
     return StoreSettings(
         store_host=STORE_HOST,
         flush_mode=flush_mode,
         segment_size=segment_size,
-        queue_file_entries=16,
+        queue_file_entries=file_entries,
         index_slots=16,
-        index_entries=64,
+        index_entries=4 * file_entries,
         open_files_max=8,
     )
 
@@ -73,3 +78,37 @@ def scratch_directory() -> Path:
     """Return a new directory where flushing costs nothing, if the machine has such a place."""
     memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="eruca-", dir=memory if memory.is_dir() else None))
+
+
+def all_answers(store: MessageStore) -> dict[str, object]:
+    """Return whatever can be asked of *store*, for comparing it with another time or store."""
+    state = store.state
+    answers: dict[str, object] = {
+        "topics": {name: replace(topic) for name, topic in state.topics.items()},
+        "committed": {group: dict(state.group_offsets(group)) for group in state.groups},
+    }
+    for topic in state.topics.values():
+        if topic.is_system:
+            continue
+        for queue_id in range(topic.read_queue_count):
+            answers[f"{topic.name}/{queue_id}"] = _queue_answers(store, topic.name, queue_id)
+        for key in ("all", "k0", "k1", "k2"):
+            found = store.by_key(topic.name, key, max_count=10_000, begin_ms=0, end_ms=2**62)
+            answers[f"{topic.name}#{key}"] = [record.log_offset for record in found]
+    return answers
+
+
+def _queue_answers(store: MessageStore, topic: str, queue_id: int) -> list[object]:
+    low, high = store.queue_range(topic, queue_id)
+    answers: list[object] = [low, high]
+    for tags in (None, frozenset({tags_code("red")}), frozenset({tags_code("red"), 7})):
+        read = store.read(topic, queue_id, low, max_count=10_000, max_bytes=1 << 30, tag_codes=tags)
+        answers += [read.status, read.next_offset, read.sizes, b"".join(read.slices)]
+    times = sorted(
+        {store.stored_at_ms(topic, queue_id, offset) or 0 for offset in range(low, high)}
+    )
+    for time in times:
+        for asked in (time - 1, time, time + 1):
+            lower = store.offset_by_time(topic, queue_id, asked)
+            answers += [lower, store.offset_by_time(topic, queue_id, asked, upper=True)]
+    return answers

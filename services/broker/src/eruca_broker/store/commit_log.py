@@ -205,7 +205,7 @@ class CommitLog:
         start = offset - segment.base_offset
         return memoryview(segment.buffer)[start : start + size]
 
-    def dirty_segments(self, first: int, last: int) -> list[Segment]:
+    def segments_between(self, first: int, last: int) -> list[Segment]:
         """Return the segments that hold bytes from log offset *first* up to *last*."""
         begin = bisect.bisect_right(self.segments, first, key=_base_offset) - 1
         end = bisect.bisect_left(self.segments, last, key=_base_offset)
@@ -251,7 +251,7 @@ class CommitLog:
         )
 
     def _cut_tail(self) -> None:
-        for segment in self.dirty_segments(self.written_offset, self.written_offset + 1):
+        for segment in self.segments_between(self.written_offset, self.written_offset + 1):
             segment.cut_tail(self.written_offset - segment.base_offset)
         self._is_tail_foul = False
 

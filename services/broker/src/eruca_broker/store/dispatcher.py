@@ -266,6 +266,13 @@ def _hashes_of(columns: RecordColumns) -> PropertyHashes:
     return hash_properties(columns.buffer, columns.properties_starts, columns.properties_sizes)
 
 
+def keyed_offsets(columns: RecordColumns, base_offset: int) -> list[int]:
+    """Return the log offsets of the records that have keys to be indexed, ascending."""
+    rows = np.unique(_hashes_of(columns).key_rows)
+    offsets: list[int] = (columns.starts[rows[columns.is_indexed()[rows]]] + base_offset).tolist()
+    return offsets
+
+
 def _entries_of(item: Appended) -> bytes:
     """Return the consume-queue entries of a small batch."""
     batch = item.batch

@@ -146,6 +146,11 @@ class KeyIndex:
         """Log offset of the newest record that has an entry; 0 without one."""
         return self._files[-1].header.end_offset if self._files else 0
 
+    def extents(self) -> list[tuple[int, int]]:
+        """Return the log offsets of the first and last record of each file, oldest file first."""
+        headers = [file.header for file in self._files if file.header.index_count > 1]
+        return [(header.begin_offset, header.end_offset) for header in headers]
+
     @property
     def end_timestamp(self) -> int:
         """Store time of that record in ms; 0 without one."""

@@ -48,7 +48,7 @@ from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint, write_che
 from eruca_broker.store.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues, DamagedQueue
-from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import Digests, take_digests
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -165,9 +165,12 @@ def _open_projections(
     )
     if digests is None:
         start = trusted = _trusted_offset(log, promises)
-        damaged = _check_after_crash(queues, trusted)
+        damaged = _check_after_crash(queues, trusted, log.min_offset)
         index = _open_index(directory, settings, limit=trusted)
-        start = min(start, log.segment_start(index.end_offset))  # files may have been deleted
+        if (lacking := _first_unindexed(log, index)) is not None:
+            logger.warning("key index lacks a file and is rebuilt from there", log_offset=lacking)
+            index.truncate(lacking)
+        start = min(start, log.segment_start(index.end_offset))
     else:
         start = trusted = promises.flushed_offset
         damaged = queues.verify(digests.queues, log_end=trusted)
@@ -219,15 +222,50 @@ def _trusted_offset(log: CommitLog, promises: Checkpoint) -> int:
     return log.segment_start(promises.flushed_offset - 1)
 
 
-def _check_after_crash(queues: ConsumeQueues, limit: int) -> list[DamagedQueue]:
+def _check_after_crash(
+    queues: ConsumeQueues, limit: int, min_log_offset: int
+) -> list[DamagedQueue]:
     """Cut every queue back to what was durable; return those whose rest makes no sense."""
-    damaged = queues.recover_all(limit)
-    known = {(queue.topic, queue.queue_id) for queue in damaged}
-    return damaged + [
-        queue
-        for queue in queues.verify(None, log_end=limit)
-        if (queue.topic, queue.queue_id) not in known
-    ]
+    damaged = {(queue.topic, queue.queue_id): queue for queue in queues.recover_all(limit)}
+    for queue in queues.verify(None, log_end=limit):
+        damaged.setdefault((queue.topic, queue.queue_id), queue)
+    for key in queues:
+        if key not in damaged and _may_lack_its_begin(queues.queue(*key), min_log_offset):
+            damaged[key] = DamagedQueue(*key, "its first entries are missing")
+    return list(damaged.values())
+
+
+def _may_lack_its_begin(queue: ConsumeQueue, min_log_offset: int) -> bool:
+    """Tell whether a file with live entries may be missing in front.
+
+    Retention deletes a file when all its entries have expired, and with it hardly ever all that
+    expire: the next file begins with expired ones.
+    """
+    first = queue.files.first * queue.files.entries_per_file
+    if not 0 < first < queue.max_offset:
+        return False
+    entry = queue.entry(first)
+    return not entry.is_filler and entry.log_offset >= min_log_offset
+
+
+def _first_unindexed(log: CommitLog, index: KeyIndex) -> int | None:
+    """Return the first record whose keys should be in front of an index file, and are not.
+
+    Nothing but records without keys lies between the last record of a file and the first of the
+    next, so this looks at very few of them, unless a file is missing.
+    """
+    behind = -1  # log offset of the last record in the files so far
+    for begin, end in index.extents():
+        first = max(behind, log.min_offset)
+        for segment in log.segments_between(first, begin):
+            base = segment.base_offset
+            before = memoryview(segment.buffer)[: begin - base]
+            for step in walk(before, max(first - base, 0), base):
+                keyed = keyed_offsets(step.columns, base) if step.columns is not None else []
+                if lacking := [offset for offset in keyed if offset > behind]:
+                    return lacking[0]
+        behind = end
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,7 +353,7 @@ class Writer:
     async def _flush_once(self) -> None:
         target = self._log.written_offset
         self._flushing, self._written = self._written, []
-        segments = self._log.dirty_segments(self.flushed_offset, target)
+        segments = self._log.segments_between(self.flushed_offset, target)
         try:
             await self._loop.run_in_executor(self._flusher, _flush_all, segments)
         except OSError as error:
