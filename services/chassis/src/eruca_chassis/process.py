@@ -14,6 +14,7 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 MMAP_THRESHOLD: Final = 32 * 1024 * 1024  # bytes; the most that every glibc takes
+GC_THRESHOLDS: Final = (20_000, 20, 20)  # objects, then rounds of the younger generation
 TRIM_THRESHOLD: Final = 256 * 1024 * 1024  # bytes of free memory at the heap's end that are kept
 
 
@@ -33,9 +34,14 @@ def keep_freed_memory() -> bool:
 
 
 def freeze_start_up_objects() -> None:
-    """Take what exists now out of every later garbage collection: it lives as long as we do."""
+    """Take what exists now out of every later garbage collection: it lives as long as we do.
+
+    A request makes a hundred objects and no cycle among them; looking for cycles after every few
+    requests, as Python would, costs more than the few that errors leave behind.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def raise_file_limit() -> int:
