@@ -1,9 +1,8 @@
-"""What the measurements stand on: cores, warm memory, CPU seconds."""
+"""What the measurements stand on: cores, CPU seconds, memory."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -11,18 +10,6 @@ import psutil
 
 SERVER_CORE: Final = 0
 LOAD_CORE: Final = 1
-_CHUNK: Final = bytes(8 * 1024 * 1024)
-
-
-def warm_memory(size: int) -> None:
-    """Touch *size* bytes of memory through the page cache, and give them back.
-
-    In a virtual machine the first touch of a page costs several times the second. A log that
-    grows into memory nobody has used yet would measure the machine, not the log.
-    """
-    with tempfile.NamedTemporaryFile(prefix="eruca-bench-") as file:
-        for _ in range(size // len(_CHUNK)):
-            file.write(_CHUNK)
 
 
 def cpu_seconds(process_id: int) -> float:

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bench.batches import QUEUES, TOPIC, records
-from bench.machine import warm_memory
 from bench.report import Report
 from eruca.contract.records import Host
 from eruca.contract.wire import encode_batch
@@ -27,6 +26,7 @@ from eruca_chassis.process import keep_freed_memory
 
 _HOST = Host.parse("127.0.0.1", 10911)
 _GIB = 1024**3
+_SEGMENT_SIZE = 2_000_000_000  # bytes; warm, and not full before the rows are measured
 _INDEX_KEYS = 1_000_000
 _SQLITE_KEYS = 100_000
 _COMMITS_IN_FLIGHT = 64
@@ -51,7 +51,9 @@ def _check(chunks: list[bytes], queue_id: int = 0) -> Batch:
 
 
 async def _open(directory: str, mode: FlushMode = FlushMode.ASYNC) -> MessageStore:
-    settings = StoreSettings(store_host=_HOST, flush_mode=mode)
+    settings = StoreSettings(
+        store_host=_HOST, flush_mode=mode, segment_size=_SEGMENT_SIZE, is_log_warmed=True
+    )
     store = await MessageStore.open(Path(directory) / "store", settings, SystemClock())
     await store.change(TopicPut(TOPIC, QUEUES, QUEUES, "rw"))
     return store
@@ -63,7 +65,6 @@ async def _storage_function(report: Report) -> None:
         store = await _open(directory)
         spent = {}
         for count, rounds in ((100, 2_000), (1000, 400)):
-            warm_memory(_GIB)
             chunks = _checked(count, 0)
             spent[count] = await _cpu_of(lambda: store.append(_check(chunks)), rounds)  # noqa: B023
             raw = _pwrite_cpu(Path(directory) / "raw", b"".join(chunks), rounds)
@@ -72,7 +73,6 @@ async def _storage_function(report: Report) -> None:
                 f"{count / spent[count]:,.0f} messages per CPU-s; pwrite {count / raw:,.0f}",
             )
             report.ratio(f"store-{count}", raw / spent[count])
-        warm_memory(_GIB)
         mixed = [_checked(1000 // QUEUES, queue_id) for queue_id in range(QUEUES)]
 
         async def append_mixed() -> None:
@@ -97,11 +97,10 @@ async def _cpu_of(append: Callable[[], Awaitable[object]], rounds: int) -> float
 def _pwrite_cpu(path: Path, data: bytes, rounds: int) -> float:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
-        os.posix_fallocate(descriptor, 0, len(data) * rounds)
-        warm_memory(len(data) * rounds)
-        before = time.thread_time()
-        for number in range(rounds):
-            os.pwrite(descriptor, data, number * len(data))
+        for _ in range(2):  # the first round makes the pages that the second finds
+            before = time.thread_time()
+            for number in range(rounds):
+                os.pwrite(descriptor, data, number * len(data))
         return (time.thread_time() - before) / rounds
     finally:
         os.close(descriptor)
