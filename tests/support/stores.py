@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+import structlog
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
@@ -72,6 +76,16 @@ async def abandon(store: MessageStore) -> None:
     store._queues.close()
     store._index.close()
     store._lock.release()
+
+
+@contextmanager
+def without_log_lines() -> Iterator[None]:
+    """Log nothing: what stores log by the hundred nobody reads, and a full disk has no room."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
 
 
 def scratch_directory() -> Path:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import structlog
 
+from eruca.contract.errors import UnavailableError
 from eruca.contract.records import Host
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api import find, log, offsets, status, topics
@@ -159,7 +160,7 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
     )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)
-    except (StoreLockedError, CorruptLogError, UnreadableConfigError) as error:
+    except (StoreLockedError, CorruptLogError, UnreadableConfigError, UnavailableError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(

@@ -33,7 +33,14 @@ from eruca.contract.errors import ErucaError, StoreFailedError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.events import EVENTS_QUEUE_ID, Event, TopicDeleted, TopicPut, encode_event
+from eruca_broker.core.events import (
+    EVENTS_QUEUE_ID,
+    Event,
+    StateSnapshot,
+    TopicDeleted,
+    TopicPut,
+    encode_event,
+)
 from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.store import config_snapshots
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
@@ -44,6 +51,7 @@ from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Appended, Dispatcher
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import write_digests
+from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.settings import StoreSettings
@@ -90,6 +98,8 @@ class MessageStore:
         self._dispatcher: Dispatcher = recovered.dispatcher
         self._index_timer: asyncio.TimerHandle | None = None
         self._has_lost_pages = False  # of a projection: its flush failed
+        self._snapshot_offset = recovered.snapshot_offset  # where the latest whole one begins
+        self._snapshot_begun_at = 0  # … and one of which not all parts are published yet
         self._writer = Writer(
             self._log,
             self._dispatcher,
@@ -108,6 +118,7 @@ class MessageStore:
         Raises:
             StoreLockedError: Another process has it open.
             CorruptLogError: Durable records are damaged; nothing has been changed.
+            UnavailableError: The disk has no room for the state, which a log begins with.
             OSError: The disk refuses.
         """
         lock, stopped_cleanly = _occupy(directory)
@@ -132,7 +143,7 @@ class MessageStore:
         try:
             await self._writer.close()
             await self._leave_in_order()
-        except (OSError, StoreFailedError) as error:
+        except (OSError, StoreFailedError, DamagedQueueError) as error:
             logger.error("store could not be closed in order", reason=str(error))
         finally:
             self._queues.close()
@@ -368,9 +379,10 @@ class MessageStore:
     def delete_oldest_segments(self, count: int) -> Iterator[int]:
         """Delete up to *count* segments; yield the log's new start after each.
 
-        The last one stays, and so does what is still to be flushed or dispatched.
+        The last one stays, and so does what is still to be flushed or dispatched, and all from
+        the latest snapshot of the state on.
         """
-        needed_from = min(self.flushed_offset, self.visible_offset)
+        needed_from = min(self.flushed_offset, self.visible_offset, self._snapshot_offset)
         for segment in self._log.expired(count, needed_from):
             segment.delete()
             self._queues.delete_expired(self._log.min_offset)
@@ -430,6 +442,8 @@ class MessageStore:
             if isinstance(event, TopicDeleted):
                 self._writer.forget_topic(event.topic)
                 self._queues.delete_topic(event.topic)
+            elif isinstance(event, StateSnapshot):
+                self._note_snapshot(event, log_offset)
         if self._index_timer is None and self._dispatcher.is_index_behind:
             self._index_timer = asyncio.get_running_loop().call_later(
                 INDEX_DELAY_SECONDS, self._catch_up_index
@@ -437,6 +451,12 @@ class MessageStore:
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
         if arrived:
             self.on_arrival(arrived)
+
+    def _note_snapshot(self, part: StateSnapshot, log_offset: int) -> None:
+        if part.part == 1:
+            self._snapshot_begun_at = log_offset
+        if part.part == part.parts:
+            self._snapshot_offset = self._snapshot_begun_at
 
     def _catch_up_index(self) -> None:
         self._stop_index_timer()

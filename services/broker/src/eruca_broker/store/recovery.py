@@ -66,6 +66,14 @@ class _Walked(NamedTuple):
     is_full: bool  # whether the last segment is
 
 
+class _Folded(NamedTuple):
+    """The state, and what it was folded from."""
+
+    state: BrokerState
+    snapshot_offset: int  # log offset of the latest whole snapshot, or where the log begins
+    needs_snapshot: bool  # whether the log should hold a newer one
+
+
 @dataclass(slots=True)
 class Recovered:
     """The parts of an open store."""
@@ -76,6 +84,7 @@ class Recovered:
     dispatcher: Dispatcher
     state: BrokerState
     last_store_timestamp: int
+    snapshot_offset: int  # where the latest whole snapshot begins
     needs_snapshot: bool
 
 
@@ -121,13 +130,14 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     index.truncate(end)
     queues.delete_expired(log.min_offset)
     index.delete_expired(log.min_offset)
-    state, needs_snapshot = _fold(directory, log, queues, index)
-    if not is_orderly and any(_lacks(queues, *place) for place in state.queue_ends.items()):
+    folded = _fold(directory, log, queues, index)
+    ends = folded.state.queue_ends.items()
+    if not is_orderly and any(_lacks(queues, *place) for place in ends):
         # Files of queues are gone, and nothing but the state still knew that there were some.
         logger.warning("consume queues are missing and are rebuilt from the log")
         _retract(directory, promises)
         walker.rebuild()
-        state, needs_snapshot = _fold(directory, log, queues, index)
+        folded = _fold(directory, log, queues, index)
     dispatcher.queued_offset = dispatcher.indexed_offset = end
     logger.info(
         "store opened",
@@ -136,10 +146,19 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         log_start=log.min_offset,
         log_end=end,
         walked_from=start,
-        topics=len(state.topics),
+        topics=len(folded.state.topics),
     )
     last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
-    return Recovered(log, queues, index, dispatcher, state, last_store_timestamp, needs_snapshot)
+    return Recovered(
+        log,
+        queues,
+        index,
+        dispatcher,
+        folded.state,
+        last_store_timestamp,
+        folded.snapshot_offset,
+        folded.needs_snapshot,
+    )
 
 
 def _open_projections(
@@ -326,10 +345,7 @@ def _lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
     return queue is None or queue.max_offset < end
 
 
-def _fold(
-    directory: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex
-) -> tuple[BrokerState, bool]:
-    """Return the state, and whether a snapshot of it is needed."""
+def _fold(directory: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex) -> _Folded:
     state = BrokerState()
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
     reader = Reader(log, queues, index)
@@ -337,32 +353,38 @@ def _fold(
     if first is None and log.end_offset > log.min_offset:
         _import(directory, state, queues)
     if queue is not None:
-        for event, log_offset in _events(
-            queue, reader, queue.min_offset if first is None else first
-        ):
+        start = queue.min_offset if first is None else first
+        for event, log_offset in _events(queue, reader, start):
             state.apply(event, log_offset)
     if queue is None or first is None:
-        return state, True
-    is_covered = queue.entry(first).log_offset >= log.segments[-1].base_offset
-    return state, _import_changes(directory, state) or not is_covered
+        return _Folded(state, log.min_offset, needs_snapshot=True)
+    snapshot_offset = queue.entry(first).log_offset
+    is_covered = snapshot_offset >= log.segments[-1].base_offset
+    has_changed = _import_changes(directory, state)
+    return _Folded(state, snapshot_offset, needs_snapshot=has_changed or not is_covered)
 
 
 def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:
     """Return the queue offset of the first part of the latest whole snapshot."""
+
+    def part_at(offset: int) -> StateSnapshot | None:
+        event = decode_event(reader.record(queue.entry(offset).log_offset).body)
+        return event if isinstance(event, StateSnapshot) else None
+
     code = tags_code(SNAPSHOT_TAG)
     step = 4_096
-    for first in range(queue.max_offset - 1, queue.min_offset - 1, -step):
-        low = max(first - step + 1, queue.min_offset)
-        entries = queue.entries(low, first - low + 1)
-        for row in np.flatnonzero(entries["tags_code"] == code)[::-1].tolist():
-            event = decode_event(reader.record(int(entries["log_offset"][row])).body)
-            begin: int = low + row - (event.parts - 1 if isinstance(event, StateSnapshot) else 0)
-            if (
-                isinstance(event, StateSnapshot)
-                and event.part == event.parts
-                and begin >= queue.min_offset
-            ):
-                return begin
+    for highest in range(queue.max_offset - 1, queue.min_offset - 1, -step):
+        lowest = max(highest - step + 1, queue.min_offset)
+        codes = queue.entries(lowest, highest - lowest + 1)["tags_code"]
+        for row in np.flatnonzero(codes == code)[::-1].tolist():
+            last: int = lowest + row
+            part = part_at(last)
+            if part is None or part.part != part.parts:
+                continue
+            first = last - part.parts + 1  # they are written in one go
+            begin = part_at(first) if first >= queue.min_offset else None
+            if begin is not None and begin.part == 1:
+                return first
     return None
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -165,10 +165,8 @@ class Writer:
         if not self._log.segments:
             self._roll(0)
         else:
-            for batch, event in self._head_of_segment():
-                self.append(batch, self._store_host, event=event)
-        if self._accepted:
-            await self._accepted[-1].future
+            self._accept_snapshot()
+        await self._accepted[-1].future
 
     async def flush(self) -> None:
         """Make everything written durable.
@@ -270,18 +268,25 @@ class Writer:
         return future
 
     def _roll(self, size: int) -> None:
-        """Go on in a new segment, which begins with a snapshot and has room for *size* bytes."""
-        head = self._head_of_segment()
-        room = _room_behind((batch.size for batch, _ in head), self._log.segment_size)
-        if size > room:
+        """Go on in a new segment, which begins with a snapshot and has room for *size* bytes.
+
+        What no segment could hold together takes several. Those behind the snapshot's first have
+        none at their start, so retention keeps all from there on.
+        """
+        if size + BLANK_SIZE_MIN > self._log.segment_size:
             raise TooLargeError(
-                f"the batch's {size} bytes do not fit into a segment of the log, which has room "
-                f"for {room} of its {self._log.segment_size} bytes"
+                f"the batch's {size} bytes do not fit into a segment of the log, "
+                f"{self._log.segment_size} bytes"
             )
         self._begin_segment()
-        for batch, event in head:
+        self._accept_snapshot()
+        if not self._log.fits(size):
+            self._begin_segment()
+
+    def _accept_snapshot(self) -> None:
+        for batch, event in self._head_of_segment():
             if not self._log.fits(batch.size):
-                self._begin_segment()  # a large snapshot runs on
+                self._begin_segment()
             self._accept(batch, self._store_host, event)
 
     def _begin_segment(self) -> None:
@@ -387,11 +392,3 @@ def refusal_of(error: OSError | DamagedQueueError, what: str) -> DiskFullError |
 def _flush_all(segments: Sequence[Segment]) -> None:
     for segment in segments:
         segment.flush()
-
-
-def _room_behind(sizes: Iterable[int], segment_size: int) -> int:
-    """Return the room that records of *sizes* leave in the last segment they fill, in bytes."""
-    room = segment_size - BLANK_SIZE_MIN
-    for size in sizes:
-        room = (room if size <= room else segment_size - BLANK_SIZE_MIN) - size
-    return room

@@ -1,0 +1,613 @@
+"""The message store: what is promised when, and what becomes of promises when the disk says no."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca.contract.errors import (
+    DiskFullError,
+    NotReadyError,
+    RecordNotFoundError,
+    StoreFailedError,
+    TooLargeError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import decode_record
+from eruca.contract.wire import PullStatus
+from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
+from eruca_broker.store.checkpoint import read_checkpoint
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import FlushMode, StoreSettings
+from eruca_broker.store.writer import Receipt
+from support.clocks import ManualClock
+from support.limits import file_size_limit
+from support.log_model import LogModel, read_log
+from support.stores import (
+    abandon,
+    all_answers,
+    batch,
+    scratch_directory,
+    small_settings,
+    without_log_lines,
+)
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+ORDERS = TopicPut("orders", 4, 4, "rw")
+BOTH_MODES = pytest.mark.parametrize("mode", list(FlushMode))
+
+
+@pytest.fixture(autouse=True)
+def _without_log_lines() -> Iterator[None]:
+    with without_log_lines():
+        yield
+
+
+async def opened(directory: Path, settings: StoreSettings | None = None) -> MessageStore:
+    return await MessageStore.open(directory, settings or small_settings(), ManualClock())
+
+
+async def send(store: MessageStore, *bodies: bytes, queue_id: int = 0) -> Receipt:
+    return await store.append(batch("orders", queue_id, list(bodies), keys="k"))
+
+
+def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
+    """Return the bodies that a consumer of a queue of ``orders`` gets."""
+    found = []
+    low, high = store.queue_range("orders", queue_id)
+    for offset in range(low, high):
+        read = store.read("orders", queue_id, offset, max_count=1, max_bytes=1)
+        [record] = read.slices
+        found.append(decode_record(record).body)
+    return found
+
+
+def found_by_key(store: MessageStore) -> list[bytes]:
+    found = store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62)
+    return [record.body for record in reversed(found)]
+
+
+def log_of(directory: Path) -> list[bytes]:
+    return [record.body for record in read_log(directory) if record.topic == "orders"]
+
+
+@pytest.fixture
+async def store(tmp_path: Path, mode: FlushMode) -> AsyncIterator[MessageStore]:
+    store = await opened(tmp_path, small_settings(flush_mode=mode))
+    await store.change(ORDERS)
+    yield store
+    if store.refusal is None:
+        await store.close()
+
+
+class Flushes:
+    """Flushes of segments of the log, held up until they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real = os.fdatasync
+        self.failing = False
+        self.count = 0
+        monkeypatch.setattr("eruca_broker.store.segment.os.fdatasync", self._flush)
+
+    def _flush(self, descriptor: int) -> None:
+        self.count += 1
+        if self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._real(descriptor)
+
+
+@pytest.fixture
+def flushes(monkeypatch: pytest.MonkeyPatch) -> Flushes:
+    """The one thing that cannot be provoked: a disk that fails to flush."""
+    return Flushes(monkeypatch)
+
+
+# --- Promises -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "durability"), [(FlushMode.SYNC, "flushed"), (FlushMode.ASYNC, "written")]
+)
+async def test_a_receipt_says_where_the_messages_are_and_how_safe(
+    store: MessageStore, tmp_path: Path, durability: str
+) -> None:
+    end = store.log_max_offset
+
+    receipt = await send(store, b"one", b"two")
+
+    assert receipt == Receipt(0, end, ManualClock().now_ms(), durability)
+    assert log_of(tmp_path) == bodies(store) == [b"one", b"two"]
+    assert (store.flushed_offset == store.log_max_offset) is (durability == "flushed")
+
+
+@BOTH_MODES
+async def test_messages_of_one_tick_follow_each_other_in_the_order_they_were_given(
+    store: MessageStore,
+) -> None:
+    receipts = await asyncio.gather(*(send(store, b"%d" % n, queue_id=n % 2) for n in range(100)))
+
+    assert [receipt.queue_offset for receipt in receipts] == [n // 2 for n in range(100)]
+    assert bodies(store, 1) == [b"%d" % n for n in range(1, 100, 2)]
+
+
+@pytest.mark.parametrize("mode", [FlushMode.SYNC])
+async def test_with_synchronous_flush_nothing_is_seen_before_it_is_flushed(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_flushing, may_go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    real = os.fdatasync
+
+    def flush(descriptor: int) -> None:
+        loop.call_soon_threadsafe(is_flushing.set)
+        asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(20)
+        real(descriptor)
+
+    monkeypatch.setattr("eruca_broker.store.segment.os.fdatasync", flush)
+    before, end = store.visible_offset, store.log_max_offset
+    sending = asyncio.ensure_future(send(store, b"one"))
+    await is_flushing.wait()
+
+    assert store.log_max_offset > end  # the kernel has it
+    assert store.visible_offset == before
+    assert store.queue_range("orders", 0) == (0, 0)
+    assert len(store.log_read(0, 1 << 20).records) == before
+    with pytest.raises(RecordNotFoundError):
+        store.record(end)
+
+    may_go_on.set()
+    assert (await sending).log_offset == end
+    assert store.record(end).body == b"one"
+
+
+@pytest.mark.parametrize("mode", [FlushMode.SYNC])
+async def test_all_who_wait_are_served_by_one_flush(store: MessageStore, flushes: Flushes) -> None:
+    await asyncio.gather(*(send(store, b"x") for _ in range(100)))
+
+    assert flushes.count <= 2
+
+
+@BOTH_MODES
+async def test_store_times_never_go_backwards_even_when_the_clock_does(
+    tmp_path: Path, mode: FlushMode
+) -> None:
+    settings, clock = small_settings(flush_mode=mode), ManualClock()
+    store = await MessageStore.open(tmp_path, settings, clock)
+    await store.change(ORDERS)
+    first = await send(store, b"one")
+    clock.advance(-1_000)
+    second = await send(store, b"two")
+    await store.close()
+    store = await MessageStore.open(tmp_path, settings, clock)
+
+    third = await send(store, b"three")
+
+    assert first.store_timestamp == second.store_timestamp == third.store_timestamp
+    await store.close()
+
+
+# --- Segments and snapshots -----------------------------------------------------------------------
+
+
+@BOTH_MODES
+async def test_what_is_on_its_way_into_the_state_is_in_the_snapshot_behind_it(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    """A roll in the same tick; :class:`LogModel` compares each snapshot with what precedes it."""
+    await store.change(TopicPut("passing", 1, 1, "rw"))
+    await store.append(batch("passing", 0, [b"x"]))
+    await store.change(OffsetsCommitted("g", [CommittedOffset("passing", 0, 1)]))
+
+    await asyncio.gather(
+        store.change(TopicPut("late", 2, 2, "rw")),
+        store.change(OffsetsCommitted("g", [CommittedOffset("orders", 1, 7)])),
+        store.change(TopicDeleted("passing")),
+        *(send(store, b"y" * 700) for _ in range(40)),
+    )
+
+    assert store.segment_count > 1
+    assert LogModel(read_log(tmp_path)).topics.keys() == {"orders", "late"}
+    assert store.state.topics.keys() == {"orders", "late", EVENTS_TOPIC}
+    assert store.state.committed_offset("g", "orders", 1) == 7
+    assert store.state.committed_offset("g", "passing", 0) is None
+
+
+@BOTH_MODES
+async def test_a_topic_that_is_being_deleted_takes_no_more_messages(store: MessageStore) -> None:
+    await send(store, b"old")
+    deleting = asyncio.ensure_future(store.change(TopicDeleted("orders")))
+    await asyncio.sleep(0)
+
+    with pytest.raises(TopicNotFoundError, match="being deleted"):
+        await send(store, b"too late")
+
+    await deleting
+    await store.change(ORDERS)
+    assert (await send(store, b"new")).queue_offset == 0
+    assert bodies(store) == [b"new"]
+    assert found_by_key(store) == [b"new"]
+
+
+@BOTH_MODES
+async def test_a_batch_larger_than_a_segment_changes_nothing(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    await send(store, b"small")
+    files = list((tmp_path / "commitlog").iterdir())
+    for size in (store.segment_size - 50, store.segment_size, 3 * store.segment_size):
+        with pytest.raises(TooLargeError, match="do not fit into a segment"):
+            await send(store, b"x" * size)
+
+    assert list((tmp_path / "commitlog").iterdir()) == files
+    assert (await send(store, b"next")).queue_offset == 1
+
+
+@BOTH_MODES
+async def test_a_batch_with_no_room_beside_the_snapshot_gets_a_segment_of_its_own(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    receipts = [await send(store, b"%d" % n * (store.segment_size - 300)) for n in range(3)]
+
+    assert [receipt.log_offset % store.segment_size for receipt in receipts] == [0, 0, 0]
+    assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2]
+    await store.flush()
+    *_, min_offset = store.delete_oldest_segments(9)
+    assert min_offset == receipts[2].log_offset - store.segment_size  # its snapshot is there
+    await store.close()
+    reopened = await opened(tmp_path)
+    assert reopened.state.topics.keys() == {"orders", EVENTS_TOPIC}
+    await reopened.close()
+
+
+@BOTH_MODES
+async def test_a_state_larger_than_a_segment_is_written_in_parts(
+    tmp_path: Path, mode: FlushMode
+) -> None:
+    settings = small_settings(flush_mode=mode, segment_size=16 * 1024)
+    store = await opened(tmp_path, settings)
+    for number in range(200):
+        await store.change(TopicPut(f"topic-{number}", 1, 1, "rw"))
+    await store.change(ORDERS)
+    for _ in range(60):
+        await send(store, b"x" * 400)
+    before = all_answers(store)
+    await store.close()
+
+    assert LogModel(read_log(tmp_path)).topics.keys() >= {"topic-0", "topic-199"}
+    store = await opened(tmp_path, settings)
+    assert all_answers(store) == before
+    await store.flush()
+    assert list(store.delete_oldest_segments(1_000))
+    await store.close()
+    store = await opened(tmp_path, settings)
+    assert store.state.topics.keys() == before["topics"].keys()  # type: ignore[attr-defined]
+    await store.close()
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_a_segment_whose_snapshot_a_crash_prevented_gets_another(
+    tmp_path: Path, mode: FlushMode, kept: int
+) -> None:
+    settings = small_settings(flush_mode=mode)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    while store.segment_count == 1:
+        await send(store, b"x" * 700)
+    base = (store.segment_count - 1) * store.segment_size
+    await abandon(store)
+    last = max((tmp_path / "commitlog").iterdir())
+    (tmp_path / "checkpoint").unlink()
+    last.write_bytes(last.read_bytes()[:kept].ljust(settings.segment_size, b"\0"))
+
+    store = await opened(tmp_path, settings)
+
+    snapshot = store.record(base)
+    assert json.loads(snapshot.body)["event"] == "snapshot"
+    await store.close()
+    for path in sorted((tmp_path / "commitlog").iterdir())[:-1]:
+        path.unlink()
+    store = await opened(tmp_path, settings)
+    assert store.state.topics.keys() == {"orders", EVENTS_TOPIC}
+    assert store.queue_range("orders", 0)[1] > 0
+    await store.close()
+
+
+# --- A full disk ----------------------------------------------------------------------------------
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("limit", [0, 400, 4_000, 10_000, 24 * 1024 - 1])
+async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
+    tmp_path: Path, mode: FlushMode, limit: int
+) -> None:
+    settings = small_settings(flush_mode=mode)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    kept = [b"before"]
+    await send(store, b"before")
+
+    with file_size_limit(limit):
+        for number in range(60):
+            body = b"%d" % number * 300
+            try:
+                await send(store, body)
+            except DiskFullError:
+                store.probe_disk()
+            else:
+                kept.append(body)
+        assert isinstance(store.refusal, DiskFullError)
+        assert store.refusal.retry_after_seconds
+        store.log_read(0, 1 << 20)
+        assert bodies(store) == kept[: len(bodies(store))]
+        assert found_by_key(store) == kept[: len(found_by_key(store))]
+
+    store.probe_disk()
+    assert store.refusal is None
+    assert bodies(store) == found_by_key(store) == kept
+    await send(store, b"after")
+    assert log_of(tmp_path) == bodies(store) == [*kept, b"after"]
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+@BOTH_MODES
+async def test_a_store_closed_on_a_full_disk_lacks_nothing_when_it_is_opened_again(
+    tmp_path: Path, mode: FlushMode
+) -> None:
+    """The log has room, its projections have none: what is not dispatched must not be forgotten."""
+    settings = small_settings(flush_mode=mode)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    kept = []
+    with file_size_limit(store.log_max_offset + 1_000):
+        for queue_id in range(4):  # each new queue needs a new file
+            with_limit = file_size_limit(0) if queue_id == 3 else file_size_limit(10**6)
+            with with_limit:
+                try:
+                    await send(store, b"%d" % queue_id, queue_id=queue_id)
+                except DiskFullError:
+                    break
+                kept.append(queue_id)
+        await store.close()
+
+    store = await opened(tmp_path, settings)
+    for queue_id in kept:
+        assert bodies(store, queue_id) == [b"%d" % queue_id]
+    await store.close()
+
+
+@BOTH_MODES
+async def test_an_acknowledged_message_that_no_queue_has_room_for_is_there_later(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    """Queue files are full, the log is not: only a limit on the former can show it."""
+    queue_files = tmp_path / "consumequeue" / "orders"
+    queue_files.mkdir(parents=True, exist_ok=True)
+    (queue_files / "3").write_bytes(b"in the way of a directory")
+
+    receipt = await send(store, b"hidden", queue_id=3)
+
+    assert receipt.queue_offset == 0
+    assert isinstance(store.refusal, StoreFailedError)  # no disk full, but no repair by waiting
+    assert store.queue_range("orders", 3) == (0, 0)
+    await store.close()
+    assert (tmp_path / "abort").exists()
+    (queue_files / "3").unlink()
+    reopened = await opened(tmp_path)
+    assert bodies(reopened, 3) == [b"hidden"]
+    await reopened.close()
+
+
+@BOTH_MODES
+async def test_a_topic_is_changed_even_where_its_config_file_cannot_be_written(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    (tmp_path / "config" / "topics.json.new").mkdir()
+
+    await store.change(TopicPut("late", 1, 1, "rw"))
+
+    assert "late" in store.state.topics
+    (tmp_path / "config" / "topics.json.new").rmdir()
+
+
+async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path: Path) -> None:
+    with file_size_limit(8_192), pytest.raises(UnavailableError, match="no room for a new segment"):
+        await opened(tmp_path)
+
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await store.close()
+
+
+# --- A failing disk -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [FlushMode.SYNC])
+async def test_when_a_flush_fails_nothing_is_acknowledged_any_more(
+    store: MessageStore, tmp_path: Path, flushes: Flushes
+) -> None:
+    await send(store, b"safe")
+    flushes.failing = True
+
+    outcomes = await asyncio.gather(
+        *(send(store, b"doubtful") for _ in range(3)), return_exceptions=True
+    )
+
+    assert [type(outcome) for outcome in outcomes] == [StoreFailedError] * 3
+    flushes.failing = False  # the kernel would call the next one a success
+    with pytest.raises(StoreFailedError):
+        await send(store, b"refused")
+    with pytest.raises(StoreFailedError):
+        await store.flush()
+    store.probe_disk()
+    assert isinstance(store.refusal, StoreFailedError)
+    assert bodies(store) == found_by_key(store) == [b"safe"]
+    assert store.visible_offset == store.flushed_offset
+    await store.close()
+    assert (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("mode", [FlushMode.SYNC])
+async def test_what_was_accepted_while_a_flush_failed_is_not_acknowledged_either(
+    store: MessageStore, flushes: Flushes
+) -> None:
+    """It would lie behind a hole. Every moment between acceptance and failure is tried."""
+    flushes.failing = True
+    sending = [asyncio.ensure_future(send(store, b"first"))]
+    while store.refusal is None:
+        await asyncio.sleep(0)
+        if store.refusal is None:
+            sending.append(asyncio.ensure_future(send(store, b"%d" % len(sending))))
+    flushes.failing = False
+
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} == {StoreFailedError}
+    assert bodies(store) == []
+
+
+@BOTH_MODES
+async def test_a_restart_mends_a_failed_flush_and_finds_what_was_acknowledged(
+    store: MessageStore, tmp_path: Path, flushes: Flushes, mode: FlushMode
+) -> None:
+    await send(store, b"acknowledged")
+    flushes.failing = True
+    if mode is FlushMode.SYNC:
+        with pytest.raises(StoreFailedError):
+            await send(store, b"in doubt")
+    else:
+        with pytest.raises(StoreFailedError):
+            await store.flush()
+    await store.close()
+    flushes.failing = False
+
+    store = await opened(tmp_path, small_settings(flush_mode=mode))
+
+    assert bodies(store)[0] == b"acknowledged"
+    await send(store, b"after")
+    assert bodies(store)[-1] == b"after"
+    await store.close()
+
+
+async def test_a_projection_whose_flush_failed_is_not_promised_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await store.checkpoint()
+    await send(store, b"one")
+    promised = read_checkpoint(tmp_path)
+
+    def fail(self: object) -> None:
+        raise OSError(errno.EIO, "the disk failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eruca_broker.store.unflushed.Unflushed.sync", fail)
+        with pytest.raises(OSError, match="failed"):
+            await store.checkpoint()
+    with pytest.raises(OSError, match="could not be flushed before"):
+        await store.checkpoint()
+
+    assert read_checkpoint(tmp_path) == promised
+    await send(store, b"two")
+    assert bodies(store) == [b"one", b"two"]
+    await store.close()
+    store = await opened(tmp_path)
+    assert bodies(store) == [b"one", b"two"]
+    await store.checkpoint()
+    await store.close()
+
+
+# --- Retention ------------------------------------------------------------------------------------
+
+
+async def test_a_segment_is_kept_until_it_is_flushed(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    while store.segment_count < 4:
+        await send(store, b"x" * 700)
+
+    assert list(store.delete_oldest_segments(9)) == []
+    await store.flush()
+    assert len(list(store.delete_oldest_segments(9))) == 3
+
+    assert store.log_min_offset == 3 * store.segment_size
+    low, high = store.queue_range("orders", 0)
+    assert 0 < low < high
+    read = store.read("orders", 0, 0, max_count=1, max_bytes=1)
+    assert (read.status, read.next_offset) == (PullStatus.OFFSET_TOO_SMALL, low)
+    await store.close()
+
+
+async def test_keys_still_to_be_indexed_may_expire(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    receipts = [await send(store, b"x" * 700) for _ in range(90)]
+    await store.flush()
+    *_, min_offset = store.delete_oldest_segments(2)
+
+    found = store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62)
+
+    kept = [receipt.log_offset for receipt in receipts if receipt.log_offset >= min_offset]
+    assert sorted(record.log_offset for record in found) == kept
+    await store.close()
+
+
+# --- Opening and closing --------------------------------------------------------------------------
+
+
+@BOTH_MODES
+async def test_closing_finishes_what_was_begun_and_refuses_what_comes_later(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    begun = asyncio.ensure_future(send(store, b"begun"))
+    await asyncio.sleep(0)
+
+    await store.close()
+
+    assert (await begun).queue_offset == 0
+    with pytest.raises(NotReadyError):
+        await send(store, b"late")
+    assert not (tmp_path / "abort").exists()
+    reopened = await opened(tmp_path)
+    assert bodies(reopened) == [b"begun"]
+    await reopened.close()
+
+
+async def test_a_prepared_segment_is_used_and_not_left_behind() -> None:
+    directory = scratch_directory()
+    store = await opened(directory)
+    await store.change(ORDERS)
+    while 2 * store.log_max_offset <= store.segment_size:
+        await send(store, b"x" * 700)
+    await store.prepare_next_segment()
+    assert len(list((directory / "commitlog").iterdir())) == 2
+    assert store.segment_count == 1
+
+    await store.close()
+
+    assert len(list((directory / "commitlog").iterdir())) == 1
+
+
+async def test_keys_are_indexed_soon_without_anybody_asking(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await send(store, b"one")
+
+    def indexed() -> Any:  # noqa: ANN401 - truthy or not
+        return [p.log_offset for p in store.projections() if p.name == "key_index"]
+
+    await until(lambda: indexed() == [store.log_max_offset])
+    await store.close()
