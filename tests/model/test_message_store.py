@@ -18,6 +18,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -404,5 +405,6 @@ def records_of(slices: list[memoryview]) -> Iterable[Record]:
             position += record.size
 
 
-TestMessageStore = StoreMachine.TestCase
-TestMessageStore.settings = settings(max_examples=200, stateful_step_count=25)
+# The time-out is for a run that hangs, not for one on a machine that has other things to do.
+TestMessageStore = pytest.mark.timeout(900)(StoreMachine.TestCase)
+TestMessageStore.settings = settings(max_examples=80, stateful_step_count=25)
