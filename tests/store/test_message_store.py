@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -431,6 +432,33 @@ async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path
     await store.close()
 
 
+@BOTH_MODES
+@pytest.mark.parametrize("limit", [0, 100, 1_000, 8_192, 23_000])
+async def test_a_start_that_a_full_disk_prevents_harms_nothing(
+    tmp_path: Path, mode: FlushMode, limit: int
+) -> None:
+    settings = small_settings(flush_mode=mode)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    sent = [b"%d" % number * 300 for number in range(60)]
+    for body in sent:
+        await send(store, body)
+    await abandon(store)
+    shutil.rmtree(tmp_path / "consumequeue")
+
+    with file_size_limit(limit):
+        try:
+            store = await opened(tmp_path, settings)
+        except OSError as error:
+            assert error.errno == errno.EFBIG  # noqa: PT017 - or it may succeed
+        else:
+            await store.close()
+
+    store = await opened(tmp_path, settings)
+    assert bodies(store) == found_by_key(store) == sent
+    await store.close()
+
+
 # --- A failing disk -------------------------------------------------------------------------------
 
 
@@ -599,6 +627,19 @@ async def test_a_prepared_segment_is_used_and_not_left_behind() -> None:
     await store.close()
 
     assert len(list((directory / "commitlog").iterdir())) == 1
+
+
+async def test_without_room_for_the_next_segment_the_current_one_is_filled(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    with file_size_limit(store.segment_size - 1):
+        while 3 * store.log_max_offset <= 2 * store.segment_size:
+            await send(store, b"x" * 700)
+            await store.prepare_next_segment()
+
+    assert store.refusal is None
+    assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
+    await store.close()
 
 
 async def test_keys_are_indexed_soon_without_anybody_asking(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import asyncio
 import errno
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -121,8 +122,9 @@ class MessageStore:
             UnavailableError: The disk has no room for the state, which a log begins with.
             OSError: The disk refuses.
         """
-        lock, stopped_cleanly = _occupy(directory)
+        lock = _lock(directory)
         try:
+            stopped_cleanly = _mark_as_open(directory)
             # In a thread, so that a health check is answered while a long log is walked.
             recovered = await asyncio.to_thread(
                 recover, directory, settings, stopped_cleanly=stopped_cleanly
@@ -360,13 +362,17 @@ class MessageStore:
         config_snapshots.save(self.directory, self.state, now_ms=self._clock.now_ms())
 
     async def prepare_next_segment(self) -> None:
-        """Make the next segment once the current one is half full, away from the loop."""
+        """Make the next segment once the current one is half full, away from the loop.
+
+        Where there is no room for it nothing happens: it is the roll that needs it, and says so.
+        """
         if (
             self._log.segments
             and 2 * (self._log.end_offset - self._log.segments[-1].base_offset)
             > self._log.segment_size
         ):
-            await asyncio.get_running_loop().run_in_executor(None, self._log.prepare_next)
+            with suppress(OSError):
+                await asyncio.get_running_loop().run_in_executor(None, self._log.prepare_next)
 
     def probe_disk(self) -> None:
         """See whether a disk that was full has room again."""
@@ -471,12 +477,15 @@ class MessageStore:
             self._index_timer = None
 
 
-def _occupy(directory: Path) -> tuple[DirectoryLock, bool]:
-    """Lock the directory and mark it as open; tell whether the last process had closed it."""
+def _lock(directory: Path) -> DirectoryLock:
     directory.mkdir(parents=True, exist_ok=True)
-    lock = DirectoryLock.acquire(directory)
+    return DirectoryLock.acquire(directory)
+
+
+def _mark_as_open(directory: Path) -> bool:
+    """Note that the store is open; tell whether the last process had closed it."""
     abort = directory / ABORT_NAME
     stopped_cleanly = not abort.exists()
     abort.touch()
     sync_directory(directory)  # or after a power cut it would seem that nobody had opened it
-    return lock, stopped_cleanly
+    return stopped_cleanly

@@ -1,0 +1,161 @@
+"""A full disk under a running broker: it says so, goes on reading, loses nothing, and recovers.
+
+Once by a limit on the size of its files, which the kernel enforces anywhere, and once by a file
+system without room, where this process may mount one.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.answers import check_answers
+from support.disks import free_size, small_disk
+from support.log_model import LogModel, read_log
+from support.processes import running
+
+pytestmark = pytest.mark.slow
+
+SEGMENT_SIZE = 256 * 1024
+BODY_SIZE = 3_000
+RECOVERY_SECONDS = 30.0  # the broker looks for room every ten seconds
+
+
+def settings(directory: Path, flush_mode: str) -> dict[str, str]:
+    return {
+        "ERUCA_BROKER_PORT": "0",
+        "ERUCA_BROKER_STORE_DIR": str(directory),
+        "ERUCA_BROKER_NAMESRV_URLS": "",
+        "ERUCA_BROKER_FLUSH_MODE": flush_mode,
+        "ERUCA_BROKER_SEGMENT_SIZE": str(SEGMENT_SIZE),
+        "ERUCA_BROKER_QUEUE_FILE_ENTRIES": "100",
+        "ERUCA_BROKER_INDEX_SLOTS": "64",
+        "ERUCA_BROKER_INDEX_ENTRIES": "200",
+        # Here the disk is to be full; nothing is to be deleted, nor refused before.
+        "ERUCA_BROKER_DISK_HIGH": "1",
+        "ERUCA_BROKER_DISK_FORCED": "1",
+        "ERUCA_BROKER_DISK_REFUSE": "1",
+    }
+
+
+class Producer:
+    """Sends messages one by one, and knows those that were acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[tuple[int, int], str] = {}  # queue, offset → body
+        self._number = 0
+
+    def send(self, url: str) -> httpx.Response:
+        self._number += 1
+        queue_id = self._number % 4
+        body = f"{self._number}:".ljust(BODY_SIZE, ".")
+        answer = httpx.post(
+            f"{url}/v1/topics/orders/messages?queue_id={queue_id}",
+            json={"body": {"text": body}, "keys": ["k"]},
+            timeout=30,
+        )
+        if answer.status_code == 201:
+            self.acknowledged[queue_id, answer.json()["queue_offset"]] = body
+        return answer
+
+    def send_until_refused(self, url: str) -> httpx.Response:
+        while (answer := self.send(url)).status_code == 201:
+            pass
+        return answer
+
+    def send_until_accepted(self, url: str) -> None:
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        while (answer := self.send(url)).status_code != 201:
+            assert is_disk_full(answer)
+            assert time.monotonic() < deadline
+            time.sleep(0.2)  # another process has no event to wait for
+
+    def check(self, url: str, directory: Path) -> None:
+        """Check that the broker has all that was acknowledged, and agrees with its log."""
+        model = LogModel(read_log(directory))
+        for (queue_id, offset), body in self.acknowledged.items():
+            assert model.queues["orders", queue_id][offset].body.decode() == body
+        check_answers(url, model)
+
+
+def is_disk_full(answer: httpx.Response) -> bool:
+    problem = answer.json()
+    assert int(answer.headers["retry-after"]) > 0
+    return answer.status_code == 503 and problem["code"] == "disk-full" and problem["retryable"]
+
+
+@pytest.mark.parametrize(
+    ("flush_mode", "limit"),
+    [("sync", SEGMENT_SIZE // 3), ("async", 1_500)],
+    ids=["log", "queues"],
+)
+def test_files_that_may_not_grow_are_a_full_disk(
+    tmp_path: Path, flush_mode: str, limit: int
+) -> None:
+    """The log hits the larger limit; the smaller one is hit by queue and index files as well."""
+    producer = Producer()
+    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        assert producer.send(process.url).status_code == 201
+        before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, before[1]))
+
+        refused = producer.send_until_refused(process.url)
+
+        assert is_disk_full(refused)
+        topics = httpx.get(f"{process.url}/v1/topics").json()["topics"]
+        assert [topic["topic"] for topic in topics] == ["orders"]
+        created = httpx.put(f"{process.url}/v1/topics/more", json={})
+        assert is_disk_full(created)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+        producer.send_until_accepted(process.url)
+        producer.check(process.url, tmp_path)
+        assert process.stop() == 0
+    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        producer.check(process.url, tmp_path)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    try:
+        with small_disk(tmp_path / "disk", 24 * SEGMENT_SIZE) as directory:
+            yield directory
+    except PermissionError:
+        pytest.skip("mounting a file system takes privileges that this process does not have")
+
+
+def fill(directory: Path) -> Callable[[], None]:
+    """Take all the room there is; return what gives it back."""
+    ballast = directory / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        while room := free_size(directory):
+            file.write(bytes(min(room, 1 << 20)))
+    return ballast.unlink
+
+
+def test_a_disk_without_room_stops_nothing_but_writing(disk: Path) -> None:
+    producer, store = Producer(), disk / "store"
+    with running("eruca_broker", settings(store, "sync")) as process:
+        assert producer.send(process.url).status_code == 201
+        make_room = fill(disk)
+
+        assert is_disk_full(producer.send_until_refused(process.url))
+
+        found = httpx.get(f"{process.url}/v1/topics/orders/messages?key=k&limit=64").json()
+        assert found["messages"]
+        make_room()
+        producer.send_until_accepted(process.url)
+        producer.check(process.url, store)
+        make_room = fill(disk)
+        assert is_disk_full(producer.send_until_refused(process.url))
+        process.stop(signal.SIGKILL)
+    make_room()
+    with running("eruca_broker", settings(store, "sync")) as process:
+        producer.check(process.url, store)
+        producer.send_until_accepted(process.url)
+        producer.check(process.url, store)
