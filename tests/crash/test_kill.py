@@ -29,7 +29,7 @@ from support.processes import ServiceProcess, running
 pytestmark = pytest.mark.slow
 
 ROUNDS_MAX = 12
-SECONDS_MAX = 25.0
+SECONDS_MAX = 20.0
 SEGMENT_SIZE = 1024 * 1024
 
 
