@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Any, Final, TypeAlias
@@ -42,6 +41,7 @@ from eruca_broker.core.record_columns import (
     read_columns,
     strided,
 )
+from eruca_broker.store.appended import Appended
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.key_index import KeyIndex
@@ -55,16 +55,6 @@ _ENTRY: Final = struct.Struct(">qiq")
 _TAGS: Final = b"TAGS\x01"
 _DELETED_TAG: Final = tags_code("topic_deleted")
 _DELAY_LEVELS: Final = DelayLevels.parse(LEVELS_DEFAULT)
-
-
-@dataclass(slots=True)
-class Appended:
-    """A batch that is in the log, with its place."""
-
-    batch: Batch
-    queue_offset: int  # of the first message
-    log_offset: int  # of the first record
-    store_timestamp: int  # ms since the epoch
 
 
 class Dispatcher:

@@ -44,12 +44,13 @@ from eruca_broker.core.events import (
 )
 from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.store import config_snapshots
+from eruca_broker.store.appended import Appended, Done
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.directory_lock import DirectoryLock
-from eruca_broker.store.dispatcher import Appended, Dispatcher
+from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -170,7 +171,21 @@ class MessageStore:
         Raises:
             ErucaError: Writes are refused now, or the batch is too large; nothing has changed.
         """
-        return self._writer.append(batch, born_host)
+        return self._writer.appended(batch, born_host)
+
+    def append_then(self, batch: Batch, born_host: Host | None, done: Done) -> None:
+        """Append a batch as :meth:`append` does; *done* is called instead of a future resolved.
+
+        Raises:
+            ErucaError: Writes are refused now, or the batch is too large; nothing has changed, and
+                *done* is not called.
+        """
+        self._writer.append(batch, born_host, done)
+
+    @property
+    def durability(self) -> str:
+        """How safe an appended batch is: "flushed" or "written"."""
+        return self._writer.durability
 
     async def change(self, event: Event) -> int:
         """Record a change of state; return its log offset once it is durable and in effect.
@@ -179,7 +194,7 @@ class MessageStore:
             ErucaError: Writes are refused now; nothing has changed.
         """
         batch = self._event_batch(event)
-        receipt = await self._writer.append(batch, self.settings.store_host, event=event)
+        receipt = await self._writer.appended(batch, self.settings.store_host, event=event)
         if isinstance(event, TopicPut | TopicDeleted):
             # RocketMQ serves no topic that this file does not name, should it take over now.
             try:

@@ -5,7 +5,7 @@ An append goes through four states; each has one cause and one effect::
     accepted    append()          offsets are fixed, the batch is stamped; nobody else can see it
     written     end of the tick   one pwritev per segment for all that was accepted meanwhile
     flushed     (sync mode)       one fdatasync for all that wait, on the flusher's thread
-    published   thereafter        projections fed, events folded, futures resolved, pulls woken
+    published   thereafter        projections fed, events folded, pulls woken, senders told
 
 A batch becomes visible only when it is as durable as the store promises, so no consumer reads what
 a crash may take back.
@@ -28,7 +28,7 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from eruca.contract.errors import (
@@ -42,8 +42,9 @@ from eruca.contract.errors import (
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batch import Batch
 from eruca_broker.core.events import Event, TopicDeleted
+from eruca_broker.store.appended import Appended, Done
 from eruca_broker.store.commit_log import CommitLog
-from eruca_broker.store.dispatcher import Appended, Dispatcher
+from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
@@ -69,13 +70,6 @@ class Receipt(NamedTuple):
     durability: str  # "flushed" or "written"
 
 
-@dataclass(slots=True)
-class _Pending:
-    appended: Appended
-    future: asyncio.Future[Receipt]
-    event: Event | None
-
-
 class Writer:
     """Accepts batches and sees them through to publication."""
 
@@ -94,6 +88,7 @@ class Writer:
         self._dispatcher = dispatcher
         self._store_host = settings.store_host
         self._is_sync = settings.flush_mode is FlushMode.SYNC
+        self.durability = "flushed" if self._is_sync else "written"  # of what is published
         self._clock = clock
         self._initial_next_offset = next_offset
         self._head_of_segment = head_of_segment
@@ -102,12 +97,12 @@ class Writer:
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._before_tick: dict[tuple[str, int], int] = {}  # what a failed write restores
-        self._accepted: list[_Pending] = []
-        self._written: list[_Pending] = []  # sync mode: waiting for the next flush
-        self._flushing: list[_Pending] = []  # … for the flush under way
+        self._accepted: list[Appended] = []
+        self._written: list[Appended] = []  # sync mode: waiting for the next flush
+        self._flushing: list[Appended] = []  # … for the flush under way
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
         self._undispatched: list[Appended] = []  # a projection could not be written
-        self._flush: asyncio.Task[None] | None = None
+        self._flush: asyncio.Future[None] | None = None  # the one under way
         self.flushed_offset = log.written_offset
         self.last_store_timestamp = 0
         self.refusal: ErucaError | None = None
@@ -126,9 +121,9 @@ class Writer:
 
     def unpublished_events(self) -> Iterator[tuple[Event, int]]:
         """Return the events on their way into the state, with their log offsets, in order."""
-        for pending in (*self._flushing, *self._written, *self._accepted):
-            if pending.event is not None:
-                yield pending.event, pending.appended.log_offset
+        for appended in (*self._flushing, *self._written, *self._accepted):
+            if appended.event is not None:
+                yield appended.event, appended.log_offset
 
     def is_leaving(self, topic: str) -> bool:
         """Tell whether a topic's deletion is on its way into the state."""
@@ -141,12 +136,12 @@ class Writer:
         self._undispatched = [late for late in self._undispatched if late.batch.topic != topic]
 
     def append(
-        self, batch: Batch, born_host: Host | None = None, *, event: Event | None = None
-    ) -> asyncio.Future[Receipt]:
-        """Accept a batch; the future is done when it is published.
+        self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
+    ) -> None:
+        """Accept a batch; *done* is called when it is published, or once it is clear it never is.
 
         Raises:
-            ErucaError: The store refuses writes now; nothing has changed.
+            ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
         if self.refusal is not None:
             raise renewed(self.refusal)
@@ -154,7 +149,15 @@ class Writer:
             raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
         if not self._log.fits(batch.size):
             self._roll(batch.size)
-        return self._accept(batch, born_host, event)
+        self._accept(batch, born_host, done, event)
+
+    def appended(
+        self, batch: Batch, born_host: Host | None, *, event: Event | None = None
+    ) -> asyncio.Future[Receipt]:
+        """Accept a batch as :meth:`append` does; the future is done when it is published."""
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        self.append(batch, born_host, partial(self._settle, future), event=event)
+        return future
 
     async def write_snapshot(self) -> None:
         """Write the state into the log now, at the start of a segment where there is none yet.
@@ -166,7 +169,9 @@ class Writer:
             self._roll(0)
         else:
             self._accept_snapshot()
-        await self._accepted[-1].future
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        self._accepted[-1].done = partial(self._settle, future)
+        await future
 
     async def flush(self) -> None:
         """Make everything written durable.
@@ -177,7 +182,7 @@ class Writer:
         while self.flushed_offset < self._log.written_offset:
             if isinstance(self.refusal, StoreFailedError):
                 raise renewed(self.refusal)
-            await self._start_flush()
+            await asyncio.wait([self._begin_flush()])
 
     def write(self) -> None:
         """End the tick: hand everything accepted to the kernel, and publish or flush it."""
@@ -197,9 +202,9 @@ class Writer:
         self._before_tick.clear()
         if self._is_sync:
             self._written.extend(accepted)
-            self._start_flush()
+            self._begin_flush()
         else:
-            self._publish(accepted, "written")
+            self._publish(accepted)
 
     def retry_dispatch(self) -> None:
         """Try again to write the projections that a full or failing disk has stopped.
@@ -239,33 +244,30 @@ class Writer:
             self._flusher.shutdown()
 
     def _accept(
-        self, batch: Batch, born_host: Host | None, event: Event | None
-    ) -> asyncio.Future[Receipt]:
+        self, batch: Batch, born_host: Host | None, done: Done | None, event: Event | None
+    ) -> None:
+        if not self._accepted:  # the first of its tick, which has one store time
+            self._loop.call_soon(self.write)
+            # A clock set back must not make store times go backwards within a queue.
+            self.last_store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
         key = (batch.topic, batch.queue_id)
         queue_offset = self.next_offset(*key)
-        log_offset = self._log.end_offset
-        # A clock set back must not make store times go backwards within a queue.
-        timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
+        appended = Appended(
+            batch, queue_offset, self._log.end_offset, self.last_store_timestamp, done, event
+        )
         batch.stamp(
             queue_offset=queue_offset,
-            log_offset=log_offset,
-            store_timestamp=timestamp,
+            log_offset=appended.log_offset,
+            store_timestamp=appended.store_timestamp,
             store_host=self._store_host,
             born_host=born_host,
         )
         self._log.add(batch.records)
-        self.last_store_timestamp = timestamp
         self._before_tick.setdefault(key, queue_offset)
         self._next_offsets[key] = queue_offset + batch.count
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
-        future: asyncio.Future[Receipt] = self._loop.create_future()
-        if not self._accepted:
-            self._loop.call_soon(self.write)
-        self._accepted.append(
-            _Pending(Appended(batch, queue_offset, log_offset, timestamp), future, event)
-        )
-        return future
+        self._accepted.append(appended)
 
     def _roll(self, size: int) -> None:
         """Go on in a new segment, which begins with a snapshot and has room for *size* bytes.
@@ -287,7 +289,7 @@ class Writer:
         for batch, event in self._head_of_segment():
             if not self._log.fits(batch.size):
                 self._begin_segment()
-            self._accept(batch, self._store_host, event)
+            self._accept(batch, self._store_host, None, event)
 
     def _begin_segment(self) -> None:
         try:
@@ -297,71 +299,74 @@ class Writer:
             self.refusal = refusal_of(error, "no room for a new segment of the log")
             raise renewed(self.refusal) from error
 
-    def _take_back(self, accepted: Sequence[_Pending], refusal: ErucaError) -> None:
+    def _take_back(self, accepted: Sequence[Appended], refusal: ErucaError) -> None:
         for key, offset in self._before_tick.items():
             self._next_offsets[key] = offset
         self._before_tick.clear()
         self._fail(accepted, refusal)
 
-    def _publish(self, published: Sequence[_Pending], durability: str) -> None:
-        appended = [pending.appended for pending in published]
-        self._undispatched.extend(appended)
+    def _publish(self, published: list[Appended]) -> None:
+        waiting = [*self._undispatched, *published] if self._undispatched else published
         try:
-            self._dispatcher.dispatch(self._undispatched, self._visible_offset())
+            self._dispatcher.dispatch(waiting, self._visible_offset())
             self._undispatched = []
         except (OSError, DamagedQueueError) as error:
             # The messages are in the log; only their visibility is late. New ones are refused, so
             # that what waits for dispatch stays bounded.
+            self._undispatched = list(waiting)
             self.refusal = refusal_of(error, "a consume queue or the key index failed")
-        events = [
-            (pending.event, pending.appended.log_offset)
-            for pending in published
-            if pending.event is not None
-        ]
-        self._publish_to([] if self._undispatched else appended, events)
-        for pending in published:
-            self._settle(pending)
-            if not pending.future.done():
-                place = pending.appended
-                pending.future.set_result(
-                    Receipt(place.queue_offset, place.log_offset, place.store_timestamp, durability)
-                )
+        events = [(a.event, a.log_offset) for a in published if a.event is not None]
+        self._publish_to([] if self._undispatched else waiting, events)
+        for appended in published:
+            self._conclude(appended)
+            if appended.done is not None:
+                appended.done(appended)
 
-    def _fail(self, failed: Sequence[_Pending], error: ErucaError) -> None:
-        for pending in failed:
-            self._settle(pending)
-            if not pending.future.done():
-                pending.future.set_exception(renewed(error))
-                pending.future.exception()  # whoever waits gets it; nobody waiting is no defect
+    def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
+        for appended in failed:
+            self._conclude(appended)
+            if appended.done is not None:
+                appended.done(renewed(error))
 
-    def _settle(self, pending: _Pending) -> None:
-        if isinstance(pending.event, TopicDeleted):
-            self._leaving[pending.event.topic] -= 1
+    def _conclude(self, appended: Appended) -> None:
+        """Forget that a topic was about to go, now that it has gone or will not."""
+        if isinstance(appended.event, TopicDeleted):
+            self._leaving[appended.event.topic] -= 1
             self._leaving += Counter()  # drops what is at zero
+
+    def _settle(self, future: asyncio.Future[Receipt], outcome: Appended | ErucaError) -> None:
+        if future.done():  # cancelled: whoever waited has left
+            return
+        if isinstance(outcome, ErucaError):
+            future.set_exception(outcome)
+            future.exception()  # whoever waits gets it; nobody waiting is no defect
+        else:
+            future.set_result(
+                Receipt(
+                    outcome.queue_offset,
+                    outcome.log_offset,
+                    outcome.store_timestamp,
+                    self.durability,
+                )
+            )
 
     def _visible_offset(self) -> int:
         return self.flushed_offset if self._is_sync else self._log.written_offset
 
-    def _start_flush(self) -> asyncio.Task[None]:
-        if self._flush is None or self._flush.done():
-            self._flush = self._loop.create_task(self._flush_once())
-            self._flush.add_done_callback(self._flush_again)
+    def _begin_flush(self) -> asyncio.Future[None]:
+        """Flush what is written, on the flusher's thread; or return the flush under way."""
+        if self._flush is None:
+            target = self._log.written_offset
+            self._flushing, self._written = self._written, []
+            segments = self._log.segments_between(self.flushed_offset, target)
+            self._flush = self._loop.run_in_executor(self._flusher, _flush_all, segments)
+            self._flush.add_done_callback(partial(self._flushed, target))
         return self._flush
 
-    def _flush_again(self, finished: asyncio.Task[None]) -> None:
-        if finished.cancelled():
-            return
-        finished.result()
-        if self._written and not isinstance(self.refusal, StoreFailedError):
-            self._start_flush()
-
-    async def _flush_once(self) -> None:
-        target = self._log.written_offset
-        self._flushing, self._written = self._written, []
-        segments = self._log.segments_between(self.flushed_offset, target)
-        try:
-            await self._loop.run_in_executor(self._flusher, _flush_all, segments)
-        except OSError as error:
+    def _flushed(self, target: int, flush: asyncio.Future[None]) -> None:
+        self._flush = None
+        error = flush.exception()
+        if isinstance(error, OSError):
             self.refusal = StoreFailedError(
                 f"the disk failed to flush the log: {error.strerror}",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
@@ -370,10 +375,14 @@ class Writer:
             self._flushing, self._written = [], []
             self._fail(failed, self.refusal)
             return
+        if error is not None:
+            raise error
         self.flushed_offset = target
         flushed, self._flushing = self._flushing, []
         if flushed:
-            self._publish(flushed, "flushed")
+            self._publish(flushed)
+        if self._written:
+            self._begin_flush()
 
 
 def renewed(error: ErucaError) -> ErucaError:
