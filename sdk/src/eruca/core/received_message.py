@@ -4,6 +4,9 @@ A pull hands out thousands of these, so one costs next to nothing until it is re
 answer it lies in, where, and its queue and offset. The answer stays in memory as long as one of
 its messages does; pickling or :meth:`ReceivedMessage.detached` copies a message out.
 
+A retry is a copy of a message in the retry topic of a group. Its ``topic`` is the one it was first
+sent to; ``queue`` says where the copy lies.
+
 Source: RocketMQ 5.3, ``MessageExt``, ``MessageDecoder``.
 """
 
@@ -17,6 +20,7 @@ import msgspec
 
 from eruca.contract.errors import DamagedMessageError
 from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.names import RETRY_TOPIC_PREFIX
 from eruca.contract.properties import (
     KEYS,
     RESERVED,
@@ -48,6 +52,9 @@ _I64: Final = struct.Struct(">q")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)  # a plain int: the enum's operators cost 0.5 µs
 _ZLIB_FLAGS: Final = (0, int(SysFlag.COMPRESSION_ZLIB))  # 0: written before there was a choice
+# Where a copy came from: the first of these that it has; a dead letter may have been a retry.
+_ORIGIN_TOPICS: Final = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+_ORIGIN_MESSAGE_IDS: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 _MAGIC: Final = 4
 _BODY_CRC: Final = 8
 _FLAG: Final = 16
@@ -62,11 +69,23 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     _start: int  # of its record
     _size: int  # of its record
     _body: bytes | None = None
+    _retried: int = 0  # in place, by an ordered consumer; the record knows nothing of it
 
     @property
     def topic(self) -> str:
-        """Its topic."""
-        return self.queue.topic
+        """Its topic; that of a retry is the one it was first sent to."""
+        topic = self.queue.topic
+        return self.origin_topic if topic.startswith(RETRY_TOPIC_PREFIX) else topic
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic it was first sent to: that of a retry or a dead letter, else its queue's."""
+        return self._first_of(_ORIGIN_TOPICS) or self.queue.topic
+
+    @property
+    def origin_message_id(self) -> str:
+        """The offset id of what a retry or a dead letter is a copy of, else its own."""
+        return self._first_of(_ORIGIN_MESSAGE_IDS) or self.offset_message_id
 
     @property
     def body(self) -> bytes:
@@ -189,7 +208,12 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     @property
     def reconsume_times(self) -> int:
         """How often it has been retried."""
-        return self._i32(self._layout().reconsume_times)
+        return self._i32(self._layout().reconsume_times) + self._retried
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at it this is, from 1."""
+        return self.reconsume_times + 1
 
     @property
     def record(self) -> bytes:
@@ -201,7 +225,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return ReceivedMessage(self.queue, self.queue_offset, self.record, 0, self._size)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ReceivedMessage, (self.queue, self.queue_offset, self.record, 0, self._size))
+        parts = (self.queue, self.queue_offset, self.record, 0, self._size, None, self._retried)
+        return (ReceivedMessage, parts)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ReceivedMessage):
@@ -268,6 +293,10 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         size: int = _U16.unpack_from(records, position)[0]
         text = str(records[position + 2 : position + 2 + size], "utf-8", "surrogatepass")
         return decode_properties(text)
+
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        properties = self._all_properties()
+        return next((properties[name] for name in names if name in properties), None)
 
     def _place(self) -> str:
         return f"{self.queue} at {self.queue_offset}"

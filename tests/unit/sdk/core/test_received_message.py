@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from datetime import UTC, datetime
 from typing import Any
@@ -135,3 +136,35 @@ def test_it_shows_where_it_is_from() -> None:
     assert repr(received(queue_offset=5, properties="TAGS\x01t\x02")) == (
         "ReceivedMessage(orders/broker-a/3 at 5, tag='t')"
     )
+
+
+def test_a_retry_is_of_the_topic_it_was_first_sent_to() -> None:
+    record = encode_record(
+        Record(
+            "%RETRY%billing",
+            b"body",
+            reconsume_times=3,
+            properties="RETRY_TOPIC\x01orders\x02ORIGIN_MESSAGE_ID\x01ID-1\x02",
+        )
+    )
+    queue = MessageQueue("%RETRY%billing", "broker-a", 0)
+
+    retry = ReceivedMessage(queue, 7, record, 0, len(record))
+
+    assert (retry.topic, retry.queue.topic) == ("orders", "%RETRY%billing")
+    assert (retry.origin_topic, retry.origin_message_id) == ("orders", "ID-1")
+    assert (retry.reconsume_times, retry.attempt) == (3, 4)
+
+
+def test_a_message_that_is_no_copy_is_its_own_origin() -> None:
+    message = received()
+
+    assert (message.origin_topic, message.attempt) == ("orders", 1)
+    assert message.origin_message_id == message.offset_message_id
+
+
+def test_retries_in_place_survive_pickling() -> None:
+    message = received(reconsume_times=1)
+    message._retried = 2
+
+    assert pickle.loads(pickle.dumps(message)).attempt == 4
