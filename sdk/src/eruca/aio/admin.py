@@ -25,6 +25,7 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     ValidationError,
 )
+from eruca.contract.groups import CommittedOffset, OffsetCommit
 from eruca.contract.limits import (
     KEY_QUERY_COUNT_MAX,
     LIST_LIMIT_MAX,
@@ -37,12 +38,10 @@ from eruca.contract.models import (
     BrokerList,
     BrokerStatus,
     ClusterList,
-    CommittedOffset,
     KvEntry,
     KvNamespace,
     KvValue,
     NamesrvStatus,
-    OffsetCommit,
     Permission,
     QueueOffsets,
     TopicConfig,

@@ -20,13 +20,11 @@ from eruca.aio.transport import (
     target_of,
 )
 from eruca.contract.errors import TransportError, ValidationError
+from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.models import (
     BrokerStatus,
-    GroupOffsets,
     OffsetByTime,
-    OffsetCommit,
-    OffsetCommits,
     TopicConfig,
     TopicList,
     TopicQueues,

@@ -375,7 +375,7 @@ class AsyncPullConsumer:
                 raise outcome
 
     async def _commit_to_broker(self, offsets: Mapping[MessageQueue, int]) -> None:
-        from eruca.contract.models import OffsetCommit  # pydantic: loaded when first needed
+        from eruca.contract.groups import OffsetCommit  # pydantic: loaded when first needed
 
         assert self._settings.group is not None
         commits = [

@@ -17,6 +17,7 @@ The tree::
     ErucaError
     ├── RequestError              the request is wrong; repeating it is useless          4xx
     │   ├── ValidationError           422 validation-failed
+    │   │   └── FilterSyntaxError         filter-syntax
     │   ├── MalformedBodyError        400 malformed-body
     │   ├── MalformedBatchError       400 malformed-records
     │   ├── TooLargeError             413 too-large
@@ -27,13 +28,22 @@ The tree::
     │       ├── TopicNotFoundError        topic-not-found
     │       ├── QueueNotFoundError        queue-not-found
     │       ├── GroupNotFoundError        group-not-found
+    │       ├── MemberNotFoundError       member-not-found
+    │       ├── DeadLetterNotFoundError   dead-letter-not-found
+    │       ├── ScheduledNotFoundError    scheduled-not-found
     │       ├── RecordNotFoundError       record-not-found
     │       ├── BrokerNotFoundError       broker-not-found
     │       └── KeyNotFoundError          key-not-found
     ├── RefusedError              understood, and not allowed in this state              4xx
     │   ├── PermissionDeniedError     403 permission-denied
     │   ├── SystemTopicError          403 system-topic-protected
-    │   └── ConflictError             409 conflict
+    │   ├── ConflictError             409 conflict
+    │   │   ├── SubscriptionConflictError subscription-conflict
+    │   │   ├── ClientIdInUseError        client-id-in-use
+    │   │   ├── StaleLockError            stale-lock
+    │   │   ├── AlreadyDeliveredError     already-delivered
+    │   │   └── StaleHandleError          stale-handle
+    │   └── ExpiredHandleError        410 expired-handle
     ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
     │   ├── OverloadedError           429 overloaded
     │   ├── NotReadyError             503 not-ready
@@ -124,6 +134,39 @@ class ValidationError(RequestError):
     title = "A value is not allowed"
 
 
+class FilterSyntaxError(ValidationError):
+    """A filter cannot be understood; ``position`` and ``excerpt`` show where."""
+
+    code = "filter-syntax"
+    title = "The filter is not understood"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        position: int | None = None,
+        excerpt: str | None = None,
+        fix: str | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        request_id: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(
+            detail,
+            fix=fix,
+            errors=errors,
+            request_id=request_id,
+            retry_after_seconds=retry_after_seconds,
+        )
+        self.position = position  # of the first character that is wrong, from 0
+        self.excerpt = excerpt  # what stands there
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document, with where the filter is wrong."""
+        where = {"position": self.position, "excerpt": self.excerpt}
+        return super().problem(request_id) | {k: v for k, v in where.items() if v is not None}
+
+
 class MalformedBodyError(RequestError):
     """The body is not JSON, or not of the shape the operation takes."""
 
@@ -202,6 +245,28 @@ class GroupNotFoundError(NotFoundError):
     title = "The consumer group does not exist"
 
 
+class MemberNotFoundError(NotFoundError):
+    """The client is no member of the group here: it never joined, left, or its session is over."""
+
+    code = "member-not-found"
+    title = "The client is not a member of the group"
+    default_fix = "join: PUT /v1/groups/GROUP/members/CLIENT_ID; locks held before are gone"
+
+
+class DeadLetterNotFoundError(NotFoundError):
+    """The group has no such dead letter here, or retention has deleted it."""
+
+    code = "dead-letter-not-found"
+    title = "There is no such dead letter"
+
+
+class ScheduledNotFoundError(NotFoundError):
+    """No message of this id waits for its delivery here."""
+
+    code = "scheduled-not-found"
+    title = "There is no such scheduled message"
+
+
 class RecordNotFoundError(NotFoundError):
     """No record starts at this log offset, or retention has deleted it."""
 
@@ -254,6 +319,55 @@ class ConflictError(RefusedError):
     code = "conflict"
     status = 409
     title = "The request conflicts with the current state"
+
+
+class SubscriptionConflictError(ConflictError):
+    """The group subscribes to something else; the detail names the members and the difference."""
+
+    code = "subscription-conflict"
+    title = "The group has other subscriptions"
+    default_fix = (
+        "let all members of the group subscribe alike; or set the group's subscription_mode to "
+        "per_member; or cut over: send replaces_subscription_version"
+    )
+
+
+class ClientIdInUseError(ConflictError):
+    """Another process is a member under this client id, or has taken it over."""
+
+    code = "client-id-in-use"
+    title = "The client id belongs to another process"
+    default_fix = "give each process a client id of its own"
+
+
+class StaleLockError(ConflictError):
+    """The queue is not locked by this token any more; nothing has been changed."""
+
+    code = "stale-lock"
+    title = "The lock is not held any more"
+    default_fix = "stop reading the queue; lock it again, and read on where the answer says"
+
+
+class AlreadyDeliveredError(ConflictError):
+    """The scheduled message has been delivered: it cannot be recalled."""
+
+    code = "already-delivered"
+    title = "The message has been delivered already"
+
+
+class StaleHandleError(ConflictError):
+    """The delivery has been handed out anew since: this handle is not the latest."""
+
+    code = "stale-handle"
+    title = "The handle has been superseded"
+
+
+class ExpiredHandleError(RefusedError):
+    """The delivery's time is over; the message is, or will be, handed out again."""
+
+    code = "expired-handle"
+    status = 410
+    title = "The delivery has expired"
 
 
 class UnavailableError(ErucaError):
@@ -439,6 +553,17 @@ def error_of_problem(
     if kind is None:
         kind = _kind_of_status(status)
     detail = document.get("detail") or document.get("title") or f"HTTP status {status}"
+    position, excerpt = document.get("position"), document.get("excerpt")
+    if kind is FilterSyntaxError:
+        return FilterSyntaxError(
+            str(detail),
+            position=position if isinstance(position, int) else None,
+            excerpt=_text(excerpt),
+            fix=_text(document.get("fix")),
+            errors=_field_errors(document.get("errors")),
+            request_id=_text(document.get("request_id")),
+            retry_after_seconds=retry_after_seconds,
+        )
     return kind(
         str(detail),
         fix=_text(document.get("fix")),

@@ -34,6 +34,26 @@ WAIT_SECONDS_MAX: Final = 30.0  # how long a request may be held
 LOG_READ_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of log in one answer of the feed
 LOG_READ_SIZE_DEFAULT: Final = 1024 * 1024
 
+FILTER_SIZE_MAX: Final = 4_096  # characters of a filter
+
+CLIENT_ID_SIZE_MAX: Final = 255  # characters
+INCARNATION_SIZE_MAX: Final = 64  # characters of what tells two processes of one client id apart
+SUBSCRIPTION_COUNT_MAX: Final = 256  # topics a member may subscribe to
+GROUP_TOPIC_COUNT_MAX: Final = 4_096  # topics a group may ever have subscribed to on one broker
+SESSION_SECONDS_MIN: Final = 3.0  # heartbeats come three times as often
+SESSION_SECONDS_DEFAULT: Final = 30.0  # a third of it is RocketMQ's heartbeat, every 10 s
+SESSION_SECONDS_MAX: Final = 300.0  # a queue may go unread for so long after a crash
+LOCK_COUNT_MAX: Final = 1_024  # queues in one request for locks, or about them
+OFFSET_COUNT_MAX: Final = 1_024  # positions in one commit
+
+RETRY_TIMES_DEFAULT: Final = 16  # RocketMQ's retryMaxTimes
+RETRY_TIMES_MAX: Final = 1_000
+RETRY_DELAY_COUNT_MAX: Final = 64  # delays a customized retry policy may list
+DELAY_SECONDS_MAX: Final = 40 * 86_400.0  # the most a broker may allow; its own limit may be lower
+SEND_BACK_COUNT_MAX: Final = 1_024  # messages in one send-back
+ERROR_TEXT_SIZE_MAX: Final = 1_024  # bytes kept of a handler's error; what is longer is cut
+REDRIVE_COUNT_MAX: Final = 100  # dead letters in one redrive; also bounds what one look takes
+
 LIST_LIMIT_MAX: Final = 1_000  # items in one page of a list
 LIST_LIMIT_DEFAULT: Final = 100
 

@@ -1,4 +1,7 @@
-"""The JSON models beside the hot path: topics, routes, brokers, groups, offsets, status.
+"""The JSON models beside the hot path: topics, routes, brokers, queues' offsets, status.
+
+Those of groups are in :mod:`eruca.contract.groups`, those of retries, dead letters and delayed
+messages in :mod:`eruca.contract.retries`.
 
 Requests forbid unknown fields, so that a misspelt one is an error and not a surprise. Offsets are
 JSON integers of up to 64 bits.
@@ -14,6 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -51,6 +55,13 @@ def _checked_topic(name: str) -> str:
 def _with_few_members(value: object) -> object:
     if isinstance(value, dict) and len(value) > MEMBER_COUNT_MAX:
         raise ValueError(f"more than {MEMBER_COUNT_MAX} members")
+    return value
+
+
+def _not_a_number(value: object) -> object:
+    # Pydantic would take a bare number for seconds, or milliseconds, since 1970.
+    if isinstance(value, int | float) or (isinstance(value, str) and "T" not in value.upper()):
+        raise ValueError("a time is written as in 2026-11-21T08:00:00Z")
     return value
 
 
@@ -92,6 +103,10 @@ Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 QueueCount = Annotated[int, Field(ge=1, le=QUEUE_COUNT_MAX)]
 Permission = Literal["rw", "r", "w", "none"]
 WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
+"""RFC 3339 with an offset, and nothing else that could be taken for a time."""
 
 
 class Request(BaseModel):
@@ -188,41 +203,6 @@ class MultiPullRequest(Request):
     max_count: Annotated[int, Field(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
     max_bytes: Annotated[int, Field(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
     wait_seconds: WaitSeconds = 0
-
-
-# --- Groups and their offsets ---------------------------------------------------------------------
-
-
-class OffsetCommit(Request):
-    """A group's new position in one queue: the next offset it will read."""
-
-    topic: TopicName
-    queue_id: QueueId
-    offset: Offset
-
-
-class OffsetCommits(Request):
-    """Positions to store; all of them or, if one is refused, none."""
-
-    offsets: Annotated[list[OffsetCommit], Field(min_length=1, max_length=1_024)]
-
-
-class CommittedOffset(Answer):
-    """A group's position in one queue. Unknown is null, never 0."""
-
-    topic: str
-    queue_id: int
-    committed_offset: int | None
-    min_offset: int | None = Field(description="null where the queue is not on this broker")
-    max_offset: int | None
-    lag: int | None = Field(description="max_offset minus committed_offset; null while unknown")
-
-
-class GroupOffsets(Answer):
-    """A group's positions on one broker."""
-
-    group: str
-    offsets: list[CommittedOffset]
 
 
 # --- Name server ----------------------------------------------------------------------------------

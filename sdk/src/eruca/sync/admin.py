@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from eruca.contract.errors import ErucaError
+    from eruca.contract.groups import CommittedOffset
     from eruca.contract.messages import LogRecordView, PulledMessage
     from eruca.contract.models import (
         BrokerGroup,
         BrokerStatus,
-        CommittedOffset,
         NamesrvStatus,
         Permission,
         QueueOffsets,

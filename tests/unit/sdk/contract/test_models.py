@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from eruca.contract.groups import OffsetCommits
 from eruca.contract.models import (
     BrokerRegistration,
     GroupName,
     MultiPullRequest,
-    OffsetCommits,
     TopicName,
     TopicRoute,
     TopicSettings,

@@ -10,11 +10,10 @@ from fastapi import APIRouter, Path, Query, Response
 from eruca.contract.errors import OverloadedError, TopicNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
-from eruca.contract.models import OFFSET_MAX, TopicName
+from eruca.contract.models import OFFSET_MAX, Moment, TopicName
 from eruca_broker.api import examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
-from eruca_broker.api.moments import Moment
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.core.rendering import render
 from eruca_broker.core.times import ms_of

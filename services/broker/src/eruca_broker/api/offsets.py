@@ -13,17 +13,16 @@ from eruca.contract.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
+from eruca.contract.groups import GroupOffsets, OffsetCommits
 from eruca.contract.models import (
     GroupName,
-    GroupOffsets,
+    Moment,
     OffsetByTime,
-    OffsetCommits,
     QueueId,
     TopicName,
 )
 from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
-from eruca_broker.api.moments import Moment
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.problems import problems
 

@@ -10,11 +10,9 @@ from datetime import datetime
 from typing import Literal
 
 from eruca.contract.errors import ConflictError, QueueNotFoundError, TopicNotFoundError
+from eruca.contract.groups import CommittedOffset, GroupOffsets, OffsetCommits
 from eruca.contract.models import (
-    CommittedOffset,
-    GroupOffsets,
     OffsetByTime,
-    OffsetCommits,
     QueueOffsets,
     TopicQueues,
 )
