@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from support.vector_runners import (
+    consume_results,
+    allocations,
     delays,
     hashes,
     latency_faults,
@@ -27,6 +29,8 @@ Case: TypeAlias = dict[str, Any]
 Runner: TypeAlias = Callable[[Case], None]
 
 _MODULES: Final = (
+    consume_results,
+    allocations,
     delays,
     hashes,
     latency_faults,

@@ -1,0 +1,43 @@
+"""Queue allocation: which queues of a topic each member of a consumer group should read.
+
+:func:`allocate` is what a consumer calls; the strategies are frozen values behind one protocol,
+:class:`AllocationStrategy`. They are pure: members agree only if an answer depends on nothing but
+the two lists. Any client code may import this package; it imports the contract and queues only.
+"""
+
+from __future__ import annotations
+
+from eruca.core.allocation.configured import ByConfig
+from eruca.core.allocation.even import Averagely, AveragelyByCircle
+from eruca.core.allocation.ring import VIRTUAL_NODES, ConsistentHash, md5_position
+from eruca.core.allocation.rooms import (
+    ByMachineRoom,
+    MachineRoomNearby,
+    MachineRooms,
+    NamedMachineRooms,
+)
+from eruca.core.allocation.strategy import (
+    AllocationError,
+    AllocationFault,
+    AllocationStrategy,
+    allocate,
+    sorted_members,
+)
+
+__all__ = [
+    "VIRTUAL_NODES",
+    "AllocationError",
+    "AllocationFault",
+    "AllocationStrategy",
+    "Averagely",
+    "AveragelyByCircle",
+    "ByConfig",
+    "ByMachineRoom",
+    "ConsistentHash",
+    "MachineRoomNearby",
+    "MachineRooms",
+    "NamedMachineRooms",
+    "allocate",
+    "md5_position",
+    "sorted_members",
+]

@@ -1,0 +1,54 @@
+"""Even shares: no two members' shares differ by more than one queue.
+
+Where the number of queues or members changes by one, most queues can move; see
+:mod:`eruca.core.allocation.ring` for the opposite choice.
+
+Source: RocketMQ 5.3, ``AllocateMessageQueueAveragely``, ``AllocateMessageQueueAveragelyByCircle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eruca.core.allocation.strategy import is_to_share
+from eruca.core.message_queue import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Averagely:
+    """Give each member one run of neighbours; the first few members get one queue more."""
+
+    @property
+    def name(self) -> str:
+        """Return the rule's name."""
+        return "AVG"
+
+    def share(
+        self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
+    ) -> list[MessageQueue]:
+        """Return *member*'s run of *queues*: its place in *members* decides which."""
+        if not is_to_share(queues, members, member):
+            return []
+        size, remainder = divmod(len(queues), len(members))
+        index = members.index(member)
+        start = index * size + min(index, remainder)
+        return list(queues[start : start + size + (index < remainder)])
+
+
+@dataclass(frozen=True, slots=True)
+class AveragelyByCircle:
+    """Deal the queues out like cards, which spreads each broker's queues over the members."""
+
+    @property
+    def name(self) -> str:
+        """Return the rule's name."""
+        return "AVG_BY_CIRCLE"
+
+    def share(
+        self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
+    ) -> list[MessageQueue]:
+        """Return each queue whose turn is *member*'s."""
+        if not is_to_share(queues, members, member):
+            return []
+        return list(queues[members.index(member) :: len(members)])

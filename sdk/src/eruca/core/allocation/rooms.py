@@ -1,0 +1,139 @@
+"""Shares by machine room: read from brokers nearby, and leave far ones to those near them.
+
+:class:`ByMachineRoom` is for groups that live in some rooms only: queues of any other room are not
+read by the group at all. :class:`MachineRoomNearby` reads everything: queues whose room has no
+member are shared out among all.
+
+A room that has members but no queues gets no share of other rooms with members, however busy those
+are. Rooms are named by the prefix of a broker's name, ``ROOM@NAME``, or by a resolver.
+
+Source: RocketMQ 5.3, ``AllocateMessageQueueByMachineRoom`` (which counts and takes among the rooms'
+own queues; older versions took from all of them), ``AllocateMachineRoomNearby``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from eruca.core.allocation.strategy import (
+    AllocationError,
+    AllocationFault,
+    AllocationStrategy,
+    is_to_share,
+    utf16_order,
+)
+from eruca.core.message_queue import MessageQueue
+
+_SEPARATOR: Final = "@"
+_PARTS: Final = 2  # room and name
+
+
+@dataclass(frozen=True, slots=True)
+class ByMachineRoom:
+    """Share out the queues of ``rooms`` and no others; what is over goes round by turns."""
+
+    rooms: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """Return the rule's name."""
+        return "MACHINE_ROOM"
+
+    def share(
+        self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
+    ) -> list[MessageQueue]:
+        """Return *member*'s run of the rooms' queues, and one of those left over, if any."""
+        if not is_to_share(queues, members, member):
+            return []
+        kept = [queue for queue in queues if self._is_near(queue.broker_name)]
+        size = len(kept) // len(members)
+        index = members.index(member)
+        # The slice holds one queue for the first few members and none for the others.
+        left_over = len(members) * size + index
+        return kept[index * size : (index + 1) * size] + kept[left_over : left_over + 1]
+
+    def _is_near(self, broker_name: str) -> bool:
+        # Java's split drops empty parts at the end: "a@b@" has two parts, "a@" has one.
+        parts = broker_name.rstrip(_SEPARATOR).split(_SEPARATOR)
+        return len(parts) == _PARTS and parts[0] in self.rooms
+
+
+class MachineRooms(Protocol):
+    """Knows which machine room a queue and a member are in; the same in every member."""
+
+    def room_of_queue(self, queue: MessageQueue) -> str | None:
+        """Return the room of the queue's broker; None where it is unknown."""
+
+    def room_of_member(self, member: str) -> str | None:
+        """Return the room of a member's client; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachineRooms:
+    """Read rooms off names: ``ROOM@NAME``, for brokers and clients alike."""
+
+    def room_of_queue(self, queue: MessageQueue) -> str | None:
+        """Return what stands before the first ``@`` of the broker's name."""
+        return _room(queue.broker_name)
+
+    def room_of_member(self, member: str) -> str | None:
+        """Return what stands before the first ``@`` of the client id."""
+        return _room(member)
+
+
+def _room(name: str) -> str | None:
+    room, separator, _ = name.partition(_SEPARATOR)
+    return room if separator else None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRoomNearby:
+    """Share out each room's queues among its members by ``inner``; orphaned rooms among all."""
+
+    inner: AllocationStrategy
+    rooms: MachineRooms = NamedMachineRooms()
+
+    @property
+    def name(self) -> str:
+        """Return the rule's name, which tells the inner one."""
+        return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
+
+    def share(
+        self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
+    ) -> list[MessageQueue]:
+        """Return the share of the own room, then those of rooms without members, by room name."""
+        if not is_to_share(queues, members, member):
+            return []
+        queues_of: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        members_of: defaultdict[str, list[str]] = defaultdict(list)
+        for queue in queues:
+            queues_of[self._room_of_queue(queue)].append(queue)
+        for each in members:
+            members_of[self._room_of_member(each)].append(each)
+        own = self._room_of_member(member)
+        share: list[MessageQueue] = []
+        if near := queues_of.get(own):
+            share += self.inner.share(near, members_of[own], member)
+        for room in sorted(queues_of.keys() - members_of.keys(), key=utf16_order):
+            share += self.inner.share(queues_of[room], members, member)
+        return share
+
+    def _room_of_queue(self, queue: MessageQueue) -> str:
+        room = self.rooms.room_of_queue(queue)
+        if not room:
+            raise AllocationError(
+                AllocationFault.QUEUE_ROOM_UNKNOWN, f"no machine room is known for {queue}"
+            )
+        return room
+
+    def _room_of_member(self, member: str) -> str:
+        room = self.rooms.room_of_member(member)
+        if not room:
+            raise AllocationError(
+                AllocationFault.MEMBER_ROOM_UNKNOWN,
+                f"no machine room is known for the member {member!r}",
+            )
+        return room
