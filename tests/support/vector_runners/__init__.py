@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from support.vector_runners import (
-    consume_results,
     allocations,
+    consume_results,
     delays,
     hashes,
     latency_faults,

@@ -1,0 +1,36 @@
+"""Flow control: when to pull more of a queue, and when what is held is enough.
+
+Three bounds, each for its own danger: *count* and *bytes* bound the memory, *span* bounds how much
+a crash can repeat when one slow message holds the committed offset back while later ones are done.
+The span does not matter to an orderly consumer: nothing overtakes there.
+
+Pulling begins again once half of the room is free, so that pulls are few and large.
+
+Source: RocketMQ 5.3, ``DefaultMQPushConsumerImpl.pullMessage``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+COUNT_MAX_DEFAULT: Final = 1_000  # RocketMQ's pullThresholdForQueue
+SIZE_MAX_DEFAULT: Final = 100 * 1024 * 1024  # bytes; RocketMQ's pullThresholdSizeForQueue
+SPAN_MAX_DEFAULT: Final = 2_000  # offsets; RocketMQ's consumeConcurrentlyMaxSpan
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """What may be held of one queue."""
+
+    count_max: int = COUNT_MAX_DEFAULT
+    size_max: int = SIZE_MAX_DEFAULT
+    span_max: int | None = SPAN_MAX_DEFAULT  # None: it does not matter
+
+    def has_room(self, *, count: int, size: int, span: int) -> bool:
+        """Tell whether to pull more."""
+        return (
+            count <= self.count_max // 2
+            and size <= self.size_max // 2
+            and (self.span_max is None or span <= self.span_max)
+        )
