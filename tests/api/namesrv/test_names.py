@@ -133,6 +133,19 @@ async def test_a_known_route_is_not_sent_again(client: httpx.AsyncClient) -> Non
         assert (again.status_code, again.content) == (200, route.content)
 
 
+async def test_a_name_server_says_how_long_it_is_still_settling(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await register(client)
+    early = await client.get("/v1/topics/flights/route")
+    clock.advance(12)
+    late = await client.get("/v1/topics/flights/route")
+
+    assert 1 <= int(early.headers["eruca-settling"]) <= 12
+    assert "eruca-settling" not in late.headers
+    assert early.headers["etag"] == late.headers["etag"]
+
+
 async def test_name_servers_that_know_the_same_agree_on_the_tag(client: httpx.AsyncClient) -> None:
     await register(client)
     mine = await client.get("/v1/topics/flights/route")

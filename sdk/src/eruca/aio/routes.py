@@ -6,9 +6,10 @@ that comes or goes is known at once. The others, and all while a name server hol
 are asked for again every 30 s. Whoever meets a failed broker or a topic that is not where it should
 be calls :meth:`Routes.refresh_soon`, at most one request per topic and second.
 
-A name server that has just started knows no routes yet. So "not found" counts only when all of
-them say it, and never against a route that is already at hand: if the topic is really gone, its
-brokers will say so.
+A name server that has just started knows no routes yet, or parts of them. So "not found" counts
+only when all of them say it, and never against a route that is already at hand: if the topic is
+really gone, its brokers will say so. And while a name server says that it is settling, a fuller
+route that is at hand is kept, or keys would move to other queues and back.
 
 A topic without a route may be created by sending to it, where brokers allow that. So a producer
 gets a route to all live masters then, with the queues a new topic has; a broker that does not
@@ -26,7 +27,7 @@ from contextlib import suppress
 from typing import Final
 
 from eruca.aio.name_servers import NameServers
-from eruca.aio.transport import path_segment, problem_error
+from eruca.aio.transport import HttpResponse, path_segment, problem_error
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
@@ -35,7 +36,13 @@ from eruca.contract.errors import (
     TransportError,
 )
 from eruca.contract.limits import QUEUE_COUNT_DEFAULT
-from eruca.contract.models import BrokerList, QueueData, RouteBroker, TopicRoute
+from eruca.contract.models import (
+    SETTLING_HEADER,
+    BrokerList,
+    QueueData,
+    RouteBroker,
+    TopicRoute,
+)
 from eruca.core.route_table import (
     CachedRoute,
     PublishView,
@@ -233,7 +240,7 @@ class Routes:
                 self._table.confirm(topic, now_ms=loop.time() * 1000)
                 return
             if answer.status == 200:
-                self._take_in(topic, answer.body, answer.headers.get("etag"))
+                self._take_in(topic, answer)
                 return
             error = problem_error(answer, f"route of {topic}")
             if not isinstance(error, TopicNotFoundError):
@@ -242,11 +249,17 @@ class Routes:
         assert error is not None
         raise error
 
-    def _take_in(self, topic: str, body: bytes, etag: str | None) -> None:
+    def _take_in(self, topic: str, answer: HttpResponse) -> float:
+        """Use the route of *answer*; return how many seconds to leave its name server alone."""
         try:
-            route = TopicRoute.model_validate_json(body)
+            route = TopicRoute.model_validate_json(answer.body)
+            settling = _settling_seconds(answer)
+            if settling and self._table.is_fuller(route):
+                self._due.setdefault(topic, asyncio.get_running_loop().time() + settling)
+                self._wake.set()
+                return settling
             now_ms = asyncio.get_running_loop().time() * 1000
-            changed = self._table.put(route, etag=etag, now_ms=now_ms)
+            changed = self._table.put(route, etag=answer.headers.get("etag"), now_ms=now_ms)
         except ValueError as error:
             raise TransportError(f"the route of {topic} could not be read: {error}") from error
         if topic not in self._watches and len(self._watches) < WATCHES_MAX:
@@ -260,6 +273,7 @@ class Routes:
         if changed:
             for listener in tuple(self._listeners):
                 listener(topic)
+        return 0.0
 
     async def _watch(self, topic: str) -> None:
         """Keep one route up to date by held requests; between failures it is only refreshed."""
@@ -278,7 +292,7 @@ class Routes:
                     held_seconds=WATCH_SECONDS,
                 )
                 if answer.status == 200:
-                    self._take_in(topic, answer.body, answer.headers.get("etag"))
+                    await asyncio.sleep(self._take_in(topic, answer))
                     continue
                 if answer.status == 304:
                     self._table.confirm(topic, now_ms=asyncio.get_running_loop().time() * 1000)
@@ -315,6 +329,11 @@ class Routes:
             _logger.info("the route of %s stays as it was: %s", topic, error)
         finally:
             self._due.pop(topic, None)
+
+
+def _settling_seconds(answer: HttpResponse) -> float:
+    value = answer.headers.get(SETTLING_HEADER, "")
+    return min(float(value), REFRESH_SECONDS) if value.isascii() and value.isdigit() else 0.0
 
 
 def _route_target(topic: str) -> str:

@@ -116,6 +116,14 @@ class RouteTable:
         )
         return before is None or before.route != route
 
+    def is_fuller(self, route: TopicRoute) -> bool:
+        """Tell whether the cached route of this topic has all of *route*'s brokers and more."""
+        cached = self._routes.get(route.topic)
+        if cached is None:
+            return False
+        known = {broker.broker_name for broker in cached.route.brokers}
+        return known > {broker.broker_name for broker in route.brokers}
+
     def confirm(self, topic: str, *, now_ms: float) -> None:
         """Note that a cached route still holds: the name server answered 304."""
         self._routes[topic] = replace(self._routes[topic], fetched_at_ms=now_ms)

@@ -48,6 +48,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         held,
         clock or SystemClock(),
         returns_order_config=settings.returns_order_config,
+        settle_seconds=settings.settle_seconds,
     )
 
     @asynccontextmanager

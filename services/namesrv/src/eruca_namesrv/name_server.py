@@ -57,16 +57,27 @@ class NameServer:
         clock: Clock,
         *,
         returns_order_config: bool,
+        settle_seconds: float = 0.0,
     ) -> None:
         self.table = table
         self.kv = kv
         self.held = held
         self.started_at = _instant(clock.now_ms())
         self._clock = clock
+        self._settled_at = clock.monotonic() + settle_seconds
         self._returns_order_config = returns_order_config
         self._rendered: dict[str, RenderedRoute] = {}
         self._sorted_topics: list[str] | None = None  # made again after a change
         self._watchers: dict[str, set[HeldPlace]] = {}
+
+    @property
+    def settling_seconds(self) -> float:
+        """How long brokers may still be missing because it has only just started; 0: not any more.
+
+        A route without them is not wrong, but a client that knows a fuller one should keep that:
+        keys would move to other queues, and back.
+        """
+        return max(self._settled_at - self._clock.monotonic(), 0.0)
 
     def register(
         self, broker_name: str, broker_id: int, registration: BrokerRegistration

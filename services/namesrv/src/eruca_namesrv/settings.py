@@ -39,6 +39,13 @@ class NamesrvSettings(ServiceSettings):
     topics_max: int = Field(
         default=1_000_000, ge=1, description="topics, counted once for each broker name"
     )
+    settle_seconds: float = Field(
+        default=12,
+        ge=0,
+        le=600,
+        description="how long after its start it tells clients that its routes may be partial: "
+        "two heartbeats of a broker",
+    )
     held_requests_max: int = Field(
         default=5_000, ge=0, description="route requests held until the route changes"
     )

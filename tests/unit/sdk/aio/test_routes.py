@@ -33,6 +33,7 @@ class NameServer:
         self.tables: dict[str, dict[str, dict[str, Any]]] = {url: {} for url in urls}
         self.brokers: list[str] = []
         self.holds = True
+        self.settling: int | None = None  # seconds, as one that has just started says
         self.changed = asyncio.Event()
 
     def put(self, topic: str, *broker_names: str, at: str | None = None) -> None:
@@ -56,7 +57,10 @@ class NameServer:
             route = self.tables[request.url].get(topic)
             etag = f'"{hash(str(route))}"'
             if route is not None and request.headers.get("if-none-match") != etag:
-                return json_answer(route, etag=etag)
+                answer = json_answer(route, etag=etag)
+                if self.settling is not None:
+                    answer.headers["eruca-settling"] = str(self.settling)  # type: ignore[index]
+                return answer
             if not is_held:
                 break
             await self.changed.wait()
@@ -205,6 +209,26 @@ async def test_a_refresh_that_fails_leaves_the_route_as_it_was() -> None:
         await routes.refresh("orders")
 
         assert routes.cached_publish_view("orders") is view
+
+
+async def test_a_settling_name_server_does_not_take_brokers_out_of_a_route() -> None:
+    async with routes_of() as (routes, server, _):
+        server.put("orders", "a", "b")
+        view = await routes.publish_view("orders")
+
+        server.settling = 30
+        server.put("orders", "a")
+        await routes.refresh("orders")
+        assert routes.cached_publish_view("orders") is view
+
+        server.put("orders", "a", "b", "c")
+        await routes.refresh("orders")
+        assert brokers_of(routes, "orders") == {"a", "b", "c"}
+
+        server.settling = None
+        server.put("orders", "a")
+        await routes.refresh("orders")
+        assert brokers_of(routes, "orders") == {"a"}
 
 
 async def test_refreshing_soon_is_done_in_the_background_and_not_too_often() -> None:

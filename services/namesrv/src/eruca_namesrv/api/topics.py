@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any, Final
 
@@ -10,7 +11,13 @@ from fastapi.responses import Response
 
 from eruca.contract.errors import OverloadedError, TopicNotFoundError
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import TopicName, TopicNames, TopicRoute, WaitSeconds
+from eruca.contract.models import (
+    SETTLING_HEADER,
+    TopicName,
+    TopicNames,
+    TopicRoute,
+    WaitSeconds,
+)
 from eruca_chassis.cursors import decode_cursor, encode_cursor
 from eruca_chassis.problems import problems
 from eruca_namesrv.api.dependencies import Names
@@ -19,6 +26,14 @@ router = APIRouter(prefix="/v1/topics", tags=["topics"])
 
 _ETAG_HEADER: Final[dict[str, Any]] = {
     "ETag": {"description": "changes exactly when the route does", "schema": {"type": "string"}}
+}
+_ROUTE_HEADERS: Final[dict[str, Any]] = {
+    **_ETAG_HEADER,
+    SETTLING_HEADER: {
+        "description": "there for a few seconds after the name server's start: brokers may be "
+        "missing for so many seconds more; keep a fuller route until then",
+        "schema": {"type": "integer"},
+    },
 }
 _ETAGS = re.compile(r'\*|"[^"]*"')  # of If-None-Match; weak ones compare like strong ones there
 
@@ -41,7 +56,7 @@ async def list_topics(
     summary="Which queues a topic has where",
     response_model=TopicRoute,
     responses={
-        200: {"headers": _ETAG_HEADER},
+        200: {"headers": _ROUTE_HEADERS},
         304: {"description": "The route is the one of If-None-Match", "headers": _ETAG_HEADER},
         **problems(TopicNotFoundError, OverloadedError),
     },
@@ -65,6 +80,8 @@ async def get_route(
     known = frozenset(_ETAGS.findall(if_none_match or ""))
     route = await names.route(topic, known, wait_seconds, request.receive)
     headers = {"etag": route.etag, "cache-control": "no-cache"}
+    if (settling := names.settling_seconds) > 0:
+        headers[SETTLING_HEADER] = str(math.ceil(settling))
     if route.etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     return Response(route.body, media_type="application/json", headers=headers)
