@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from eruca.contract.hashing import string_hash
 from eruca.contract.properties import split_keys
 from eruca_broker.core.property_scan import scan
-from eruca_broker.core.property_shapes import hash_alike
+from eruca_broker.core.property_shapes import AlikeTexts, hash_alike
 from eruca_broker.core.property_texts import (
     POWERS,
     ROW_BYTES_MAX,
@@ -118,7 +118,8 @@ def _hash_rows(
         if len(lengths) > 1:
             chosen = np.flatnonzero(sizes == length)
         texts = text[chosen]
-        alike = hash_alike(texts, length) if len(texts) >= _SHAPE_ROWS_MIN else None
+        is_many = len(texts) >= _SHAPE_ROWS_MIN
+        alike = hash_alike(AlikeTexts.of(texts[:, :length])) if is_many else None
         take(chosen, alike or scan(texts, sizes[chosen]))
     return parts
 

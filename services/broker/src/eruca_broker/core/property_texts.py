@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from eruca_broker.core.record_columns import LogBuffer, strided
+from eruca_broker.core.record_columns import LogBuffer
 
 Int64Array: TypeAlias = NDArray[np.int64]
 UInt8Array: TypeAlias = NDArray[np.uint8]
@@ -60,21 +60,30 @@ def utf16_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
+def rows_at(buffer: LogBuffer, starts: Int64Array, width: int) -> UInt8Array:
+    """Copy *width* bytes from each of *starts* on, all inside the buffer, into a matrix."""
+    if not width:
+        return np.empty((len(starts), 0), np.uint8)
+    every = np.ndarray((len(buffer) - width + 1,), f"V{width}", buffer, strides=(1,))
+    rows: UInt8Array = every[starts].view(np.uint8).reshape(len(starts), width)
+    return rows
+
+
 def gather(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) -> UInt8Array:
     """Copy each row's bytes into a matrix; what lies beyond a row's size is arbitrary.
 
     Its width is a multiple of eight and more than the largest size.
     """
-    words = strided(buffer, "=u8", 8)
-    last = len(words) - 1
     width = (int(sizes.max()) // 8 + 1) * 8
-    positions = starts[:, None] + np.arange(0, width, 8)
-    is_inside = int(starts.max()) + width - 8 <= last
-    gathered = words[positions if is_inside else np.minimum(positions, last)]
-    matrix: UInt8Array = gathered.view(np.uint8)
-    if not is_inside:
-        # Where a word would reach past the buffer's end, its row is copied byte by byte.
-        for row in np.flatnonzero(positions[:, -1] > last).tolist():
-            start, size = int(starts[row]), int(sizes[row])
-            matrix[row, :size] = np.frombuffer(buffer, np.uint8, size, start)
+    last = len(buffer) - width
+    if last >= 0 and int(starts.max()) <= last:
+        return rows_at(buffer, starts, width)
+    matrix = np.empty((len(starts), width), np.uint8)
+    is_inside = starts <= last
+    if is_inside.any():
+        matrix[is_inside] = rows_at(buffer, starts[is_inside], width)
+    # Where a row would reach past the buffer's end, it is copied by itself.
+    for row in np.flatnonzero(~is_inside).tolist():
+        start, size = int(starts[row]), int(sizes[row])
+        matrix[row, :size] = np.frombuffer(buffer, np.uint8, size, start)
     return matrix
