@@ -1,0 +1,63 @@
+"""Handles: what a client holds while it has a message, and shows to finish it.
+
+A handle is opaque to clients: base64url of a JSON array and its CRC-32. It names the broker that
+gave it, the lease (group, topic, queue, offset, attempt) and the fence, without which it is worth
+nothing: only the broker's state says whether it still counts. The checksum tells a handle that was
+cut or mistyped from one that is stale.
+
+Source: RocketMQ 5.3, ``ExtraInfoUtil``. Its handles name a time and no fence.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+_CHECKSUM_SIZE: Final = 4
+
+
+class Handle(msgspec.Struct, frozen=True, array_like=True):
+    """What a handle says."""
+
+    broker_name: str
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    attempt: int
+    fence: int  # log offset of the event that made the lease
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Handle)
+
+
+class MalformedHandleError(ValueError):
+    """This is no handle of any broker."""
+
+
+def encode_handle(handle: Handle) -> str:
+    """Return the handle as clients see it: letters, digits, - and _."""
+    content = _ENCODER.encode(handle)
+    checked = crc32(content).to_bytes(_CHECKSUM_SIZE, "big") + content
+    return urlsafe_b64encode(checked).rstrip(b"=").decode()
+
+
+def decode_handle(text: str) -> Handle:
+    """Return what a handle says.
+
+    Raises:
+        MalformedHandleError: It is not one, or was not received whole.
+    """
+    try:
+        checked = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        checksum, content = checked[:_CHECKSUM_SIZE], checked[_CHECKSUM_SIZE:]
+        handle = _DECODER.decode(content)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise MalformedHandleError("not a handle") from error
+    if crc32(content).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
+        raise MalformedHandleError("a handle that is cut or changed")
+    return handle
