@@ -35,8 +35,9 @@ from eruca.contract.properties import (
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters, as the JSON contract
 _RECORD_ROOM: Final = 192  # bytes left for a record's fields and an id made when it is sent
 _ID_ROOM: Final = 64  # bytes left for an id that is made when the message is sent
+_KEYS_NAME: Final = f"{KEYS}{NAME_SEPARATOR}"
 _UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
-_PLAIN_TEXT_SIZE: Final = len(_UNIQ_KEY_NAME) + len(PROPERTY_SEPARATOR)
+_BEFORE_ID: Final = PROPERTY_SEPARATOR + _UNIQ_KEY_NAME
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
 
@@ -85,26 +86,36 @@ class Message:
         message_id: str | None = None,
         flag: int = 0,
     ) -> None:
-        self._topic = topic if _is_good_topic(topic) else ""
+        # Once per message: what most of them have is dealt with here, the rest by functions.
+        _check_topic(topic)
+        self._topic = topic
         self._body = body if body.__class__ is bytes and body else _checked_body(body)
         self._tag = tag
-        self._keys = () if keys == () else _checked_keys(keys)
-        self._properties = _checked_properties(properties) if properties else _NO_PROPERTIES
         self._sharding_key = sharding_key
         self._message_id = message_id
         self._flag = flag
+        head = "" if tag is None else _head_of_tag(tag)
+        if type(keys) is str and keys and keys.isprintable() and " " not in keys:
+            self._keys: str | tuple[str, ...] = keys
+            head = f"{head}{_KEYS_NAME}{keys}{_BEFORE_ID}"
+        elif keys == ():
+            self._keys = ()
+            head += _UNIQ_KEY_NAME
+        else:
+            self._keys = several = _checked_keys(keys)
+            head += _keys_text(several) + _UNIQ_KEY_NAME
+        tail = PROPERTY_SEPARATOR
+        self._properties = _NO_PROPERTIES
+        if properties:
+            self._properties = _checked_properties(properties)
+        if sharding_key is not None or properties:
+            tail += _tail_text(sharding_key, self._properties)
+        self._head, self._tail = head, tail
+        text_size = len(head) + len(tail)
+        if not (head.isascii() and tail.isascii()):
+            text_size *= 4  # bytes a character may take
         if flag:
             _check_flag(flag)
-        # Of a message with nothing but a body all the rest is known.
-        if tag is None and keys == () and sharding_key is None and not properties:
-            self._head, self._tail = _UNIQ_KEY_NAME, PROPERTY_SEPARATOR
-            text_size = _PLAIN_TEXT_SIZE
-        else:
-            self._head = head = _head_text(tag, self._keys)
-            self._tail = tail = _tail_text(sharding_key, self._properties)
-            text_size = len(head) + len(tail)
-            if not (head.isascii() and tail.isascii()):
-                text_size *= 4  # bytes a character may take
         if message_id is not None:
             _check_message_id(message_id)
             text_size += 4 * len(message_id)
@@ -156,7 +167,7 @@ class Message:
     @property
     def keys(self) -> tuple[str, ...]:
         """What it can be found by."""
-        return self._keys
+        return (self._keys,) if isinstance(self._keys, str) else self._keys
 
     @property
     def tag(self) -> str | None:
@@ -194,7 +205,7 @@ class Message:
     def __repr__(self) -> str:
         return (
             f"Message({self._topic!r}, {len(self._body)} bytes, tag={self._tag!r}, "
-            f"keys={self._keys!r}, sharding_key={self._sharding_key!r})"
+            f"keys={self.keys!r}, sharding_key={self._sharding_key!r})"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -225,7 +236,7 @@ class Message:
 
 
 @lru_cache(maxsize=4096)
-def _is_good_topic(topic: str) -> bool:
+def _check_topic(topic: str) -> None:
     if not isinstance(topic, str):
         raise ValidationError(f"topic: {topic!r} is not a text", fix="give the topic's name")
     fault = names.client_topic_fault(topic)
@@ -241,7 +252,6 @@ def _is_good_topic(topic: str) -> bool:
         raise ValidationError(
             f"topic: {topic!r} is written by the broker alone", fix="use a topic of your own"
         )
-    return True
 
 
 def _checked_body(body: object) -> bytes:
@@ -270,8 +280,6 @@ def _checked_body(body: object) -> bytes:
 def _checked_keys(keys: object) -> tuple[str, ...]:
     several: tuple[object, ...]
     if isinstance(keys, str):
-        if keys and keys.isprintable() and " " not in keys:
-            return (keys,)
         several = (keys,)  # or each of its letters would be a key
     elif isinstance(keys, Iterable):
         several = tuple(keys)
@@ -317,19 +325,17 @@ def _head_of_tag(tag: str) -> str:
     return f"{TAGS}{NAME_SEPARATOR}{tag}{PROPERTY_SEPARATOR}"
 
 
-def _head_text(tag: str | None, keys: tuple[str, ...]) -> str:
-    tag_text = "" if tag is None else _head_of_tag(tag)
+def _keys_text(keys: tuple[str, ...]) -> str:
     if not keys:
-        return tag_text + _UNIQ_KEY_NAME
-    joined = KEY_SEPARATOR.join(keys)
-    return f"{tag_text}{KEYS}{NAME_SEPARATOR}{joined}{PROPERTY_SEPARATOR}{_UNIQ_KEY_NAME}"
+        return ""
+    return f"{_KEYS_NAME}{KEY_SEPARATOR.join(keys)}{PROPERTY_SEPARATOR}"
 
 
 def _tail_text(sharding_key: str | None, properties: Mapping[str, str]) -> str:
-    text = PROPERTY_SEPARATOR
+    text = ""
     if sharding_key is not None:
         _check_text(sharding_key, "sharding_key", "or leave it out")
-        text = f"{text}{SHARDING_KEY}{NAME_SEPARATOR}{sharding_key}{PROPERTY_SEPARATOR}"
+        text = f"{SHARDING_KEY}{NAME_SEPARATOR}{sharding_key}{PROPERTY_SEPARATOR}"
     for name, value in properties.items():
         text += f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
     return text

@@ -18,6 +18,7 @@ from eruca.contract.message_ids import encode_unique_id, month_start_ms
 
 _COUNTER_SIZE: Final = 1 << 16
 _COUNTER_DIGITS: Final = 4
+_OCTETS: Final = [f"{octet:02X}" for octet in range(256)]
 _DAY_MS: Final = 86_400_000
 _PROCESS_SHIFT: Final = 26  # Linux has process ids of up to 22 bits: 6 beyond the 16
 
@@ -74,10 +75,13 @@ class UniqueIds:
             if now_ms != self._now_ms or process_id != self._process_id or not self._left:
                 self._move_to(now_ms, process_id)
             size = min(count - len(ids), self._left)
-            head, first = self._head, self._counter + 1
-            ids += [f"{head}{n % _COUNTER_SIZE:04X}" for n in range(first, first + size)]
-            self._counter = (self._counter + size) % _COUNTER_SIZE
-            self._left -= size
+            # Up to 256 at a time, which have all but the last two digits in common.
+            high, low = divmod((self._counter + 1) % _COUNTER_SIZE, len(_OCTETS))
+            endings = _OCTETS[low : low + size]
+            head = self._head + _OCTETS[high]
+            ids += [head + ending for ending in endings]
+            self._counter = (self._counter + len(endings)) % _COUNTER_SIZE
+            self._left -= len(endings)
         return ids
 
     def _move_to(self, now_ms: int, process_id: int) -> None:
