@@ -216,12 +216,12 @@ class BrokerFetcher:
         for index, pulled in sections:
             if index >= len(flows):
                 raise TransportError(f"{url}: the answer to a pull has queues nobody asked for")
-            self._take_in(flows[index], pulled, epochs[index])
+            self._take_in(flows[index], answer.body, pulled, epochs[index])
         self.failure, self.failure_count = None, 0
         if sections:
             self._on_news()
 
-    def _take_in(self, flow: QueueFlow, pulled: PulledRecords, epoch: int) -> None:
+    def _take_in(self, flow: QueueFlow, answer: bytes, pulled: PulledRecords, epoch: int) -> None:
         if epoch != flow.epoch:
             return
         if pulled.status in _OUT_OF_RANGE:
@@ -241,8 +241,9 @@ class BrokerFetcher:
         subscription = self._settings.subscriptions[flow.queue.topic]
         messages = decode_messages(
             flow.queue,
-            pulled.records,
+            answer,
             pulled.sizes,
+            start=pulled.start,
             wanted=_tag_check(subscription) if subscription.tags else None,
         )
         self._prefetch.size += flow.put(messages, pulled.next_offset, epoch)

@@ -92,6 +92,7 @@ class PulledRecords(NamedTuple):
     max_offset: int
     sizes: Sequence[int]  # bytes of each record
     records: memoryview  # the records, back to back
+    start: int  # of the records in the answer
 
 
 def encode_batch(records: Sequence[bytes]) -> bytes:
@@ -151,13 +152,13 @@ def encode_pull_head(
     return head + sizes
 
 
-def decode_pull(body: Buffer) -> PulledRecords:
-    """Return one queue's answer.
+def decode_pull(body: Buffer, at: int = 0) -> PulledRecords:
+    """Return one queue's answer, which lies in *body* from *at* on.
 
     Raises:
         MalformedRecordsError: The body is cut short or not a pull.
     """
-    view = memoryview(body)
+    view = memoryview(body)[at:]
     if len(view) < PULL_PREAMBLE.size:
         raise MalformedRecordsError(f"{len(view)} bytes are too few for a pull's preamble")
     magic, count, size, status, following, lowest, highest = PULL_PREAMBLE.unpack_from(view)
@@ -168,7 +169,7 @@ def decode_pull(body: Buffer) -> PulledRecords:
     if sum(sizes) != size:
         raise MalformedRecordsError("the sizes do not add up to the records")
     return PulledRecords(
-        _STATUSES[status], following, lowest, highest, sizes, view[start : start + size]
+        _STATUSES[status], following, lowest, highest, sizes, view[start:], at + start
     )
 
 
@@ -197,7 +198,7 @@ def decode_multi_pull(body: Buffer) -> list[tuple[int, PulledRecords]]:
             raise MalformedRecordsError("a section is cut short")
         index, size = MULTI_PULL_SECTION.unpack_from(view, position)
         position += MULTI_PULL_SECTION.size
-        sections.append((index, decode_pull(view[position : position + size])))
+        sections.append((index, decode_pull(view[: position + size], position)))
         position += size
     if position != len(view):
         raise MalformedRecordsError("bytes follow the last section")

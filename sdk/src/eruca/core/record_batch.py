@@ -238,10 +238,19 @@ def decode_messages(
     records: Buffer,
     sizes: Sequence[int],
     *,
+    start: int = 0,
     wanted: Callable[[ReceivedMessage], bool] | None = None,
 ) -> list[ReceivedMessage]:
-    """Return the messages in *records*, in order; *wanted* leaves some of them out."""
-    starts = list(accumulate(sizes[:-1], initial=0)) if sizes else []
+    """Return the messages in *records* from *start* on, in order.
+
+    Args:
+        queue: Where they lie.
+        records: What they are windows into; of bytes, a body is read fastest.
+        sizes: How large each record is.
+        start: Where the first one begins.
+        wanted: Leaves some of them out.
+    """
+    starts = list(accumulate(sizes[:-1], initial=start)) if sizes else []
     offsets = _queue_offsets(records, starts)
     messages = map(ReceivedMessage, repeat(queue), offsets, repeat(records), starts, sizes)
     return list(messages if wanted is None else filter(wanted, messages))

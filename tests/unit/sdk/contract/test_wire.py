@@ -184,9 +184,15 @@ def multi_pull(sections: list[tuple[int, bytes]]) -> bytes:
 def test_a_pull_of_many_queues_is_read_as_it_was_written(
     sections: list[tuple[int, bytes]],
 ) -> None:
-    assert decode_multi_pull(multi_pull(sections)) == [
-        (index, decode_pull(block)) for index, block in sections
+    body = multi_pull(sections)
+
+    pulled = decode_multi_pull(body)
+
+    assert [(index, part[:-1]) for index, part in pulled] == [
+        (index, decode_pull(block)[:-1]) for index, block in sections
     ]
+    for _, part in pulled:
+        assert body[part.start : part.start + len(part.records)] == part.records
 
 
 def test_a_pull_of_many_queues_cut_short_or_run_on_is_refused() -> None:

@@ -184,6 +184,15 @@ def test_a_pull_is_taken_apart_into_its_messages(count: int) -> None:
 
 
 @pytest.mark.usefixtures("either_way")
+def test_the_messages_of_a_pull_may_begin_anywhere() -> None:
+    records, sizes = pulled(40)
+
+    messages = decode_messages(QUEUE, b"preamble" + records, sizes, start=8)
+
+    assert messages == decode_messages(QUEUE, records, sizes)
+
+
+@pytest.mark.usefixtures("either_way")
 def test_messages_that_are_not_wanted_are_left_out() -> None:
     records, sizes = pulled(40)
 
