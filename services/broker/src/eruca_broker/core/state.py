@@ -6,6 +6,8 @@ snapshot replaces whatever was known, so a log that starts at one needs nothing 
 
 What messages alone determine (how many a queue holds) is not here but in the consume queues; only
 the part of it that retention would forget, each queue's next offset, is carried in snapshots.
+
+Each subject folds its own events: topics here, groups in :mod:`eruca_broker.core.group_state`.
 """
 
 from __future__ import annotations
@@ -15,18 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from eruca.contract.names import EVENTS_TOPIC, is_system_topic
-from eruca_broker.core.events import (
-    CommittedOffset,
-    Event,
-    GroupOffsets,
-    OffsetsCommitted,
-    QueueEnd,
-    SnapshotTopic,
-    StateSnapshot,
-    TopicDeleted,
-    TopicPut,
-    split_snapshot,
-)
+from eruca_broker.core.events import Event
+from eruca_broker.core.group_events import MembershipBegan
+from eruca_broker.core.group_state import Groups
+from eruca_broker.core.snapshots import SnapshotItem, StateSnapshot, split_snapshot
+from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic, TopicDeleted, TopicPut
 
 SNAPSHOT_ITEMS_MAX: Final = 10_000  # per part; about half a megabyte of JSON
 
@@ -66,12 +61,13 @@ EVENTS: Final = Topic(EVENTS_TOPIC, 1, 1, "r")
 
 @dataclass(slots=True)
 class BrokerState:
-    """Topics, and groups' committed offsets; changed by :meth:`apply` alone."""
+    """Topics and groups; changed by :meth:`apply` alone."""
 
     topics: dict[str, Topic] = field(default_factory=lambda: {EVENTS_TOPIC: EVENTS})
     queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last snapshot
     version: int = 0  # log offset of the last change of a topic: only ever grows
-    _offsets: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    groups: Groups = field(default_factory=Groups)
+    runs: int = 0  # how many times the broker has run and had members
     _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
 
     def apply(self, event: Event, log_offset: int) -> None:
@@ -92,31 +88,31 @@ class BrokerState:
                 self.topics.pop(event.topic, None)
                 self._forget_queues(event.topic)
                 self.version = log_offset
-            case OffsetsCommitted():
-                positions = self._offsets.setdefault(event.group, {})
-                for commit in event.offsets:
-                    positions[commit.topic, commit.queue_id] = commit.offset
+            case MembershipBegan():
+                self.runs += 1
             case StateSnapshot():
                 self._collect(event, log_offset)
-
-    @property
-    def groups(self) -> Iterable[str]:
-        """Names of the groups that have committed an offset."""
-        return self._offsets.keys()
+            case _:
+                self.groups.apply(event, log_offset)
 
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset a group will read, or None where it never committed one."""
-        return self._offsets.get(group, {}).get((topic, queue_id))
+        return self.group_offsets(group).get((topic, queue_id))
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
         """Return all of a group's committed offsets, by topic and queue."""
-        return self._offsets.get(group, {})
+        known = self.groups.get(group)
+        return {} if known is None else known.offsets
 
     def copy(self) -> BrokerState:
         """Return a state that is the same, and changes by itself from now on."""
-        offsets = {group: dict(positions) for group, positions in self._offsets.items()}
         return BrokerState(
-            dict(self.topics), dict(self.queue_ends), self.version, offsets, list(self._parts)
+            dict(self.topics),
+            dict(self.queue_ends),
+            self.version,
+            self.groups.copy(),
+            self.runs,
+            list(self._parts),
         )
 
     def snapshot(
@@ -132,14 +128,17 @@ class BrokerState:
             items_max: How many items one part may hold.
         """
         return split_snapshot(
-            [_snapshot_topic(topic) for topic in self.topics.values()],
-            [QueueEnd(*end) for end in queue_ends],
-            [
-                GroupOffsets(group, list(_commits(positions)))
-                for group, positions in self._offsets.items()
-            ],
-            items_max=items_max,
+            self._items(queue_ends, items_max), items_max=items_max, runs=self.runs
         )
+
+    def _items(
+        self, queue_ends: Iterable[tuple[str, int, int]], items_max: int
+    ) -> Iterator[SnapshotItem]:
+        for topic in self.topics.values():
+            yield SnapshotItem("topics", _snapshot_topic(topic), 1)
+        for end in queue_ends:
+            yield SnapshotItem("queue_ends", QueueEnd(*end), 1)
+        yield from self.groups.snapshot_items(items_max)
 
     def _collect(self, part: StateSnapshot, log_offset: int) -> None:
         if part.part == 1:
@@ -155,8 +154,9 @@ class BrokerState:
     def _replace(self, parts: Iterable[StateSnapshot]) -> None:
         self.topics = {EVENTS_TOPIC: EVENTS}
         self.queue_ends = {}
-        self._offsets = {}
+        self.groups = Groups()
         for part in parts:
+            self.runs = part.runs
             for topic in part.topics:
                 self.topics[topic.topic] = Topic(
                     topic.topic,
@@ -168,17 +168,14 @@ class BrokerState:
                 )
             for end in part.queue_ends:
                 self.queue_ends[end.topic, end.queue_id] = end.next_offset
-            for group in part.groups:
-                positions = self._offsets.setdefault(group.group, {})
-                for commit in group.offsets:
-                    positions[commit.topic, commit.queue_id] = commit.offset
+            self.groups.load(
+                part.group_settings, part.subscriptions, part.group_pieces, part.groups
+            )
 
     def _forget_queues(self, topic: str) -> None:
         for key in [key for key in self.queue_ends if key[0] == topic]:
             del self.queue_ends[key]
-        for positions in self._offsets.values():
-            for key in [key for key in positions if key[0] == topic]:
-                del positions[key]
+        self.groups.forget_topic(topic)
 
 
 def with_queue(topic: Topic, queue_id: int) -> Topic:
@@ -199,8 +196,3 @@ def _snapshot_topic(topic: Topic) -> SnapshotTopic:
         topic.ordered,
         topic.created_at,
     )
-
-
-def _commits(positions: Mapping[tuple[str, int], int]) -> Iterator[CommittedOffset]:
-    for (topic, queue_id), offset in positions.items():
-        yield CommittedOffset(topic, queue_id, offset)

@@ -1,0 +1,43 @@
+"""Control records of topics, and what snapshots say of topics and queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TopicPut(msgspec.Struct, frozen=True, tag="topic_put", tag_field="event"):
+    """A topic was created or its settings were replaced."""
+
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: str
+    ordered: bool = False
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", tag_field="event"):
+    """A topic was deleted: its queues are gone, and what every group had in them.
+
+    A topic of the same name created later starts anew at offset 0.
+    """
+
+    topic: str
+
+
+class SnapshotTopic(msgspec.Struct, frozen=True):
+    """A topic in a snapshot."""
+
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: str
+    ordered: bool
+    created_at: int  # log offset of the event that created it
+
+
+class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
+    """The offset a queue's next message gets: not to be learnt from a log cut by retention."""
+
+    topic: str
+    queue_id: int
+    next_offset: int
