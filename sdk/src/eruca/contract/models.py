@@ -42,6 +42,7 @@ from eruca.contract.limits import (
 from eruca.contract.records import Host
 
 OFFSET_MAX = 2**63 - 1
+SETTLING_HEADER = "eruca-settling"  # of a route: brokers may be missing for so many seconds
 MEMBER_COUNT_MAX = 64  # members of an object in a request; none has that many fields
 
 
