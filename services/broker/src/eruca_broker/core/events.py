@@ -17,12 +17,6 @@ import msgspec
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, encode_properties
 from eruca.contract.records import Host, Record, encode_record
-from eruca_broker.core.timers_events import (
-    DeadLettersRedriven,
-    TimersCancelled,
-    TimersFired,
-    TimersSnapshot,
-)
 from eruca_broker.core.group_events import (
     CommittedOffset,
     GroupEvent,
@@ -30,6 +24,7 @@ from eruca_broker.core.group_events import (
     OffsetsCommitted,
 )
 from eruca_broker.core.snapshots import SNAPSHOT_TAG, StateSnapshot
+from eruca_broker.core.timers_events import TimerEvent
 from eruca_broker.core.topic_events import TopicDeleted, TopicPut
 
 __all__ = (
@@ -50,7 +45,7 @@ __all__ = (
 EVENTS_QUEUE_ID: Final = 0
 
 TopicEvent: TypeAlias = TopicPut | TopicDeleted
-Event: TypeAlias = TopicEvent | GroupEvent | MembershipBegan | StateSnapshot
+Event: TypeAlias = TopicEvent | GroupEvent | MembershipBegan | TimerEvent | StateSnapshot
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)

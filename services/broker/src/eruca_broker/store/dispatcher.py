@@ -21,12 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eruca.contract.hashing import string_hash, tags_code
-from eruca.contract.names import EVENTS_TOPIC, SCHEDULE_TOPIC
-from eruca.contract.properties import DELAY, decode_properties
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import V1_TOPIC_SIZE_MAX
-from eruca.core.delay_levels import LEVELS_DEFAULT, DelayLevels
 from eruca_broker.core.batch import Batch
-from eruca_broker.core.consume_queue_entry import build_entries
+from eruca_broker.core.consume_queue_entry import build_entries, view_entries
 from eruca_broker.core.events import TopicDeleted, decode_event
 from eruca_broker.core.property_hashes import (
     PropertyHashes,
@@ -41,6 +39,7 @@ from eruca_broker.core.record_columns import (
     read_columns,
     strided,
 )
+from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
@@ -54,7 +53,6 @@ _COLUMNS_COUNT_MIN: Final = 96  # records of a tick from which columns cost less
 _ENTRY: Final = struct.Struct(">qiq")
 _TAGS: Final = b"TAGS\x01"
 _DELETED_TAG: Final = tags_code("topic_deleted")
-_DELAY_LEVELS: Final = DelayLevels.parse(LEVELS_DEFAULT)
 
 
 class Dispatcher:
@@ -179,7 +177,7 @@ class Dispatcher:
         hashes = hash_properties(
             buffer, positions + body_sizes + around, sizes - body_sizes - around
         )
-        entries = build_entries(log_offsets, sizes, hashes.tag_codes)
+        entries = build_entries(log_offsets, sizes, _codes_of(items, hashes.tag_codes))
         first = 0
         for item, count in zip(items, counts, strict=True):
             queue = self._queues.queue(item.batch.topic, item.batch.queue_id)
@@ -271,10 +269,14 @@ def _entries_of(item: Appended) -> bytes:
     buffer, body_size_at = batch.buffer, batch.layout.body_size
     after_topic = _size_around(batch)
     entries = []
+    is_delayed = batch.topic in DELAYED_TOPICS
     for size in batch.sizes:
         body_size = int.from_bytes(buffer[position + body_size_at : position + body_size_at + 4])
         properties = bytes(buffer[position + after_topic + body_size : position + size])
-        entries.append(_ENTRY.pack(log_offset, size, _tag_code(properties)))
+        code = _tag_code(properties)
+        if is_delayed:
+            code = _time_or(code, batch.topic, properties, item.store_timestamp)
+        entries.append(_ENTRY.pack(log_offset, size, code))
         position += size
         log_offset += size
     return b"".join(entries)
@@ -309,17 +311,32 @@ def _prefix_hash(topic: str) -> int:
 def _with_delivery_times(
     columns: RecordColumns, topics: TopicColumn, codes: Int64Array
 ) -> Int64Array:
-    """Replace tag codes by delivery times where RocketMQ does: in its schedule topic."""
-    rows = np.flatnonzero(topics.rows_of(SCHEDULE_TOPIC))
-    if not len(rows):
-        return codes
-    changed = codes.copy()
+    """Replace tag codes by delivery times in the topics where messages wait."""
+    changed = codes
     view = memoryview(columns.buffer)
-    for row in rows.tolist():
-        start = int(columns.properties_starts[row])
-        text = bytes(view[start : start + int(columns.properties_sizes[row])])
-        level = decode_properties(text.decode("utf-8", "replace")).get(DELAY, "0")
-        if level.isdecimal() and int(level) > 0:
-            capped = min(int(level), _DELAY_LEVELS.max_level)
-            changed[row] = _DELAY_LEVELS.deliver_at_ms(capped, int(columns.store_timestamps[row]))
+    for topic in DELAYED_TOPICS:
+        for row in np.flatnonzero(topics.rows_of(topic)).tolist():
+            start = int(columns.properties_starts[row])
+            properties = bytes(view[start : start + int(columns.properties_sizes[row])])
+            changed = changed.copy() if changed is codes else changed
+            stored_at = int(columns.store_timestamps[row])
+            changed[row] = _time_or(int(codes[row]), topic, properties, stored_at)
     return changed
+
+
+def _codes_of(items: Sequence[Appended], codes: Int64Array) -> Int64Array:
+    """Return what the entries of *items* hold behind offset and size, given their tags' codes."""
+    if DELAYED_TOPICS.isdisjoint(item.batch.topic for item in items):
+        return codes
+    changed, row = codes.copy(), 0
+    for item in items:
+        end = row + item.batch.count
+        if item.batch.topic in DELAYED_TOPICS:
+            changed[row:end] = view_entries(_entries_of(item))["tags_code"]
+        row = end
+    return changed
+
+
+def _time_or(code: int, topic: str, properties: bytes, stored_at_ms: int) -> int:
+    time = delivery_time(topic, properties, stored_at_ms)
+    return code if time is None else time

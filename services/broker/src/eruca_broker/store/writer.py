@@ -159,6 +159,39 @@ class Writer:
         self.append(batch, born_host, partial(self._settle, future), event=event)
         return future
 
+    def append_group(
+        self,
+        parts: Sequence[tuple[Batch, Event | None]],
+        done: Done | None,
+        *,
+        despite_full_disk: bool = False,
+    ) -> list[Appended]:
+        """Accept several batches, back to back in one segment and one write: all or none.
+
+        They are the broker's own, so their born hosts stay as they are. *done* is called once for
+        all of them, with the last.
+
+        Args:
+            parts: At least one, with the event it is, if it is one.
+            done: As in :meth:`append`.
+            despite_full_disk: Whether to try although writes are refused for a full disk.
+
+        Raises:
+            ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
+        """
+        is_full = isinstance(self.refusal, DiskFullError)
+        if self.refusal is not None and not (is_full and despite_full_disk):
+            raise renewed(self.refusal)
+        for batch, _ in parts:
+            if batch.topic in self._leaving:
+                raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
+        size = sum(batch.size for batch, _ in parts)
+        if not self._log.fits(size):
+            self._roll(size)
+        appended = [self._accept(batch, None, None, event) for batch, event in parts]
+        appended[-1].done = done
+        return appended
+
     async def write_snapshot(self) -> None:
         """Write the state into the log now, at the start of a segment where there is none yet.
 
@@ -245,7 +278,7 @@ class Writer:
 
     def _accept(
         self, batch: Batch, born_host: Host | None, done: Done | None, event: Event | None
-    ) -> None:
+    ) -> Appended:
         if not self._accepted:  # the first of its tick, which has one store time
             self._loop.call_soon(self.write)
             # A clock set back must not make store times go backwards within a queue.
@@ -268,6 +301,7 @@ class Writer:
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
         self._accepted.append(appended)
+        return appended
 
     def _roll(self, size: int) -> None:
         """Go on in a new segment, which begins with a snapshot and has room for *size* bytes.
