@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from eruca.contract.errors import ClientError, ErucaError, error_of_problem, every_error
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.asgi import Receive, Scope, Send
+from eruca_chassis.exchange import Exchange
 from eruca_chassis.hot import HotRoute, HotRoutes
 from support.services import client_of
 
@@ -36,8 +36,8 @@ async def raise_error(name: str) -> None:
     raise error(name)
 
 
-async def raise_hot(scope: Scope, receive: Receive, send: Send) -> int:
-    raise error(scope["path_params"]["name"])
+def raise_hot(exchange: Exchange) -> None:
+    raise error(exchange.parameters["name"])
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_what_is_declared_is_what_is_dispatched(declared: dict[str, Any]) -> Non
         (method.upper(), path) for path, item in declared["paths"].items() for method in item
     }
 
-    assert operations == {(route.method, route.template) for route in HotHandlers().routes().routes}
+    assert operations == {(route.method, route.template) for route in HotHandlers().routes.routes}
 
 
 def test_fastapi_answers_none_of_them_itself(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError, OverloadedError
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.asgi import ClientGoneError, Receive, Scope, Send, read_body, send_json
+from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
 from eruca_chassis.hot import HotRoute, HotRoutes
 from eruca_chassis.problems import problems
+from support.budgets import ManualBudget
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
@@ -60,15 +62,20 @@ async def declare_parts(name: str) -> Thing:
     raise AssertionError
 
 
-async def post_parts(scope: Scope, receive: Receive, send: Send) -> int:
-    body = bytes(await read_body(receive, size_max=100, limit_name="parts_size_max"))
-    match body:
+PARTS_LIMIT = BodyLimit(ManualBudget(1_000), 100, "parts_size_max")
+
+
+def admit_parts(exchange: Exchange) -> None:
+    exchange.expect_body(PARTS_LIMIT)
+
+
+def post_parts(exchange: Exchange) -> None:
+    match exchange.body:
         case b"busy":
             raise OverloadedError("parts_max, 7, are there", retry_after_seconds=2.5)
         case b"broken":
             raise ZeroDivisionError
-    name = scope["path_params"]["name"]
-    return await send_json(send, 201, b'{"size":%d}' % len(name))
+    exchange.answer(JSON_CREATED, b'{"size":%d}' % len(exchange.parameters["name"]))
 
 
 @asynccontextmanager
@@ -87,7 +94,7 @@ def app() -> ServiceApp:
         routers=[router],
         tags=[{"name": "things"}],
         lifespan=lifespan,
-        hot=HotRoutes(HotRoute("POST", "/v1/things/{name}/parts", post_parts)),
+        hot=HotRoutes(HotRoute("POST", "/v1/things/{name}/parts", post_parts, admit=admit_parts)),
         body_size_max=1_000,
         bodies_size_max=2_000,
     )

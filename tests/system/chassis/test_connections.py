@@ -6,15 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.asgi import ClientGoneError, Receive, Scope, Send, read_body, send_answer
-from eruca_chassis.held import HeldRequests, Release
+from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange
 from eruca_chassis.hot import HotRoute, HotRoutes
 from eruca_chassis.settings import ServiceSettings
+from support.budgets import ManualBudget
 from support.services import raw_connection, serving
 from support.waiting import until
 
@@ -23,13 +24,16 @@ MIB = 1024 * 1024
 HELLO = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+OK = AnswerHead(200)
+
+
 class Things:
     """A service whose answers are large, slow or late, as asked for."""
 
     def __init__(self) -> None:
-        self.held = HeldRequests(maximum=10)
-        self.released: list[Release] = []
-        self.left_in_upload = asyncio.Event()
+        self.held: list[Exchange] = []
+        self.left = 0
+        self.budget = ManualBudget(10 * MIB)
 
     def app(self) -> ServiceApp:
         app = ServiceApp(
@@ -41,10 +45,10 @@ class Things:
             hot=HotRoutes(
                 HotRoute("GET", "/v1/large", self._large),
                 HotRoute("GET", "/v1/late", self._late),
-                HotRoute("POST", "/v1/upload", self._upload),
+                HotRoute("POST", "/v1/upload", self._upload, admit=self._admit_upload),
             ),
         )
-        app.stop_hooks.append(self.held.release_all)
+        app.stop_hooks.append(self.release)
         return app
 
     @asynccontextmanager
@@ -52,22 +56,27 @@ class Things:
         app.readiness.ready()
         yield
 
-    async def _large(self, scope: Scope, receive: Receive, send: Send) -> int:
-        return await send_answer(send, 200, bytes(8 * MIB), [])
+    def release(self) -> None:
+        """Answer all that is held."""
+        while self.held:
+            self.held.pop(0).answer(OK, b"released")
 
-    async def _late(self, scope: Scope, receive: Receive, send: Send) -> int:
-        with self.held.place() as place:
-            released = await place.wait(600, receive)
-            self.released.append(released)
-        return await send_answer(send, 200, released.value.encode(), [])
+    def _large(self, exchange: Exchange) -> None:
+        exchange.answer(OK, bytes(8 * MIB))
 
-    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> int:
-        try:
-            body = await read_body(receive, size_max=MIB, limit_name="upload_size_max")
-        except ClientGoneError:
-            self.left_in_upload.set()
-            raise
-        return await send_answer(send, 200, b"%d" % len(body), [])
+    def _late(self, exchange: Exchange) -> None:
+        self.held.append(exchange)
+        exchange.on_lost = partial(self._leave, exchange)
+
+    def _leave(self, exchange: Exchange) -> None:
+        self.held.remove(exchange)
+        self.left += 1
+
+    def _admit_upload(self, exchange: Exchange) -> None:
+        exchange.expect_body(BodyLimit(self.budget, MIB, "upload_size_max"))
+
+    def _upload(self, exchange: Exchange) -> None:
+        exchange.answer(OK, b"%d" % len(exchange.body))
 
 
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
@@ -210,9 +219,9 @@ async def test_a_client_that_leaves_in_mid_upload_is_noticed() -> None:
     async with serving(things.app(), limits()) as (_, address):
         async with raw_connection(address) as (_, writer):
             writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: 900000\r\n\r\nhalf")
-            await writer.drain()
+            await until(lambda: things.budget.used == 900_000)
 
-        await asyncio.wait_for(things.left_in_upload.wait(), 5)
+        await until(lambda: things.budget.used == 0)
 
 
 async def test_an_upload_beyond_its_limit_is_refused_and_the_rest_not_kept() -> None:
@@ -298,7 +307,7 @@ async def test_stuck_readers_together_cost_no_more_than_the_cap() -> None:
         await until(lambda: sum("unread_size_max" in e.get("why", "") for e in logs) >= 3)
 
         watch = server.watch
-        sizes = [c.transport.get_write_buffer_size() for c in watch.connections]
+        sizes = [connection.unread_size() for connection in watch.connections]
         assert watch.unread_size <= 20 * MIB
         assert max(sizes) <= 8 * MIB  # one answer each, though three were asked for
 
@@ -327,9 +336,7 @@ async def test_a_held_request_notices_that_its_client_left() -> None:
         async with raw_connection(address) as (_, writer):
             writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n")
             await until(lambda: len(things.held))
-        await until(lambda: things.released)
-
-    assert things.released == [Release.CLIENT_GONE]
+        await until(lambda: things.left == 1)
 
 
 async def test_stopping_answers_held_requests_and_closes_idle_connections() -> None:
@@ -345,7 +352,7 @@ async def test_stopping_answers_held_requests_and_closes_idle_connections() -> N
         server.should_exit = True
 
         status, headers, body = await answer_of(reader)
-        assert (status, body) == (200, b"stopping")
+        assert (status, body) == (200, b"released")
         assert headers["connection"] == "close"
         assert await idle.read() == b""
 

@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.errors import NotReadyError, TooLargeError, ValidationError
+from eruca.contract.errors import NotReadyError, ValidationError
 from eruca_chassis.asgi import (
-    ClientGoneError,
     Message,
-    Receive,
     Scope,
     declared_size,
     problem_body,
-    read_body,
     request_id,
     send_problem,
 )
 
 pytestmark = pytest.mark.anyio
-
-
-def receiving(chunks: Iterable[bytes], *, ends: bool = True) -> Receive:
-    pieces = list(chunks)
-    messages: list[Message] = [
-        {"type": "http.request", "body": piece, "more_body": not ends or i + 1 < len(pieces)}
-        for i, piece in enumerate(pieces)
-    ]
-    messages.append({"type": "http.disconnect"})
-
-    async def receive() -> Message:
-        return messages.pop(0)
-
-    return receive
-
-
-@pytest.mark.parametrize("chunks", [[b""], [b"whole"], [b"in ", b"", b"pieces"]])
-async def test_a_body_is_read_whole(chunks: list[bytes]) -> None:
-    body = await read_body(receiving(chunks), size_max=9, limit_name="body_size_max")
-
-    assert bytes(body) == b"".join(chunks)
-
-
-async def test_a_body_is_not_read_further_than_its_limit() -> None:
-    receive = receiving([b"12345", b"6", b"never read"])
-
-    with pytest.raises(TooLargeError, match="batch_size_max, 5 bytes"):
-        await read_body(receive, size_max=5, limit_name="batch_size_max")
-
-    assert (await receive())["body"] == b"never read"
-
-
-async def test_a_client_that_leaves_in_mid_upload_is_not_taken_for_the_end() -> None:
-    with pytest.raises(ClientGoneError):
-        await read_body(receiving([b"half"], ends=False), size_max=9, limit_name="x")
 
 
 @pytest.mark.parametrize("sent", [b"a", b"4f-1c:9/a+b=@_.", b"x" * 128])

@@ -6,23 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca_chassis.asgi import Receive, Scope, Send
-from eruca_chassis.hot import HotRoute, HotRoutes
+from eruca_chassis.exchange import Exchange
+from eruca_chassis.hot import KNOWN_PATHS_MAX, Found, HotRoute, HotRoutes
 
 
-async def handler(scope: Scope, receive: Receive, send: Send) -> int:
-    return 200
+def handler(exchange: Exchange) -> None:
+    raise AssertionError
 
 
 PARTS = HotRoute("POST", "/v1/things/{thing}/parts", handler)
 PART = HotRoute("GET", "/v1/things/{thing}/parts/{part}", handler)
 LIST = HotRoute("POST", "/v1/list", handler)
 ROUTES = HotRoutes(PARTS, PART, LIST)
-
-
-def found(method: str, path: str) -> tuple[HotRoute | None, object]:
-    scope: Scope = {"method": method, "path": path}
-    return ROUTES.find(scope), scope.get("path_params")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +32,7 @@ def found(method: str, path: str) -> tuple[HotRoute | None, object]:
 def test_a_request_finds_its_route_and_named_segments(
     method: str, path: str, route: HotRoute, parameters: dict[str, str]
 ) -> None:
-    assert found(method, path) == (route, parameters)
+    assert ROUTES.find(method, path) == Found(route, parameters)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +49,54 @@ def test_a_request_finds_its_route_and_named_segments(
     ],
 )
 def test_any_other_request_is_left_to_fastapi(method: str, path: str) -> None:
-    assert found(method, path) == (None, None)
+    assert ROUTES.find(method, path) is None
+    assert ROUTES.find_raw(method.encode(), path.encode()) is None
 
 
 @given(path=st.text(alphabet="/avt1{}%", max_size=40), method=st.sampled_from(["GET", "POST"]))
 def test_a_found_path_is_its_template_filled_in(path: str, method: str) -> None:
-    scope: Scope = {"method": method, "path": path}
-    route = ROUTES.find(scope)
-    if route is not None:
-        filled = route.template.format(**scope["path_params"])
-        assert (filled, route.method) == (path, method)
+    found = ROUTES.find(method, path)
+    if found is not None:
+        filled = found.route.template.format(**found.parameters)
+        assert (filled, found.route.method) == (path, method)
+
+
+@pytest.mark.parametrize(
+    ("path", "thing"),
+    [
+        (b"/v1/things/a/parts", "a"),
+        (b"/v1/things/a%20b%C3%BC/parts", "a bü"),
+        (b"/v1/things/a+b/parts", "a+b"),
+        (b"/v1%2Fthings/a/parts", "a"),
+    ],
+)
+def test_a_raw_path_is_decoded_and_found_the_same_the_second_time(path: bytes, thing: str) -> None:
+    for _ in range(2):
+        assert ROUTES.find_raw(b"POST", path) == Found(PARTS, {"thing": thing})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"http://host/v1/things/a/parts",
+        b"/v1/things/a/parts#there",
+        b"/v1/things/a#/parts",
+        b"//v1/things/a/parts",
+        b"/v1/things/\xc3\xbc/parts",
+        b"/v1/things/" + b"a" * 600 + b"/parts",
+        b"*",
+    ],
+)
+def test_a_raw_path_in_an_unusual_form_is_not_found(path: bytes) -> None:
+    assert ROUTES.find_raw(b"POST", path) is None
+
+
+def test_paths_that_are_asked_for_once_do_not_pile_up() -> None:
+    routes = HotRoutes(PARTS)
+    for number in range(3 * KNOWN_PATHS_MAX):
+        assert routes.find_raw(b"POST", b"/v1/things/%d/parts" % number)
+
+    assert len(routes._known) <= KNOWN_PATHS_MAX
 
 
 def test_a_path_knows_all_methods_it_takes() -> None:

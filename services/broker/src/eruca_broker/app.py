@@ -39,9 +39,10 @@ from eruca_broker.store.config_snapshots import UnreadableConfigError
 from eruca_broker.store.directory_lock import StoreLockedError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
-from eruca_chassis.app import GATED_PREFIX, ServiceApp
+from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.openapi import finish
+from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.start import StartError
 
 _DESCRIPTION: Final = """
@@ -97,8 +98,10 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
                 registration.topics_changed()
 
         broker = _wire(settings, store, store_host, clock, topics_changed)
-        handlers.send = SendRoutes(broker.sender, broker.in_flight)
-        handlers.pull = PullRoutes(broker.puller, broker.in_flight)
+        handlers.open(
+            SendRoutes(broker.sender, broker.in_flight),
+            PullRoutes(broker.puller, broker.in_flight),
+        )
         app.state.broker = broker
         metrics = BrokerMetrics(broker)
         app.registry.register(metrics)
@@ -142,7 +145,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             shadow_router(),
         ],
         lifespan=lifespan,
-        hot=handlers.routes(),
+        hot=handlers.routes,
         body_size_max=settings.body_size_max,
     )
 

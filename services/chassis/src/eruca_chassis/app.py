@@ -4,15 +4,17 @@ Whatever a client sends, it gets an answer of the service's contract: every refu
 document, whoever noticed (a handler, FastAPI, the router, this class); an exception nobody expected
 is logged under the request's id and answered 500 with that id and nothing else.
 
-A request takes one of two ways. *Hot* routes go to raw ASGI handlers at once (:mod:`.hot`); for
-them nothing is prepared that they may not need: the request id is worked out only for a problem.
-All else goes through FastAPI, with its id in the answer and in every log line.
+A request takes one of two ways. *Hot* routes are exchanges (:mod:`.exchange`), which connections
+answer without coming here where they can; for them nothing is prepared that they may not need: the
+request id is worked out only for a problem. All else goes through FastAPI, with its id in the
+answer and in every log line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
@@ -48,17 +50,18 @@ from eruca_chassis.asgi import (
     request_id,
     send_problem,
 )
+from eruca_chassis.asgi_exchange import run_exchange
+from eruca_chassis.exchange import defect
 from eruca_chassis.explorer import explorer_router
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.openapi import finish
 from eruca_chassis.operations import TAG, operations_router
-from eruca_chassis.readiness import Readiness
+from eruca_chassis.readiness import GATED_PREFIX, Readiness
 from eruca_chassis.validation import error_of_faults
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 
-GATED_PREFIX: Final = "/v1"  # what waits until the service is ready
 BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a request that FastAPI reads, unless told otherwise
 BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
 BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such requests that are under way
@@ -128,8 +131,8 @@ class ServiceApp(FastAPI):
         self.metrics = RequestMetrics()
         self.stop_hooks: list[Callable[[], None]] = []
         self.address: tuple[str, int] | None = None  # where it listens; known to the lifespan
-        self._hot = hot or HotRoutes()
-        for route in self._hot.routes:
+        self.hot = hot or HotRoutes()
+        for route in self.hot.routes:
             self.metrics.adopt(route.method, route.template, route.metrics)
         self._templates: dict[object, str] = {}
         self.registry.register(self.metrics)
@@ -159,10 +162,10 @@ class ServiceApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         started = perf_counter()
-        route = self._hot.find(scope)
-        if route is not None:
-            status = await self._answer(route.handle, scope, receive, send)
-            metrics = route.metrics
+        found = self.hot.find(scope["method"], scope["path"])
+        if found is not None:
+            status = await self._answer(partial(run_exchange, found), scope, receive, send)
+            metrics = found.route.metrics
         else:
             status = await self._answer(self._through_fastapi, scope, receive, send)
             metrics = self._metrics_of(scope)
@@ -186,7 +189,7 @@ class ServiceApp(FastAPI):
                 path=scope["path"],
             )
             if _ANSWERED not in scope:
-                await send_problem(send, _defect(), request_id(scope))
+                await send_problem(send, defect(), request_id(scope))
             return InternalError.status
 
     async def _through_fastapi(self, scope: Scope, receive: Receive, send: Send) -> int:
@@ -245,7 +248,7 @@ class ServiceApp(FastAPI):
 
     def allowed_methods(self, path: str) -> list[str]:
         """Return every method that something takes at *path*, in order."""
-        methods = self._hot.methods(path)
+        methods = self.hot.methods(path)
         for context in iter_route_contexts(self.routes):
             if context.methods and context.path_regex.match(path):
                 methods |= context.methods
@@ -282,7 +285,7 @@ async def _on_client_gone(_request: Request, _error: ClientGoneError) -> Respons
 
 
 async def _on_defect(request: Request, _error: Exception) -> Response:
-    return _problem(request, _defect())  # the caller raises it again, and __call__ logs it
+    return _problem(request, defect())  # the caller raises it again, and __call__ logs it
 
 
 async def _on_http_exception(request: Request, error: HTTPException) -> Response:
@@ -304,10 +307,3 @@ async def _on_http_exception(request: Request, error: HTTPException) -> Response
             ),
         )
     return _problem(request, error_of_problem({"detail": error.detail}, error.status_code))
-
-
-def _defect() -> InternalError:
-    return InternalError(
-        "the service met an error it did not expect",
-        fix="report it with the request_id, under which the service's log has the details",
-    )

@@ -1,7 +1,4 @@
-"""Speaking ASGI directly: what a handler needs that FastAPI does not stand in front of.
-
-Errors are raised, not sent: the application's ``__call__`` turns an ``ErucaError`` into a problem
-document. A handler must therefore raise before it starts to answer.
+"""Speaking ASGI directly: headers, request ids and problem documents without FastAPI.
 
 Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 section 10.2.3 (Retry-After).
 """
@@ -12,7 +9,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TooLargeError
@@ -30,7 +27,6 @@ _REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
 
 _DIGITS_MAX = 19  # of a length in bytes; no body comes near
-_JSON_HEADER: Final = (b"content-type", b"application/json")
 _PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
 
 
@@ -47,6 +43,16 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
+def joined_headers(pairs: Sequence[Header]) -> dict[bytes, bytes]:
+    """Return a request's headers by name; several of one name are joined by commas."""
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        headers = {}
+        for name, value in pairs:
+            headers[name] = headers[name] + b"," + value if name in headers else value
+    return headers
+
+
 def declared_size(scope: Scope) -> int | None:
     """Return the body's size in bytes as Content-Length says, or None where it does not."""
     value = header(scope, b"content-length")
@@ -58,38 +64,14 @@ def request_id(scope: Scope) -> str:
     """Return the request's id: the client's X-Request-Id if it is sane, else one made here."""
     known = scope.get(_REQUEST_ID_KEY)
     if known is None:
-        sent = header(scope, REQUEST_ID_HEADER)
-        sane = sent is not None and _SANE_REQUEST_ID.match(sent)
-        known = sent.decode() if sent is not None and sane else secrets.token_hex(8)
-        scope[_REQUEST_ID_KEY] = known
+        known = scope[_REQUEST_ID_KEY] = chosen_request_id(header(scope, REQUEST_ID_HEADER))
     return str(known)
 
 
-async def read_body(receive: Receive, *, size_max: int, limit_name: str) -> bytes | bytearray:
-    """Return the whole body.
-
-    Time is bounded by the connection's watch (:mod:`eruca_chassis.connections`), which cuts a
-    client that takes too long; so no timer is needed here.
-
-    Raises:
-        TooLargeError: There is more than *size_max* bytes of it; what follows is not read.
-        ClientGoneError: The client left in mid-upload.
-    """
-    chunks: list[bytes] = []
-    size = 0
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGoneError
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > size_max:
-            raise body_too_large(size_max, limit_name)
-        chunks.append(chunk)
-        more = message.get("more_body", False)
-    # Joining a list costs a quarter of growing one buffer, once malloc keeps its pages.
-    return chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
+def chosen_request_id(sent: bytes | None) -> str:
+    """Return the id a client *sent* if it is sane, else a new one."""
+    is_sane = sent is not None and _SANE_REQUEST_ID.match(sent)
+    return sent.decode() if sent is not None and is_sane else secrets.token_hex(8)
 
 
 def body_too_large(size_max: int, limit_name: str) -> TooLargeError:
@@ -109,11 +91,6 @@ async def send_answer(
     await send(start)
     await send({"type": "http.response.body", "body": body})
     return status
-
-
-async def send_json(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> int:
-    """Send *body*, which is JSON already, and return the status."""
-    return await send_answer(send, status, body, [_JSON_HEADER, *headers])
 
 
 async def send_problem(

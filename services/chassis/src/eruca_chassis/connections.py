@@ -1,18 +1,27 @@
-"""The service's side of each connection: what uvicorn leaves open, closed.
+"""The service's side of each connection: uvicorn's, with a direct way and with limits.
 
-uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for the handler,
-and stops a handler from sending more while the last piece waits for the client. It does not bound:
-how long a request's head or body may take, how large a head is, how many requests are pipelined,
-how long an answer may stay unread, nor how many bytes of unread answers there are in all. And its
-own refusals are plain text. :class:`ServiceProtocol` mends these:
+*The direct way.* uvicorn makes a task, an event and two or three more objects for every request.
+A request of a hot route is an exchange (:mod:`.exchange`) instead: begun when its head is there,
+completed when its body is, and written to the transport in one piece when it is answered. Answers
+go out in the order of their requests, whenever they come; a large one goes out piece by piece, the
+next pieces when the transport says that it has drained.
+
+At any time a connection either has exchanges that are not ended, perhaps with requests for uvicorn
+waiting in ``pipeline`` behind them, or uvicorn is at work; so a request is an exchange only where
+uvicorn has nothing to do. What is rare is left to uvicorn, and comes back as an ASGI call
+(:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an unusual form, requests
+sent far ahead, and all that follows on a connection that is to be closed.
+
+*The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
+the handler, and stops a handler from sending more while the last piece waits for the client. It
+does not bound: how long a request's head or body may take, how large a head is, how many requests
+are pipelined, how long an answer may stay unread, nor how many bytes of unread answers there are in
+all. And its own refusals are plain text. :class:`ServiceProtocol` mends these:
 
 - *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
 - *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
   client offers h2c with its first request);
-- *unread answers* are added up when a transport says that it is full; beyond ``unread_size_max``
-  the connection that has been full longest is cut, so that a stuck reader harms only itself;
-- *times* are watched by one sweep per second over all connections, which costs a request nothing:
-  a connection found in the same unfinished state for longer than it may be is cut.
+- *unread answers* and *times* are watched over all connections (:mod:`.connection_watch`).
 
 Source: uvicorn 0.54, ``HttpToolsProtocol`` (whose attributes are relied upon: the tests over real
 sockets notice when they change).
@@ -21,26 +30,39 @@ sockets notice when they change).
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Final
+from collections import deque
+from time import monotonic
+from typing import Any, Final
 
 import httptools
 import structlog
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from eruca.contract.errors import ErucaError, OverloadedError, RequestError, TooLargeError
 from eruca_chassis.asgi import (
     Receive,
     Scope,
     Send,
+    joined_headers,
     problem_body,
     problem_headers,
     request_id,
     send_problem,
 )
+from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
+from eruca_chassis.exchange import Exchange
+from eruca_chassis.hot import HotRoutes
+from eruca_chassis.metrics import CLIENT_GONE_STATUS
+from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
+from eruca_chassis.readiness import Readiness
 
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
-PIPELINE_MAX: Final = 256  # requests sent ahead on one connection; each costs about 2 KB
+AHEAD_MAX: Final = 64  # exchanges of one connection; a client further ahead is held back
+PIPELINE_MAX: Final = 256  # requests sent ahead of those; each costs about 2 KB
 REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
 LINGER_SECONDS: Final = 1.0  # for a refused client to read why
 SWEEP_SECONDS: Final = 1.0
@@ -48,104 +70,49 @@ SWEEP_SECONDS: Final = 1.0
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """What connections may cost; the meaning of each is the setting's of the same name."""
-
-    connections_max: int
-    request_seconds: float
-    unread_seconds: float
-    unread_size_max: int
-
-
-class ConnectionWatch:
-    """All connections of one server: their number, what they have not read, and for how long."""
-
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
-        self.connections: set[ServiceProtocol] = set()
-        self.unread_size = 0  # bytes in transports that said they are full
-        self._unread: dict[ServiceProtocol, int] = {}  # longest full first
-        self._unfinished: dict[ServiceProtocol, tuple[Unfinished, float]] = {}  # and since when
-
-    def filled(self, connection: ServiceProtocol) -> None:
-        """Note that a transport is full, and cut the longest full ones if all are too much."""
-        size = connection.transport.get_write_buffer_size()
-        self._unread[connection] = size
-        self.unread_size += size
-        while self.unread_size > self.limits.unread_size_max:
-            slowest = next(iter(self._unread))
-            self.drained(slowest)
-            slowest.cut("unread_size_max is reached, and it has been stuck longest")
-
-    def drained(self, connection: ServiceProtocol) -> None:
-        """Note that a transport is no longer full, or no longer there."""
-        self.unread_size -= self._unread.pop(connection, 0)
-
-    def lost(self, connection: ServiceProtocol) -> None:
-        """Forget a connection."""
-        self.connections.discard(connection)
-        self.drained(connection)
-
-    def sweep(self, now: float) -> None:
-        """Cut each connection that has been in one unfinished state for too long."""
-        before, self._unfinished = self._unfinished, {}
-        for connection in list(self.connections):
-            state = connection.unfinished_state()
-            if state is None:
-                continue
-            seen, since = before.get(connection, (state, now))
-            if not seen.is_still(state):
-                since = now
-            self._unfinished[connection] = (state, since)
-            if state.unread_size:
-                if now - since > self.limits.unread_seconds:
-                    connection.cut("it has read nothing of its answer for unread_seconds")
-            elif now - since > self.limits.request_seconds:
-                connection.refuse(_too_slow(self.limits.request_seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """What a client has yet to do: to read an answer, or else to send the rest of its request."""
-
-    unread_size: int  # bytes; 0: it is the request that is not there yet
-    request: object  # its latest; held here, so that no later one can be taken for it
-
-    def is_still(self, later: Unfinished) -> bool:
-        """Tell whether the client has done nothing until *later*."""
-        return self.request is later.request and self.unread_size == later.unread_size
-
-
 class ServiceProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 protocol with limits, and refusals that are problem documents."""
+    """uvicorn's HTTP/1.1 protocol with exchanges, limits, and refusals that are problems."""
 
-    watch: ConnectionWatch  # set on the subclass that :func:`protocol_class` makes
+    # Set on the subclass that :func:`protocol_class` makes.
+    watch: ConnectionWatch
+    hot: HotRoutes
+    readiness: Readiness
 
     _loose_size = 0  # bytes since a piece of body or the end of a message
     _is_refused = False
+    _is_ending = False  # whether the connection is closed behind an answer that is decided on
+    _has_room = True  # whether it is one of connections_max
+    _is_amid = True  # a request; its first, to begin with
+    _receiving: Exchange | None = None  # whose body is arriving
+    _idle_since: float | None = None  # when the latest exchange ended, if uvicorn had none since
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
         self, transport: asyncio.Transport
     ) -> None:
         """Take the connection; or, beyond the limit, only to say so."""
         super().connection_made(transport)
+        self._exchanges: deque[Exchange] = deque()  # in the order of their requests
         count = len(self.watch.connections)
         maximum = self.watch.limits.connections_max
         if count >= maximum + REFUSED_CONNECTIONS_MAX:
             transport.abort()
         elif count >= maximum:
+            self._has_room = False
             self.app = _refuse_connection
         self.watch.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
+        self._lose_exchanges()
         self.watch.lost(self)
+
+    # --- What arrives -----------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and refuse what grows without coming to an end."""
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         self._loose_size += len(data)
         while data and len(self.pipeline) <= PIPELINE_MAX:
             try:
@@ -161,15 +128,161 @@ class ServiceProtocol(HttpToolsProtocol):
         elif len(self.pipeline) > PIPELINE_MAX:
             self.cut("it sent more than PIPELINE_MAX requests ahead")
 
+    def on_message_begin(self) -> None:
+        """Take the first byte of a request; uvicorn's part waits until it is uvicorn's."""
+        self._is_amid = True
+        self.url = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Take the end of a head: the request goes one way or the other."""
+        exchange = self._new_exchange()
+        self._receiving = exchange
+        if exchange is None:
+            self._leave_to_uvicorn()
+            return
+        self._exchanges.append(exchange)
+        if self.readiness.reason is not None and exchange.route.is_gated:
+            exchange.fail(self.readiness.error())
+        else:
+            exchange.begin()
+
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._loose_size = 0
-        super().on_body(body)
+        if self._receiving is not None:
+            self._receiving.add(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Take the end of a request."""
         self._loose_size = 0
-        super().on_message_complete()
+        self._is_amid = False
+        exchange, self._receiving = self._receiving, None
+        if exchange is None:
+            super().on_message_complete()
+            return
+        exchange.complete()
+        if exchange.closes and not self._exchanges:
+            self.transport.close()  # it was refused before its body was there, or is answered now
+
+    # --- Exchanges --------------------------------------------------------------------------------
+
+    def answered(self, exchange: Exchange) -> None:
+        """Send an answer, in its turn."""
+        if exchange.is_lost:
+            self._end(exchange)
+        elif self._exchanges[0] is exchange:
+            self._send_answers()
+
+    def _new_exchange(self) -> Exchange | None:
+        """Return the exchange that the request is, or None where it is left to uvicorn."""
+        is_uvicorns_turn = self.cycle is not None and not self.cycle.response_complete
+        if is_uvicorns_turn or self.pipeline or self._is_ending or not self._has_room:
+            return None
+        parser = self.parser
+        method = parser.get_method()
+        path, _, query = self.url.partition(b"?")
+        found = self.hot.find_raw(method, path)
+        if found is None or b"#" in query or len(self._exchanges) >= AHEAD_MAX:
+            return None
+        headers = joined_headers(self.headers)
+        is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
+        if not is_usual or b"expect" in headers:
+            return None
+        exchange = Exchange(self, found, method.decode(), query, headers, self.client)
+        if not parser.should_keep_alive():
+            exchange.closes = self._is_ending = True
+        return exchange
+
+    def _send_answers(self) -> None:
+        """Send what is answered, as far as it is next and the transport has room."""
+        exchanges, transport = self._exchanges, self.transport
+        while exchanges and exchanges[0].status and not self.flow.write_paused:
+            if transport.is_closing():
+                return  # connection_lost is on its way
+            exchange = exchanges[0]
+            if exchange.unsent is None:
+                self._begin_answer(exchange)
+            for piece in exchange.unsent or ():
+                transport.write(piece)
+                if self.flow.write_paused:
+                    return  # what remains is sent, and the exchange ended, once this has drained
+            exchanges.popleft()
+            self._end(exchange)
+        if not exchanges:
+            self._go_on()
+
+    def _begin_answer(self, exchange: Exchange) -> None:
+        """Send the head of an answer, with the whole body unless it is large."""
+        if self.watch.is_stopping and len(self._exchanges) == 1 and not self.pipeline:
+            exchange.closes = self._is_ending = True
+        assert exchange.head is not None
+        head = exchange.head.encoded(exchange.size, closes=exchange.closes)
+        if exchange.method == "HEAD":
+            self.transport.write(head)
+        elif exchange.size <= JOIN_SIZE_MAX:
+            self.transport.write(b"".join((head, *exchange.pieces)))
+        else:
+            exchange.unsent = joined(exchange.pieces)
+            self.transport.write(head)
+
+    def _end(self, exchange: Exchange) -> None:
+        exchange.give_back()
+        now = monotonic()
+        exchange.route.metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)
+        self._idle_since = now
+
+    def _go_on(self) -> None:
+        """Close, let uvicorn begin, or wait for the next request: all exchanges have ended."""
+        if self._is_ending:
+            if self._receiving is None:  # or closing would reset it under a client that still sends
+                self.transport.close()
+        elif self.pipeline:
+            self.flow.resume_reading()
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+
+    def _lose_exchanges(self) -> None:
+        exchanges, self._exchanges = self._exchanges, deque()
+        self._receiving = None
+        for exchange in exchanges:
+            if exchange.lose():
+                self._end(exchange)
+
+    # --- uvicorn's requests -----------------------------------------------------------------------
+
+    def _leave_to_uvicorn(self) -> None:
+        self._idle_since = None  # it has a timer for that
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url = url
+        self.headers = self.scope["headers"] = headers
+        self.expect_100_continue = any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
+        )
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
+        if self._exchanges:  # which come first
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
+        elif not self.transport.is_closing():
+            super()._start_asgi_task(cycle, app)
+
+    # --- What the server and its watch ask --------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Close the connection, at once or behind the last answer that is under way."""
+        if not self._exchanges:
+            super().shutdown()
+        elif self.pipeline:
+            self.cycle.keep_alive = False  # the last of them
 
     def pause_writing(self) -> None:
         """Hold the handler back: the transport is full."""
@@ -180,20 +293,40 @@ class ServiceProtocol(HttpToolsProtocol):
         """Let the handler go on."""
         super().resume_writing()
         self.watch.drained(self)
+        if self._exchanges:
+            self._send_answers()
+
+    def unread_size(self) -> int:
+        """Return how many bytes are still to be read by the client."""
+        return self.transport.get_write_buffer_size()
 
     def unfinished_state(self) -> Unfinished | None:
         """Return what is being waited for from the client, or None for nothing."""
-        unread_size = self.transport.get_write_buffer_size()
+        unread_size = self.unread_size()
         if unread_size:
-            return Unfinished(unread_size, self.scope)
+            return Unfinished(unread_size, self.headers)
         if self._is_refused:
             return None  # it has a timer of its own
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering and (not self.cycle.more_body or self.flow.read_paused):
-            return None  # it is the handler's turn
-        if self.timeout_keep_alive_task is not None:
-            return None  # idle between requests, which uvicorn has a timer for
-        return Unfinished(0, self.scope)
+        if self._receiving is None:
+            answering = self.cycle is not None and not self.cycle.response_complete
+            if self._exchanges or (
+                answering and (not self.cycle.more_body or self.flow.read_paused)
+            ):
+                return None  # it is the handler's turn
+            is_idle = self._idle_since is not None and not self._is_amid
+            if is_idle or self.timeout_keep_alive_task is not None:
+                return None
+        return Unfinished(0, self.headers)
+
+    def close_idle(self, now: float) -> None:
+        """Close the connection if nothing has been asked on it for the keep-alive time.
+
+        Behind an ordinary request uvicorn's own timer does it.
+        """
+        since = self._idle_since
+        is_idle = since is not None and not self._exchanges
+        if since is not None and is_idle and now - since > self.timeout_keep_alive:
+            self.transport.close()
 
     def cut(self, why: str) -> None:
         """Drop the connection with whatever it has not read."""
@@ -203,7 +336,12 @@ class ServiceProtocol(HttpToolsProtocol):
     def refuse(self, error: ErucaError) -> None:
         """Answer with a problem and close; or cut where an answer has begun."""
         answering = self.cycle is not None and not self.cycle.response_complete
-        if self.transport.is_closing() or (answering and self.cycle.response_started):
+        has_begun = answering and self.cycle.response_started
+        if self._receiving is not None:
+            has_begun = bool(self._receiving.status)  # it was refused without its whole body
+        if self._exchanges and self._exchanges[0].unsent is not None:
+            has_begun = True
+        if self.transport.is_closing() or has_begun:
             self.cut(error.detail)
             return
         body = problem_body(error, None)
@@ -217,7 +355,9 @@ class ServiceProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         self._is_refused = True
         self.transport.set_protocol(_Lingering(self))
-        if answering:  # what came first, and is answered by this too: its handler has no client
+        # What came first is answered by this, too: its handlers have no client any more.
+        self._lose_exchanges()
+        if answering:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
@@ -281,13 +421,12 @@ class _Lingering(asyncio.Protocol):
         self._refused.connection_lost(exc)
 
 
-def protocol_class(watch: ConnectionWatch) -> type[ServiceProtocol]:
-    """Return the protocol class whose connections *watch* looks after."""
-    return type("WatchedProtocol", (ServiceProtocol,), {"watch": watch})
-
-
-def _too_slow(seconds: float) -> RequestError:
-    return RequestError(f"the request did not arrive whole within request_seconds, {seconds:g} s")
+def protocol_class(
+    watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness
+) -> type[ServiceProtocol]:
+    """Return the protocol class of a service's connections, which *watch* looks after."""
+    parts = {"watch": watch, "hot": hot, "readiness": readiness}
+    return type("ServedProtocol", (ServiceProtocol,), parts)
 
 
 async def _refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None:

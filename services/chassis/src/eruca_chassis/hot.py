@@ -1,35 +1,62 @@
-"""Hot routes: the few requests that go straight to an ASGI handler, past FastAPI.
+"""Hot routes: the few requests a service lives by, which go past uvicorn's and FastAPI's machinery.
 
-A FastAPI route costs several times what a raw handler costs, so the requests a service lives by are
-found here by one dictionary look-up and a comparison or two. All else falls through to FastAPI.
+A FastAPI route costs several times what a raw handler costs, and a task per request as much again.
+So these are found by a look-up in what earlier requests asked for, or else by one dictionary
+look-up and a comparison or two, and are answered as exchanges (:mod:`.exchange`). All else falls
+through to FastAPI.
 
-A GET route takes HEAD too: the server leaves the body out. A template is
-``/v1/things/{thing}/parts``: fixed segments and named ones, which the handler finds decoded in
-``scope["path_params"]``.
+A GET route takes HEAD too: the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
+segments and named ones, which the handler finds decoded in ``exchange.parameters``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
-from eruca_chassis.asgi import Handler, Scope
+import httptools
+
+from eruca_chassis.exchange import Exchange
 from eruca_chassis.metrics import RouteMetrics
+from eruca_chassis.readiness import GATED_PREFIX
+
+Step: TypeAlias = Callable[[Exchange], None]
+
+KNOWN_PATHS_MAX: Final = 4096  # paths whose route is remembered
+KNOWN_PATH_SIZE_MAX: Final = 512  # bytes of one of them; more than twice the longest name's
 
 _Shape: TypeAlias = tuple[str, int]  # method, number of segments
 
 
+def _admit_without_body(_exchange: Exchange) -> None:
+    pass
+
+
 class HotRoute:
-    """One method and path template, who answers it, and how often that has happened."""
+    """One method and path template, who answers it, and how often that has happened.
+
+    Args:
+        method: GET, POST ….
+        template: The path.
+        handle: Answers a request whose body is whole.
+        admit: Sees a request's head first: refuses it by raising, or asks for its body.
+    """
 
     __slots__ = (
-        "_fixed", "_named", "_pick", "handle", "method", "metrics", "segment_count", "template"
+        "_fixed", "_named", "_pick",
+        "admit", "handle", "is_gated", "method", "metrics", "segment_count", "template",
     )  # fmt: skip
 
-    def __init__(self, method: str, template: str, handle: Handler) -> None:
+    def __init__(
+        self, method: str, template: str, handle: Step, *, admit: Step = _admit_without_body
+    ) -> None:
         self.method = method
         self.template = template
         self.handle = handle
+        self.admit = admit
+        self.is_gated = template.startswith(GATED_PREFIX)
         self.metrics = RouteMetrics()
         segments = template.split("/")
         self.segment_count = len(segments)
@@ -40,11 +67,23 @@ class HotRoute:
         self._pick = itemgetter(0, *fixed)
         self._fixed = self._pick(segments)
 
+    def answer_by(self, handle: Step, *, admit: Step = _admit_without_body) -> None:
+        """Let others than before answer."""
+        self.handle = handle
+        self.admit = admit
+
     def parameters(self, segments: list[str]) -> dict[str, str] | None:
         """Return the named segments of a path of this route's length; None if it is another's."""
         if self._pick(segments) != self._fixed or segments.count("") > 1:
             return None
         return {name: segments[i] for name, i in self._named}
+
+
+class Found(NamedTuple):
+    """The route of a request, and its path's named segments."""
+
+    route: HotRoute
+    parameters: Mapping[str, str]
 
 
 class HotRoutes:
@@ -53,20 +92,43 @@ class HotRoutes:
     def __init__(self, *routes: HotRoute) -> None:
         self.routes = routes
         self._by_shape: dict[_Shape, tuple[HotRoute, ...]] = {}
+        self._known: dict[tuple[bytes, bytes], Found] = {}  # by method and raw path
         for route in routes:
             for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
                 shape = (method, route.segment_count)
                 self._by_shape[shape] = (*self._by_shape.get(shape, ()), route)
 
-    def find(self, scope: Scope) -> HotRoute | None:
-        """Return the route of a request, its path parameters put into the scope, or None."""
-        segments = scope["path"].split("/")
-        for route in self._by_shape.get((scope["method"], len(segments)), ()):
+    def find(self, method: str, path: str) -> Found | None:
+        """Return what answers a request, or None."""
+        segments = path.split("/")
+        for route in self._by_shape.get((method, len(segments)), ()):
             parameters = route.parameters(segments)
             if parameters is not None:
-                scope["path_params"] = parameters
-                return route
+                return Found(route, parameters)
         return None
+
+    def find_raw(self, method: bytes, path: bytes) -> Found | None:
+        """Return what answers a request for *path*, as it came without its query; or None.
+
+        A path in an unusual form is not found here, nor one with a fragment.
+        """
+        found = self._known.get((method, path))
+        if found is None and len(path) <= KNOWN_PATH_SIZE_MAX:
+            found = self._find_new(method, path)
+            if found is not None:
+                if len(self._known) >= KNOWN_PATHS_MAX:
+                    self._known.clear()
+                self._known[method, path] = found
+        return found
+
+    def _find_new(self, method: bytes, path: bytes) -> Found | None:
+        if (method.decode(), path.count(b"/") + 1) not in self._by_shape and b"%" not in path:
+            return None
+        try:
+            is_plain = httptools.parse_url(path).path == path and path.isascii()
+        except httptools.HttpParserInvalidURLError:
+            return None
+        return self.find(method.decode(), unquote(path.decode())) if is_plain else None
 
     def methods(self, path: str) -> set[str]:
         """Return the methods that some hot route takes at *path*."""

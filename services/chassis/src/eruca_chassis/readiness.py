@@ -11,6 +11,7 @@ from typing import Final
 
 from eruca.contract.errors import NotReadyError
 
+GATED_PREFIX: Final = "/v1"  # of the paths that wait until the service is ready
 RETRY_SECONDS: Final = 1.0  # what clients are told to wait
 
 

@@ -23,12 +23,8 @@ import uvloop
 from prometheus_client import Gauge
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.connections import (
-    SWEEP_SECONDS,
-    ConnectionLimits,
-    ConnectionWatch,
-    protocol_class,
-)
+from eruca_chassis.connection_watch import ConnectionLimits, ConnectionWatch
+from eruca_chassis.connections import SWEEP_SECONDS, protocol_class
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.process import (
@@ -62,7 +58,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol_class(self.watch),
+                http=protocol_class(self.watch, app.hot, app.readiness),
                 ws="none",
                 lifespan="off",  # serve() runs it, so that its errors arrive as they are
                 interface="asgi3",
@@ -98,6 +94,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release what is held, then let requests end."""
         _log.info("stopping")
+        self.watch.is_stopping = True  # before what is held is released, and answered at once
         self.service.begin_stop()
         await super().shutdown(sockets)
 

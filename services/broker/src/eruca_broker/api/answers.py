@@ -1,12 +1,12 @@
 """Answers that carry stretches of the log: sent as they lie in memory, never copied when large.
 
-uvicorn holds ``send`` back while its client does not read; the slices keep their mapping alive
+Sending is held back while the client does not read; the slices keep their mapping alive
 meanwhile, whatever retention deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fastapi import Response
@@ -16,8 +16,8 @@ from starlette.types import Send as StarletteSend
 from eruca_broker.api.bodies import InFlight
 from eruca_broker.core.budget import Budget
 from eruca_chassis.asgi import Header, Send
+from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
 
-JOIN_SIZE_MAX: Final = 64 * 1024  # bytes up to which copying is cheaper than one more event
 _HELD_SIZE_MAX: Final = 2 * JOIN_SIZE_MAX  # bytes that sending slices of the log copies at a time
 
 
@@ -49,26 +49,6 @@ async def send_slices(
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
     return 200
-
-
-def joined(slices: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """Yield the same bytes in fewer pieces: neighbours that are small are joined."""
-    small: list[bytes | memoryview] = []
-    size = 0
-    for piece in slices:
-        if len(piece) > JOIN_SIZE_MAX:
-            if small:
-                yield b"".join(small)
-                small, size = [], 0
-            yield piece
-            continue
-        small.append(piece)
-        size += len(piece)
-        if size > JOIN_SIZE_MAX:
-            yield b"".join(small)
-            small, size = [], 0
-    if small:
-        yield b"".join(small)
 
 
 class CountedResponse(Response):

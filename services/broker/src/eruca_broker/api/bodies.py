@@ -1,41 +1,26 @@
-"""Request bodies of hot routes: admitted by size, read, decoded.
+"""Bytes in flight of FastAPI's answers, and JSON bodies decoded.
 
-A body is paid for before it is read: what Content-Length announces is taken from
-``bytes_in_flight_max``, and a chunked body is paid for piece by piece. The bytes stay taken until
-the request is answered, which includes waiting for the disk.
+Exchanges take their bytes themselves: a body is paid for before it is read, by what Content-Length
+announces, or piece by piece where it is chunked. The bytes stay taken until the request is
+answered, which includes waiting for the disk.
 """
 
 from __future__ import annotations
 
 import re
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from eruca.contract.errors import MalformedBodyError, ValidationError
 from eruca_broker.core.budget import Budget
-from eruca_chassis.asgi import ClientGoneError, Receive, Scope, body_too_large
 
 _T = TypeVar("_T")
 _PLACE: Final = re.compile(r" - at `\$(.*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]*)`")
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]*)`")
-
-
-Headers: TypeAlias = dict[bytes, bytes]
-
-
-def headers_of(scope: Scope) -> Headers:
-    """Return a request's headers by name in lower case; several of one name joined by commas."""
-    pairs = scope["headers"]
-    headers: Headers = dict(pairs)
-    if len(headers) != len(pairs):
-        headers = {}
-        for name, value in pairs:
-            headers[name] = headers[name] + b"," + value if name in headers else value
-    return headers
 
 
 class InFlight:
@@ -66,43 +51,6 @@ class InFlight:
         traceback: TracebackType | None,
     ) -> None:
         self._budget.give(self._taken)
-
-    async def read_body(
-        self, headers: Headers, receive: Receive, *, size_max: int, limit_name: str
-    ) -> list[bytes]:
-        """Return the body in the pieces it came in, taken into account.
-
-        Raises:
-            TooLargeError: It has more than *size_max* bytes.
-            OverloadedError: It does not fit among the bytes in flight.
-            ClientGoneError: The client left in mid-upload.
-        """
-        paid = 0
-        content_length = headers.get(b"content-length")
-        if content_length is not None:
-            paid = int(content_length)  # digits: uvicorn's parser has seen to it
-            if paid > size_max:
-                raise body_too_large(size_max, limit_name)
-            self.take(paid)
-        chunks: list[bytes] = []
-        size = 0
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise ClientGoneError
-            chunk = message.get("body", b"")
-            more = message.get("more_body", False)
-            if not chunk:
-                continue
-            size += len(chunk)
-            if size > size_max:
-                raise body_too_large(size_max, limit_name)
-            if size > paid:
-                self.take(size - paid)
-                paid = size
-            chunks.append(chunk)
-        return chunks
 
 
 def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray) -> _T:

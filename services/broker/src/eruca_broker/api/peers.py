@@ -6,12 +6,10 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from eruca.contract.records import NO_HOST, Host
-from eruca_chassis.asgi import Scope
 
 
-def born_host(scope: Scope) -> Host:
-    """Return the peer's address; all zeros where the server does not know it."""
-    client = scope["client"]
+def born_host(client: tuple[str, int] | None) -> Host:
+    """Return a peer's address; all zeros where the server does not know it."""
     return NO_HOST if client is None else _host(client)
 
 

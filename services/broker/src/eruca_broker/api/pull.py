@@ -7,10 +7,9 @@ than asked for, and ``next_offset`` says where to go on.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Annotated, Final
+from collections.abc import Generator, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -45,9 +44,8 @@ from eruca.core.tag_expression import (
     TagExpressionError,
     parse_tag_expression,
 )
-from eruca_broker.api.answers import held_size, send_slices
-from eruca_broker.api.bodies import InFlight, decode_json, headers_of
-from eruca_broker.api.leaving import leaving
+from eruca_broker.api.answers import held_size
+from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type, choose
 from eruca_broker.api.query import (
     QUEUE_ID_MAX,
@@ -58,15 +56,25 @@ from eruca_broker.api.query import (
     seconds,
 )
 from eruca_broker.core.budget import Budget
+from eruca_broker.core.held_pulls import Position
 from eruca_broker.core.rendering import render
-from eruca_broker.processors.pull_message import Puller, PullLimits, QueuePull, Section
+from eruca_broker.processors.pull_message import (
+    Puller,
+    PullLimits,
+    QueuePull,
+    Section,
+    position_of,
+)
 from eruca_broker.store.reader import QueueRead
-from eruca_chassis.asgi import ClientGoneError, Receive, Scope, Send, send_json
+from eruca_chassis.exchange import JSON_OK, AnswerHead, BodyLimit, Exchange
 
 _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)
-_RECORDS_HEADERS: Final = ((b"content-type", RECORDS_MEDIA_TYPE.encode()),)
+_RECORDS_OK: Final = AnswerHead(200, (b"content-type", RECORDS_MEDIA_TYPE.encode()))
+_NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 PULL_PARAMETERS: Final = frozenset({"offset", "max_count", "max_bytes", "wait_seconds", "filter"})
 _RENDER_STRETCH: Final = 256  # messages rendered before others get their turn; about 3 ms
+_T = TypeVar("_T")
+Rendering: TypeAlias = Generator[None, None, _T]  # each step is a stretch of work
 FILTER_SIZE_MAX: Final = 4_096  # characters
 
 
@@ -89,11 +97,12 @@ class PullRoutes:
     def __init__(self, puller: Puller, in_flight: Budget) -> None:
         self._puller = puller
         self._in_flight = in_flight
+        self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
 
-    async def pull(self, scope: Scope, receive: Receive, send: Send) -> int:
+    def pull(self, exchange: Exchange) -> None:
         """``GET /v1/topics/{topic}/queues/{queue_id}/messages``."""
-        path = scope["path_params"]
-        parameters = parse_query(scope["query_string"], PULL_PARAMETERS)
+        path = exchange.parameters
+        parameters = parse_query(exchange.query, PULL_PARAMETERS)
         queue = QueuePull(
             path["topic"],
             path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX),
@@ -101,30 +110,54 @@ class PullRoutes:
             _subscription(parameters.get("filter", SUBSCRIBE_ALL), "query"),
         )
         limits = _limits(parameters)
-        media_type = choose(headers_of(scope).get(b"accept"), _OFFERED)
-        read = await self._puller.pull(queue, limits, leaving(receive))
-        if read is None:
-            raise ClientGoneError
-        with InFlight(self._in_flight) as taken:
-            if media_type == RECORDS_MEDIA_TYPE:
-                taken.take(held_size(read.size))
-                return await send_slices(send, [_head(read), *read.slices], _RECORDS_HEADERS)
-            taken.take(read.size)
-            answer = await _Renderer(limits.max_bytes).answer(read, queue.subscription)
-            return await send_json(send, 200, _ENCODER.encode(answer))
+        media_type = choose(exchange.headers.get(b"accept"), _OFFERED)
+        read = self._puller.pull(queue, limits)
+        if read is not None:
+            self._answer(exchange, media_type, queue, limits, read)
+            return
+        position = position_of(queue)
+        again = partial(self._pull_again, exchange, media_type, queue, limits, position)
+        wake = partial(exchange.resume, again)
+        exchange.on_lost = self._puller.hold([position], limits, wake)
 
-    async def pull_many(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """``POST /v1/pull``."""
-        if scope["query_string"]:
-            parse_query(scope["query_string"], frozenset())
-        headers = headers_of(scope)
-        media_type = choose(headers.get(b"accept"), _OFFERED)
-        check_body_type(headers, JSON_MEDIA_TYPE)
-        with InFlight(self._in_flight) as taken:
-            chunks = await taken.read_body(
-                headers, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
-            )
-            request = decode_json(_MULTI_PULL, b"".join(chunks))
+    def _pull_again(
+        self,
+        exchange: Exchange,
+        media_type: str,
+        queue: QueuePull,
+        limits: PullLimits,
+        position: Position,
+    ) -> None:
+        read = self._puller.pull_after(position, queue, limits)
+        self._answer(exchange, media_type, queue, limits, read)
+
+    def _answer(
+        self,
+        exchange: Exchange,
+        media_type: str,
+        queue: QueuePull,
+        limits: PullLimits,
+        read: QueueRead,
+    ) -> None:
+        if media_type == RECORDS_MEDIA_TYPE:
+            exchange.take(self._in_flight, held_size(read.size))
+            exchange.answer(_RECORDS_OK, _head(read), *read.slices)
+        else:
+            exchange.take(self._in_flight, read.size)
+            exchange.drive(_render(exchange, limits, queue, read))
+
+    def admit_many(self, exchange: Exchange) -> None:
+        """``POST /v1/pull``: its head."""
+        if exchange.query:
+            parse_query(exchange.query, _NO_PARAMETERS)
+        choose(exchange.headers.get(b"accept"), _OFFERED)
+        check_body_type(exchange.headers, JSON_MEDIA_TYPE)
+        exchange.expect_body(self._json_limit)
+
+    def pull_many(self, exchange: Exchange) -> None:
+        """``POST /v1/pull``: its body."""
+        request = decode_json(_MULTI_PULL, exchange.body)
+        exchange.chunks.clear()
         queues = [
             QueuePull(
                 position.topic,
@@ -135,24 +168,39 @@ class PullRoutes:
             for index, position in enumerate(request.queues)
         ]
         limits = PullLimits(request.max_count, request.max_bytes, request.wait_seconds)
-        sections = await self._puller.pull_many(queues, limits, leaving(receive))
-        if sections is None:
-            raise ClientGoneError
-        with InFlight(self._in_flight) as taken:
-            size = sum(section.read.size for section in sections)
-            if media_type == RECORDS_MEDIA_TYPE:
-                taken.take(held_size(size))
-                return await send_slices(send, list(_blocks(sections)), _RECORDS_HEADERS)
-            taken.take(size)
-            answers = []
-            renderer = _Renderer(limits.max_bytes)
-            for place, read in sections:
-                if renderer.is_full:
-                    break
-                topic, queue_id, _, subscription = queues[place]
-                answer = await renderer.answer(read, subscription)
-                answers.append(MultiPullQueueAnswer(topic=topic, queue_id=queue_id, answer=answer))
-            return await send_json(send, 200, _ENCODER.encode(MultiPullAnswer(answers)))
+        exchange.give_back()  # before the answer is paid for, or waited for
+        sections = self._puller.pull_many(queues, limits)
+        if sections is not None:
+            self._answer_many(exchange, queues, limits, sections)
+            return
+        positions = [position_of(queue) for queue in queues]
+        again = partial(self._pull_many_again, exchange, queues, limits, positions)
+        exchange.on_lost = self._puller.hold(positions, limits, partial(exchange.resume, again))
+
+    def _pull_many_again(
+        self,
+        exchange: Exchange,
+        queues: list[QueuePull],
+        limits: PullLimits,
+        positions: list[Position],
+    ) -> None:
+        sections = self._puller.pull_many_after(positions, queues, limits)
+        self._answer_many(exchange, queues, limits, sections)
+
+    def _answer_many(
+        self,
+        exchange: Exchange,
+        queues: list[QueuePull],
+        limits: PullLimits,
+        sections: list[Section],
+    ) -> None:
+        size = sum(section.read.size for section in sections)
+        if choose(exchange.headers.get(b"accept"), _OFFERED) == RECORDS_MEDIA_TYPE:
+            exchange.take(self._in_flight, held_size(size))
+            exchange.answer(_RECORDS_OK, *_blocks(sections))
+        else:
+            exchange.take(self._in_flight, size)
+            exchange.drive(_render_many(exchange, limits, queues, sections))
 
 
 def _limits(parameters: Mapping[str, str]) -> PullLimits:
@@ -189,6 +237,30 @@ def _blocks(sections: list[Section]) -> Iterator[bytes | memoryview]:
         yield from read.slices
 
 
+def _render(
+    exchange: Exchange, limits: PullLimits, queue: QueuePull, read: QueueRead
+) -> Rendering[None]:
+    answer = yield from _Renderer(limits.max_bytes).answer(read, queue.subscription)
+    exchange.answer(JSON_OK, _ENCODER.encode(answer))
+
+
+def _render_many(
+    exchange: Exchange,
+    limits: PullLimits,
+    queues: list[QueuePull],
+    sections: list[Section],
+) -> Rendering[None]:
+    answers = []
+    renderer = _Renderer(limits.max_bytes)
+    for place, read in sections:
+        if renderer.is_full:
+            break
+        topic, queue_id, _, subscription = queues[place]
+        answer = yield from renderer.answer(read, subscription)
+        answers.append(MultiPullQueueAnswer(topic=topic, queue_id=queue_id, answer=answer))
+    exchange.answer(JSON_OK, _ENCODER.encode(MultiPullAnswer(answers)))
+
+
 class _Renderer:
     """Renders one answer's messages, which share what room there is for uncompressed bodies."""
 
@@ -201,7 +273,7 @@ class _Renderer:
         """Whether the answer ends here."""
         return self._room <= 0
 
-    async def answer(self, read: QueueRead, subscription: Subscription) -> PullAnswer:
+    def answer(self, read: QueueRead, subscription: Subscription) -> Rendering[PullAnswer]:
         """Return what was read of one queue, ended early where there is no more room.
 
         Tags are compared here: with JSON there is no SDK that would do it.
@@ -219,7 +291,7 @@ class _Renderer:
                 self._has_messages = True
                 self._room -= body_size
             if index % _RENDER_STRETCH == 0:
-                await asyncio.sleep(0)
+                yield
         status = read.status
         if status is PullStatus.FOUND and not messages:
             status = PullStatus.NO_MATCHED_MESSAGE  # the tags' hashes were alike, and nothing else

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,13 +17,14 @@ import msgspec
 from eruca.contract.limits import JSON_BODY_SIZE_MAX
 from eruca.contract.messages import NewMessage, NewMessages, SendReceipts
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE
-from eruca_broker.api.bodies import InFlight, decode_json, headers_of
+from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.send_message import Sender
-from eruca_chassis.asgi import Receive, Scope, Send, send_json
+from eruca_broker.store.appended import Appended
+from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
 
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 SEND_PARAMETERS: Final = frozenset({"queue_id"})
@@ -30,7 +32,6 @@ _IS_BATCH: Final = re.compile(rb'\s*\{\s*"messages"\s*:')
 _ONE: Final = msgspec.json.Decoder(NewMessage)
 _MANY: Final = msgspec.json.Decoder(NewMessages)
 _ENCODER: Final = msgspec.json.Encoder()
-CREATED: Final = 201
 
 
 class SendRoutes:
@@ -38,48 +39,80 @@ class SendRoutes:
 
     def __init__(self, sender: Sender, in_flight: Budget) -> None:
         self._sender = sender
-        self._in_flight = in_flight
+        self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+        self._records_limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
-    async def send_messages(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """``POST /v1/topics/{topic}/messages``."""
-        topic = scope["path_params"]["topic"]
-        queue_id = None
-        if scope["query_string"]:
-            parameters = parse_query(scope["query_string"], SEND_PARAMETERS)
-            queue_id = optional_integer(parameters, "queue_id", least=0, most=QUEUE_ID_MAX)
-        headers = headers_of(scope)
-        check_request(headers, JSON_MEDIA_TYPE)
+    def admit_messages(self, exchange: Exchange) -> None:
+        """``POST /v1/topics/{topic}/messages``: its head."""
+        queue_id = _wanted_queue(exchange)
+        check_request(exchange.headers, JSON_MEDIA_TYPE)
+        self._sender.admit(exchange.parameters["topic"], queue_id)
+        exchange.expect_body(self._json_limit)
+
+    def send_messages(self, exchange: Exchange) -> None:
+        """``POST /v1/topics/{topic}/messages``: its body."""
+        body = exchange.body
+        is_batch = _IS_BATCH.match(body) is not None
+        if is_batch:
+            messages: Sequence[NewMessage] = decode_json(_MANY, body).messages
+            pointers = [f"/body/messages/{index}" for index in range(len(messages))]
+        else:
+            messages, pointers = [decode_json(_ONE, body)], ["/body"]
+        self._sender.send(
+            exchange.parameters["topic"],
+            _wanted_queue(exchange),
+            messages,
+            pointers,
+            born_host(exchange.client),
+            partial(exchange.resume, self._answer_messages, exchange, is_batch),
+        )
+
+    def admit_records(self, exchange: Exchange) -> None:
+        """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its head."""
+        topic, queue_id = _queue(exchange)
+        if exchange.query:
+            parse_query(exchange.query, _NO_PARAMETERS)
+        check_request(exchange.headers, RECORDS_MEDIA_TYPE)
         self._sender.admit(topic, queue_id)
-        with InFlight(self._in_flight) as taken:
-            chunks = await taken.read_body(
-                headers, receive, size_max=JSON_BODY_SIZE_MAX, limit_name="json_body_size_max"
-            )
-            body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            is_batch = _IS_BATCH.match(body) is not None
-            if is_batch:
-                messages: Sequence[NewMessage] = decode_json(_MANY, body).messages
-                pointers = [f"/body/messages/{index}" for index in range(len(messages))]
-            else:
-                messages, pointers = [decode_json(_ONE, body)], ["/body"]
-            receipts = await self._sender.send(
-                topic, queue_id, messages, pointers, born_host(scope)
-            )
+        exchange.expect_body(self._records_limit)
+
+    def send_records(self, exchange: Exchange) -> None:
+        """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its body."""
+        topic, queue_id = _queue(exchange)
+        self._sender.send_records(
+            topic,
+            queue_id,
+            exchange.chunks,
+            born_host(exchange.client),
+            partial(exchange.resume, self._answer_records, exchange),
+        )
+
+    def _answer_messages(
+        self,
+        exchange: Exchange,
+        is_batch: bool,  # noqa: FBT001 - bound by position
+        unique_ids: Sequence[str],
+        outcome: Appended | Exception,
+    ) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        receipts = self._sender.receipts_of(outcome, unique_ids)
         answer = SendReceipts(receipts) if is_batch else receipts[0]
-        return await send_json(send, CREATED, _ENCODER.encode(answer))
+        exchange.answer(JSON_CREATED, _ENCODER.encode(answer))
 
-    async def send_records(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """``POST /v1/topics/{topic}/queues/{queue_id}/records``."""
-        path = scope["path_params"]
-        topic = path["topic"]
-        queue_id = path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX)
-        if scope["query_string"]:
-            parse_query(scope["query_string"], _NO_PARAMETERS)
-        headers = headers_of(scope)
-        check_request(headers, RECORDS_MEDIA_TYPE)
-        self._sender.admit(topic, queue_id)
-        with InFlight(self._in_flight) as taken:
-            chunks = await taken.read_body(
-                headers, receive, size_max=BATCH_BODY_SIZE_MAX, limit_name="batch_body_size_max"
-            )
-            receipt = await self._sender.send_records(topic, queue_id, chunks, born_host(scope))
-        return await send_json(send, CREATED, _ENCODER.encode(receipt))
+    def _answer_records(self, exchange: Exchange, outcome: Appended | Exception) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
+
+
+def _queue(exchange: Exchange) -> tuple[str, int]:
+    parameters = exchange.parameters
+    return parameters["topic"], path_integer(parameters["queue_id"], "queue_id", most=QUEUE_ID_MAX)
+
+
+def _wanted_queue(exchange: Exchange) -> int | None:
+    if not exchange.query:
+        return None
+    parameters = parse_query(exchange.query, SEND_PARAMETERS)
+    return optional_integer(parameters, "queue_id", least=0, most=QUEUE_ID_MAX)

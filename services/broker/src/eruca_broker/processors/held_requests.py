@@ -1,7 +1,8 @@
-"""Holding requests: the table of held pulls, with futures to wait on and one timer for all.
+"""Holding requests: the table of held pulls, and one timer for all of them.
 
-A held request costs a future, a task that watches for its client to leave, and a place under
-``held_requests_max``; never a timer of its own.
+A held request costs its place under ``held_requests_max`` and the few objects that remember what
+was asked; never a timer of its own. One that is a coroutine costs a future besides, and a task that
+watches for its client to leave.
 """
 
 from __future__ import annotations
@@ -37,15 +38,45 @@ class HeldRequests:
         """How many requests may be held at once."""
         return self._table.size_max
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody is held any more."""
+        return self._closed
+
+    def hold(
+        self, positions: list[Position], wait_seconds: float, wake: Callable[[], None]
+    ) -> HeldPull:
+        """Call *wake* once something concerns one of *positions*, or after *wait_seconds*.
+
+        The positions are moved beyond arrivals that their filters did not let pass. *wake* is
+        called at most once, and not after :meth:`release`; it must not raise.
+
+        Raises:
+            OverloadedError: As many requests as are allowed are being held.
+        """
+        assert not self._closed
+        if self._table.is_full:
+            raise OverloadedError(
+                f"held_requests_max: {self._table.size_max} requests are being held already",
+                fix="wait for Retry-After; or pull many queues in one request, POST /v1/pull",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        pull = HeldPull(positions, self._clock.monotonic() + wait_seconds, wake)
+        self._table.hold(pull)
+        self._set_timer(pull.deadline)
+        return pull
+
+    def release(self, pull: HeldPull) -> None:
+        """Hold *pull* no longer; harmless where it has been woken."""
+        self._table.release(pull)
+
     async def wait(
         self,
         positions: list[Position],
         wait_seconds: float,
         gone: Callable[[], Awaitable[object]],
     ) -> bool:
-        """Wait until something concerns one of *positions*, or for *wait_seconds*.
-
-        The positions are moved beyond arrivals that their filters did not let pass.
+        """Wait as :meth:`hold` does, for a request that is a coroutine.
 
         Args:
             positions: Where to wait; each queue once.
@@ -60,26 +91,14 @@ class HeldRequests:
         """
         if self._closed:
             return True
-        if self._table.is_full:
-            raise OverloadedError(
-                f"held_requests_max: {self._table.size_max} requests are being held already",
-                fix="wait for Retry-After; or pull many queues in one request, POST /v1/pull",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            )
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
+        pull = self.hold(positions, wait_seconds, lambda: _resolve(woken, is_there=True))
         watch = loop.create_task(_watch(gone, woken))
-        pull = HeldPull(
-            positions,
-            self._clock.monotonic() + wait_seconds,
-            lambda: _resolve(woken, is_there=True),
-        )
-        self._table.hold(pull)
-        self._set_timer(pull.deadline)
         try:
             return await woken
         finally:
-            self._table.release(pull)
+            self.release(pull)
             watch.cancel()
 
     def arrived(self, queues: Iterable[Queue]) -> None:

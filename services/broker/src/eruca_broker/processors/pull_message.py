@@ -9,8 +9,9 @@ Source: RocketMQ 5.3, ``PullMessageProcessor``, ``PullRequestHoldService``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from eruca.contract.errors import ErucaError, ValidationError
@@ -69,56 +70,81 @@ class Puller:
         self._topics = topics
         self._held = held
 
-    async def pull(
-        self, queue: QueuePull, limits: PullLimits, gone: Callable[[], Awaitable[object]]
-    ) -> QueueRead | None:
-        """Return what lies in *queue* from its offset on; None where the client left meanwhile.
+    def pull(self, queue: QueuePull, limits: PullLimits) -> QueueRead | None:
+        """Return what lies in *queue* from its offset on; None where that is to be waited for.
 
         Raises:
-            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read; also
-                where that becomes so while the request is held.
-            OverloadedError: As many requests as are allowed are being held.
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read.
         """
         read = self._read(queue, limits.max_count, limits.max_bytes)
-        if read.status is PullStatus.NO_NEW_MESSAGE and limits.wait_seconds > 0:
-            self.counts.held += 1
-            position = _position(queue)
-            if not await self._held.wait([position], limits.wait_seconds, gone):
-                return None
-            queue = queue._replace(offset=position.offset)
-            read = self._read(queue, limits.max_count, limits.max_bytes)
+        if read.status is PullStatus.NO_NEW_MESSAGE and self._may_wait(limits):
+            return None
         self._count(read)
         self.counts.requests += 1
         return read
 
-    async def pull_many(
-        self,
-        queues: Sequence[QueuePull],
-        limits: PullLimits,
-        gone: Callable[[], Awaitable[object]],
-    ) -> list[Section] | None:
-        """Return what lies in *queues*, without those that have nothing new; None: client left.
+    def pull_after(self, position: Position, queue: QueuePull, limits: PullLimits) -> QueueRead:
+        """Return what lies in *queue* after a wait that has moved *position*.
+
+        Raises:
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read any
+                more.
+        """
+        moved = queue._replace(offset=position.offset)
+        read = self._read(moved, limits.max_count, limits.max_bytes)
+        self._count(read)
+        self.counts.requests += 1
+        return read
+
+    def pull_many(self, queues: Sequence[QueuePull], limits: PullLimits) -> list[Section] | None:
+        """Return what lies in *queues*, without those that have nothing new.
 
         The limits are of the answer as a whole, shared out evenly among the queues that have
         something. A queue for which no room was left is not in the answer; pulling again gets it.
+        None where all are at their ends and that is to be waited for.
 
         Raises:
             ValidationError: A queue occurs twice.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read;
                 ``errors`` points at it.
-            OverloadedError: As many requests as are allowed are being held.
         """
         _check_distinct(queues)
         sections = self._read_many(queues, limits)
-        if not sections and limits.wait_seconds > 0:
-            self.counts.held += 1
-            positions = [_position(queue) for queue in queues]
-            if not await self._held.wait(positions, limits.wait_seconds, gone):
-                return None
-            moved = [q._replace(offset=p.offset) for q, p in zip(queues, positions, strict=True)]
-            sections = self._read_many(moved, limits, asked=queues)
+        if not sections and self._may_wait(limits):
+            return None
         self.counts.requests += 1
         return sections
+
+    def pull_many_after(
+        self, positions: Sequence[Position], queues: Sequence[QueuePull], limits: PullLimits
+    ) -> list[Section]:
+        """Return what lies in *queues* after a wait that has moved *positions*.
+
+        Raises:
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read any
+                more.
+        """
+        moved = [q._replace(offset=p.offset) for q, p in zip(queues, positions, strict=True)]
+        sections = self._read_many(moved, limits, asked=queues)
+        self.counts.requests += 1
+        return sections
+
+    def hold(
+        self, positions: list[Position], limits: PullLimits, wake: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call *wake* once there is something at *positions*, or it has been waited long enough.
+
+        Returns what is to be called if the client leaves meanwhile.
+
+        Raises:
+            OverloadedError: As many requests as are allowed are being held.
+        """
+        pull = self._held.hold(positions, limits.wait_seconds, wake)
+        self.counts.held += 1
+        return partial(self._held.release, pull)
+
+    def _may_wait(self, limits: PullLimits) -> bool:
+        return limits.wait_seconds > 0 and not self._held.is_closed
 
     def _read(self, queue: QueuePull, max_count: int, max_bytes: int) -> QueueRead:
         self._topics.for_pulling(queue.topic, queue.queue_id)
@@ -182,7 +208,8 @@ def examine(store: MessageStore, position: Position) -> Examined:
         offset = read.next_offset
 
 
-def _position(queue: QueuePull) -> Position:
+def position_of(queue: QueuePull) -> Position:
+    """Return where a pull of *queue* waits."""
     return Position((queue.topic, queue.queue_id), queue.offset, queue.subscription.tag_codes)
 
 

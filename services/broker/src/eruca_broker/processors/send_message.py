@@ -1,31 +1,39 @@
 """Sending: from a request's messages to a place in the log, as durable as configured.
 
 Nothing is changed before the whole request has been checked: not even a topic is created for a
-batch that is then refused.
+batch that is then refused. Who sends is called back and nobody waits: only where a topic has to be
+created first is there a task.
 
 Source: RocketMQ 5.3, ``SendMessageProcessor``, ``AbstractSendMessageProcessor.msgCheck``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
-from eruca.contract.errors import ValidationError
+from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.records import Host
 from eruca.core.unique_ids import UniqueIds
 from eruca_broker.core.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.new_messages import encode_messages, queue_of_sharding_keys
+from eruca_broker.core.state import Topic
 from eruca_broker.core.times import rfc3339
 from eruca_broker.processors.topics import Topics
+from eruca_broker.store.appended import Appended, Done
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.writer import Receipt, renewed
+from eruca_broker.store.writer import renewed
 from eruca_chassis.clock import Clock
+
+Sent: TypeAlias = Callable[[Appended | Exception], None]
+"""Told once what became of a batch; it must not raise, as others wait behind it."""
 
 APPEND_BUCKETS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
@@ -66,6 +74,7 @@ class Sender:
         self._clock = clock
         self._unique_ids = UniqueIds(store_host.address, secrets.randbits(32), secrets.randbits(16))
         self._process_id = os.getpid()
+        self._creating: set[asyncio.Task[None]] = set()  # topics, for messages that wait for them
         self._turns: dict[str, int] = {}  # round robin: the queue each topic has its turn at
 
     def admit(self, topic: str, queue_id: int | None) -> None:
@@ -74,10 +83,10 @@ class Sender:
             raise renewed(self._store.refusal)
         self._topics.for_sending(topic, queue_id)
 
-    async def send_records(
-        self, topic: str, queue_id: int, chunks: Iterable[bytes], born_host: Host
-    ) -> BatchReceipt:
-        """Append a batch of records, given as it came over the wire.
+    def send_records(
+        self, topic: str, queue_id: int, chunks: Iterable[bytes], born_host: Host, done: Sent
+    ) -> None:
+        """Append a batch of records, given as it came over the wire, and tell *done*.
 
         Raises:
             MalformedBatchError: It is not sound.
@@ -85,26 +94,17 @@ class Sender:
         """
         wanted = self._topics.for_sending(topic, queue_id)
         batch = check_batch(chunks, topic=topic, queue_id=queue_id, store_host=self._store_host)
-        if not wanted.created_at:
-            await self._topics.created(wanted)
-        place = await self._append(batch, born_host)
-        return BatchReceipt(
-            queue_id=queue_id,
-            queue_offset=place.queue_offset,
-            log_offset=place.log_offset,
-            count=batch.count,
-            store_timestamp=place.store_timestamp,
-            durability=place.durability,
-        )
+        self._append(wanted, batch, born_host, done)
 
-    async def send(
+    def send(  # noqa: PLR0917 - as above
         self,
         topic: str,
         queue_id: int | None,
         messages: Sequence[NewMessage],
         pointers: Sequence[str],
         born_host: Host,
-    ) -> list[SendReceipt]:
+        done: Callable[[Sequence[str], Appended | Exception], None],
+    ) -> None:
         """Append messages that came as JSON, to one queue, all or none.
 
         Args:
@@ -113,6 +113,7 @@ class Sender:
             messages: At least one.
             pointers: Where each stands in the request, for errors to point at.
             born_host: The peer's address.
+            done: Told the messages' unique ids and what became of them.
 
         Raises:
             ValidationError: A message is not allowed, or sharding keys disagree with the queue.
@@ -136,37 +137,70 @@ class Sender:
             now_ms=now_ms,
             next_unique_id=lambda: self._unique_ids.next(now_ms, self._process_id),
         )
-        if not wanted.created_at:
-            await self._topics.created(wanted)
         batch = batch_of_records(topic, queue_id, records)
-        place = await self._append(batch, born_host)
-        stored_at = rfc3339(place.store_timestamp)
+        self._append(wanted, batch, born_host, partial(done, unique_ids))
+
+    def receipt_of(self, appended: Appended) -> BatchReceipt:
+        """Return what the sender of a batch of records is told."""
+        return BatchReceipt(
+            queue_id=appended.batch.queue_id,
+            queue_offset=appended.queue_offset,
+            log_offset=appended.log_offset,
+            count=appended.batch.count,
+            store_timestamp=appended.store_timestamp,
+            durability=self._store.durability,
+        )
+
+    def receipts_of(self, appended: Appended, unique_ids: Sequence[str]) -> list[SendReceipt]:
+        """Return what the sender of JSON messages is told, for each of them."""
+        batch, first = appended.batch, appended.log_offset
+        stored_at = rfc3339(appended.store_timestamp)
         return [
             SendReceipt(
-                topic=topic,
+                topic=batch.topic,
                 broker_name=self._broker_name,
-                queue_id=queue_id,
-                queue_offset=place.queue_offset + index,
-                log_offset=place.log_offset + start,
+                queue_id=batch.queue_id,
+                queue_offset=appended.queue_offset + index,
+                log_offset=first + start,
                 message_id=unique_ids[index],
-                offset_message_id=encode_offset_id(self._store_host, place.log_offset + start),
+                offset_message_id=encode_offset_id(self._store_host, first + start),
                 stored_at=stored_at,
-                durability=place.durability,
+                durability=self._store.durability,
             )
             for index, start in enumerate(_starts(batch))
         ]
 
-    async def _append(self, batch: Batch, born_host: Host) -> Receipt:
-        started = self._clock.monotonic()
-        place = await self._store.append(batch, born_host)
-        seconds = self._clock.monotonic() - started
-        counts = self.counts
-        counts.requests += 1
-        counts.messages += batch.count
-        counts.bytes += batch.size
-        counts.append_seconds += seconds
-        counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
-        return place
+    def _append(self, wanted: Topic, batch: Batch, born_host: Host, done: Sent) -> None:
+        told = partial(self._appended, self._clock.monotonic(), done)
+        if wanted.created_at:
+            self._store.append_then(batch, born_host, told)
+            return
+        creating = asyncio.create_task(self._create_and_append(wanted, batch, born_host, told))
+        self._creating.add(creating)
+        creating.add_done_callback(partial(self._created, done))
+
+    async def _create_and_append(
+        self, wanted: Topic, batch: Batch, born_host: Host, told: Done
+    ) -> None:
+        await self._topics.created(wanted)
+        self._store.append_then(batch, born_host, told)
+
+    def _created(self, done: Sent, creating: asyncio.Task[None]) -> None:
+        self._creating.discard(creating)
+        error = None if creating.cancelled() else creating.exception()
+        if isinstance(error, Exception):
+            done(error)
+
+    def _appended(self, started: float, done: Sent, outcome: Appended | ErucaError) -> None:
+        if isinstance(outcome, Appended):
+            seconds = self._clock.monotonic() - started
+            counts = self.counts
+            counts.requests += 1
+            counts.messages += outcome.batch.count
+            counts.bytes += outcome.batch.size
+            counts.append_seconds += seconds
+            counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
+        done(outcome)
 
     def _turn(self, queue_count: int, topic: str) -> int:
         if len(self._turns) > TURNS_MAX:

@@ -1,0 +1,276 @@
+"""An exchange: one hot request and its answer, without a task, a future or a coroutine.
+
+A hot route (:mod:`.hot`) is two plain functions of an exchange. *admit* sees the head and refuses
+by raising, or says what body it expects; *handle* is called once the body is whole, and answers: at
+once, or later from a callback of whatever it waits for. Whoever carries the exchange, a connection
+(:mod:`.connections`) or an ASGI call (:mod:`.asgi_exchange`), moves it through its states::
+
+    receiving ──body whole──► working ──answer()──► answered ──last byte handed over──► ended
+        │                        │                     ▲ │                                ▲
+        └───── refused: the rest of the body is dropped ┘ └──────── client lost ──────────┤
+        └───────────── client lost: nothing is left to be done ───────────────────────────┤
+                                 └── client lost: ``on_lost`` stops what is waited for ───┘
+
+An exchange whose client is lost while it works and that has no ``on_lost`` is let finish, as an
+append must be; what it then answers is counted and sent to nobody.
+
+Any exception of a handler's function is its answer: an ``ErucaError`` as its problem document, any
+other as a 500 whose details are in the log only. So callbacks go through :meth:`Exchange.resume`.
+
+What a body and an answer take of a budget is taken before the memory is used, and given back when
+the exchange has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from eruca.contract.errors import ErucaError, InternalError
+from eruca_chassis.asgi import (
+    REQUEST_ID_HEADER,
+    Header,
+    body_too_large,
+    chosen_request_id,
+    problem_body,
+    problem_headers,
+)
+from eruca_chassis.pieces import Piece
+
+if TYPE_CHECKING:
+    from eruca_chassis.hot import Found
+
+_log = structlog.get_logger()
+
+
+class Budget(Protocol):
+    """Something of which only so much may be in use at a time."""
+
+    def take(self, amount: int) -> None:
+        """Take *amount*; raises OverloadedError where it does not fit."""
+        ...
+
+    def give(self, amount: int) -> None:
+        """Give *amount* back."""
+        ...
+
+
+class BodyLimit(NamedTuple):
+    """How large a body may be, and what its bytes are counted among."""
+
+    budget: Budget
+    size_max: int  # bytes
+    name: str  # of size_max, for the refused
+
+
+class AnswerHead:
+    """Status and headers of an answer, encoded but for its length; handlers make theirs once."""
+
+    __slots__ = ("_prefix", "headers", "status")
+
+    def __init__(self, status: int, *headers: Header) -> None:
+        self.status = status
+        self.headers = headers
+        lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
+        self._prefix = b"".join((*lines, b"content-length: "))
+
+    def encoded(self, size: int, *, closes: bool) -> bytes:
+        """Return the head of an answer with *size* bytes of body."""
+        if closes:
+            return b"%b%d\r\nconnection: close\r\n\r\n" % (self._prefix, size)
+        return b"%b%d\r\n\r\n" % (self._prefix, size)
+
+
+class Carrier(Protocol):
+    """What brings an exchange its body and takes its answer away."""
+
+    def answered(self, exchange: Exchange) -> None:
+        """Send the answer that is there now, in its turn, and end the exchange."""
+        ...
+
+
+class Exchange:
+    """One hot request. Handlers read the head's fields and call the methods up to ``drive``."""
+
+    __slots__ = (
+        "_budget", "_carrier", "_limit", "_paid", "_size", "_taken",
+        "chunks", "client", "closes", "head", "headers", "is_lost", "is_whole", "method",
+        "on_lost", "parameters", "pieces", "query", "route", "size", "started", "status", "unsent",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 - the parts of a head; keywords would cost every request
+        self,
+        carrier: Carrier,
+        found: Found,
+        method: str,
+        query: bytes,
+        headers: Mapping[bytes, bytes],
+        client: tuple[str, int] | None,
+    ) -> None:
+        self._carrier = carrier
+        self.route, self.parameters = found  # … which are the path's named segments, decoded
+        self.method = method
+        self.query = query
+        self.headers = headers  # names in lower case; several of one name joined by commas
+        self.client = client
+        self.started = monotonic()
+        self.closes = False  # whether the connection ends with this answer
+        self._limit: BodyLimit | None = None  # None: no body is wanted
+        self._budget: Budget | None = None
+        self._taken = 0
+        self._paid = 0  # bytes of the body that have been taken from the budget
+        self._size = 0  # … that have come
+        self.chunks: list[bytes] = []
+        self.is_whole = False
+        self.is_lost = False
+        self.on_lost: Callable[[], object] | None = None
+        self.status = 0  # 0: not answered yet
+        self.head: AnswerHead | None = None
+        self.pieces: Sequence[Piece] = ()
+        self.size = 0  # bytes of all pieces
+        self.unsent: Iterator[Piece] | None = None  # the carrier's, once a large answer has begun
+
+    # --- For handlers -----------------------------------------------------------------------------
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+
+    def expect_body(self, limit: BodyLimit) -> None:
+        """Gather the body, whose announced size is taken from the budget now.
+
+        Raises:
+            TooLargeError: More than the limit is announced.
+            OverloadedError: It does not fit into the budget.
+        """
+        self._limit = limit
+        announced = self.headers.get(b"content-length")
+        if announced is not None:
+            size = int(announced)  # digits: the parser has seen to it
+            if size > limit.size_max:
+                raise body_too_large(limit.size_max, limit.name)
+            self.take(limit.budget, size)
+            self._paid = size
+
+    def take(self, budget: Budget, amount: int) -> None:
+        """Take *amount* from *budget* until the exchange has ended; one budget per exchange.
+
+        Raises:
+            OverloadedError: It does not fit.
+        """
+        assert self._budget is None or self._budget is budget
+        budget.take(amount)
+        self._budget = budget
+        self._taken += amount
+
+    def give_back(self) -> None:
+        """Give back what was taken; the carrier sees to it at the latest."""
+        if self._taken:
+            assert self._budget is not None
+            self._budget.give(self._taken)
+            self._taken = 0
+
+    def answer(self, head: AnswerHead, *pieces: Piece) -> None:
+        """Answer with a body made of *pieces*."""
+        assert not self.status
+        self.on_lost = None
+        self.head = head
+        self.status = head.status
+        self.pieces = pieces
+        self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        self._carrier.answered(self)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with *error*, whatever it is."""
+        identity = chosen_request_id(self.headers.get(REQUEST_ID_HEADER))
+        if not isinstance(error, ErucaError):
+            _log.error(
+                "request failed",
+                exc_info=error,
+                request_id=identity,
+                method=self.method,
+                route=self.route.template,
+                parameters=dict(self.parameters),
+            )
+            error = defect()
+        if not self.status:
+            self.chunks.clear()
+            head = AnswerHead(error.status, *problem_headers(error, identity))
+            self.answer(head, problem_body(error, identity))
+
+    def resume(self, step: Callable[..., object], *arguments: object) -> None:
+        """Go on with *step*; what it raises is the answer."""
+        try:
+            step(*arguments)
+        except Exception as error:  # the outermost frame of a request
+            self.fail(error)
+
+    def drive(self, steps: Iterator[None]) -> None:
+        """Take *steps*, of which the last answers, one per turn of the event loop."""
+        for _ in steps:
+            turn = asyncio.get_running_loop().call_soon(self.resume, self.drive, steps)
+            self.on_lost = turn.cancel
+            return
+
+    # --- For carriers -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let the handler see the head."""
+        try:
+            self.route.admit(self)
+        except Exception as error:
+            self.fail(error)
+
+    def add(self, piece: bytes) -> None:
+        """Take a piece of the body; dropped where it is not wanted, or not any more."""
+        if self._limit is None or self.status:
+            return
+        self._size += len(piece)
+        if self._size > self._paid:
+            self.resume(self._pay, self._limit)
+            if self.status:
+                return
+        self.chunks.append(piece)
+
+    def complete(self) -> None:
+        """Let the handler answer: the body is whole."""
+        self.is_whole = True
+        if self.status:
+            return
+        try:
+            self.route.handle(self)
+        except Exception as error:
+            self.fail(error)
+
+    def lose(self) -> bool:
+        """Note that the client is gone; tell whether nothing more will come of the exchange."""
+        self.is_lost = True
+        if self.on_lost is not None:
+            stop, self.on_lost = self.on_lost, None
+            stop()
+            return True
+        return bool(self.status) or not self.is_whole
+
+    def _pay(self, limit: BodyLimit) -> None:
+        if self._size > limit.size_max:
+            raise body_too_large(limit.size_max, limit.name)
+        self.take(limit.budget, self._size - self._paid)
+        self._paid = self._size
+
+
+def defect() -> InternalError:
+    """Return what a client is told of an exception that nobody expected."""
+    return InternalError(
+        "the service met an error it did not expect",
+        fix="report it with the request_id, under which the service's log has the details",
+    )
+
+
+JSON_CREATED: Final = AnswerHead(201, (b"content-type", b"application/json"))
+JSON_OK: Final = AnswerHead(200, (b"content-type", b"application/json"))
