@@ -227,6 +227,8 @@ class BatchSender:
         if self._unique_ids is None:
             self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
         made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, os.getpid())
+        if {message._message_id for message in messages} == {None}:
+            return made
         return [
             own if (own := message._message_id) is not None else new
             for message, new in zip(messages, made, strict=True)

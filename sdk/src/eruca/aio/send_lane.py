@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 
 from eruca.core.batching import BatchLimits, linger_seconds
 from eruca.core.message import Message
@@ -49,11 +49,11 @@ class PendingBatch:
         self.is_closed = False  # takes no further message
         self.finished: asyncio.Future[None] | None = None  # for whoever flushes
 
-    def succeed(self, results: Sequence[SendResult]) -> None:
+    def succeed(self, results: list[SendResult]) -> None:
         """Hand out the results."""
         if self.whole is not None:
             if not self.whole.done():
-                self.whole.set_result(list(results))
+                self.whole.set_result(results)
             return
         for future, result in zip(self.futures, results, strict=True):
             if not future.done():
@@ -72,7 +72,7 @@ class PendingBatch:
     def drop_cancelled(self) -> None:
         """Take out the messages nobody waits for any more; none of them has left yet."""
         futures = self.futures
-        if not any(future.cancelled() for future in futures):
+        if not any(map(asyncio.Future.cancelled, futures)):
             return
         kept = [
             (message, future)

@@ -50,17 +50,17 @@ def part_by_queue(
 
 
 def part_alike(
-    messages: Sequence[Message], queue: MessageQueue | None, limits: BatchLimits
+    messages: list[Message], queue: MessageQueue | None, limits: BatchLimits
 ) -> list[SendPart]:
     """Return messages of one topic that may all go to *queue* in batches; the faster way."""
-    ends = list(accumulate(message._size for message in messages))
+    ends = list(accumulate([message._size for message in messages]))
     parts = []
     start = sent_size = 0
     while start < len(messages):
         fitting = bisect_right(ends, sent_size + limits.size_max, start)
         end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
         part = SendPart(messages[start]._topic, queue)
-        part.messages = list(messages[start:end])
+        part.messages = messages[start:end]
         part.indexes = list(range(start, end))
         part.size = ends[end - 1] - sent_size
         parts.append(part)
@@ -77,6 +77,8 @@ def results_in_order(
         PartialSendError: Some batches failed and others did not.
         ErucaError: None was stored; the first batch's error.
     """
+    if len(outcomes) == 1 and isinstance(outcomes[0], list):
+        return outcomes[0]  # one batch, and it holds them in their order
     errors = [outcome for outcome in outcomes if isinstance(outcome, ErucaError)]
     results = [outcome for outcome in outcomes if not isinstance(outcome, ErucaError)]
     indexes = chain.from_iterable(part.indexes for part in parts)

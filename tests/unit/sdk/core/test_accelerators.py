@@ -35,7 +35,7 @@ WITHOUT = """
 import sys
 for name in ("numpy", "zlib_ng", "uvloop"):
     sys.modules[name] = None
-from eruca.core.accelerators import crc32, optional_numpy
+from eruca.core.accelerators import crc32, loading_numpy
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.record_batch import decode_messages, encode_messages
@@ -51,7 +51,7 @@ portal = Portal()
 assert portal.run(lambda: 7) == 7
 async def nothing(): ...
 portal.finish(nothing)
-print(crc32.__module__, optional_numpy())
+print(crc32.__module__, loading_numpy().result())
 """
 
 
@@ -61,3 +61,27 @@ def test_everything_works_without_them() -> None:
     )
 
     assert (done.stdout, done.stderr) == ("zlib None\n", "")
+
+
+IMPORTER = """
+import sys
+from importlib.abc import MetaPathFinder
+from threading import current_thread
+class Importers(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            print(current_thread().name)
+sys.meta_path.insert(0, Importers())
+from eruca.core.accelerators import loading_numpy, optional_numpy
+assert "numpy" not in sys.modules
+optional_numpy()
+assert loading_numpy().result() is optional_numpy() is sys.modules["numpy"]
+"""
+
+
+def test_numpy_is_imported_by_a_thread_and_used_from_then_on() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTER], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("eruca-numpy\n", "")

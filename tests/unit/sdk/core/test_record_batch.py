@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from eruca.contract.records import NO_HOST, Host, Record, SysFlag, decode_record, encode_record
 from eruca.contract.wire import batch_extent, batch_sizes, encode_batch
 from eruca.core import record_batch
-from eruca.core.accelerators import optional_numpy
+from eruca.core.accelerators import loading_numpy, optional_numpy
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.record_batch import EncodedBatch, decode_messages, encode_messages
 
+loading_numpy().result()  # or the first of these tests would do without
 QUEUE = MessageQueue("orders", "broker-a", 3)
 BORN = 1_700_000_000_000
 V6 = Host(bytes(16), 0)
