@@ -93,10 +93,11 @@ class Deliveries(RuleBasedStateMachine):
     @initialize(is_ordered=st.booleans())
     def begin(self, is_ordered: bool) -> None:
         self.is_ordered = is_ordered
+        self.messages += ["a", "a", "b"]
 
     # --- What happens -----------------------------------------------------------------------------
 
-    @rule(keys=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=4))
+    @rule(keys=st.lists(st.sampled_from(["a", "a", "b", "c", None]), min_size=3, max_size=6))
     def send(self, keys: list[str | None]) -> None:
         self.messages += keys
 
@@ -104,7 +105,14 @@ class Deliveries(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
 
+    @rule(seconds=st.integers(1, 30))
+    def receive_many(self, seconds: int) -> None:
+        self.receive(4, seconds, None)
+
     @rule(count=st.integers(1, 4), seconds=st.integers(1, 30), wants=st.sampled_from([None, 2]))
+    def receive_some(self, count: int, seconds: int, wants: int | None) -> None:
+        self.receive(count, seconds, wants)
+
     def receive(self, count: int, seconds: int, wants: int | None) -> None:
         """Receive; where *wants* is given, a filter lets only every other message pass."""
         queue = self._queue()
@@ -129,7 +137,7 @@ class Deliveries(RuleBasedStateMachine):
             choice.parked,
             [*choice.dead, *choice.gone],
         )
-        taken = {*(offset for offset, _ in choice.leased), *choice.parked}
+        passed_over = set(range(queue.position, choice.position)) - set(offsets)
         before = queue.copy()
 
         assert self._write(event)
@@ -137,7 +145,7 @@ class Deliveries(RuleBasedStateMachine):
         for offset, attempt in choice.leased:
             self._check_handed_out(before, offset, attempt)
         self.done.update(choice.dead, choice.gone)
-        self.done.update(set(range(before.position, choice.position)) - taken)
+        self.done.update(passed_over)
         for given in self.given:
             given.is_spent |= given.offset in {o for o, _ in choice.leased} | self.done
         fence = len(self.history)
@@ -299,4 +307,4 @@ class Deliveries(RuleBasedStateMachine):
 
 
 TestDeliveries = Deliveries.TestCase
-TestDeliveries.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestDeliveries.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from eruca_broker.core.group_events import (
+    CommittedOffset,
+    GroupDeleted,
+    GroupEvent,
+    GroupSubscribed,
+    LocksGranted,
+    LocksReleased,
+    OffsetsCommitted,
+    OffsetsReset,
+    QueueKey,
+)
 from eruca_broker.core.lease_events import (
     DeliveriesAcked,
     DeliveriesExtended,
@@ -108,6 +119,8 @@ def test_a_lease_given_up_is_nobodys_and_comes_when_it_is_due(
     assert known.unfinished[5] == (1, 0, 90)
     assert known.next_due_at(60) == 90
     assert judged(leases, 5, FENCE, 0) is HandleState.STALE
+    assert judged(leases, 5, 0, 0) is HandleState.STALE
+    assert not leases.ack(acked(5, fence=0), positions)
     assert positions[QUEUE] == 5
 
 
@@ -213,23 +226,53 @@ def test_unfinished_messages_stay_in_order_whatever_is_parked(positions: Positio
     assert list(known.unfinished) == [5, 6, 8, 9]
 
 
-@pytest.mark.parametrize("forget", ["queue", "group", "topic"])
-def test_forgetting_ends_every_lease(leases: Leases, forget: str) -> None:
-    if forget == "queue":
-        leases.forget_queue("g", QUEUE)
-    elif forget == "group":
-        leases.forget_group("g")
-    else:
-        leases.forget_topic("flights")
+COMMIT = CommittedOffset("flights", 0, 6)
+KEY = QueueKey("flights", 0)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        OffsetsCommitted("g", [COMMIT]),
+        OffsetsReset("g", [COMMIT]),
+        LocksGranted("g", "member", "1", 30.0, [KEY]),
+        LocksReleased("g", [KEY], "released", [COMMIT]),
+        GroupDeleted("g"),
+    ],
+)
+def test_whoever_else_moves_the_group_or_takes_the_queue_ends_its_leases(
+    leases: Leases, event: GroupEvent
+) -> None:
+    leases.give_way(event)
 
     assert list(leases.of_group("g")) == []
+    assert leases.unfinished_count == 0
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        OffsetsReset("h", [COMMIT]),
+        OffsetsCommitted("g", [CommittedOffset("flights", 1, 6)]),
+        LocksReleased("g", [KEY], "expired"),
+        GroupSubscribed("g", ()),
+    ],
+)
+def test_what_does_not_concern_a_queue_ends_no_lease(leases: Leases, event: GroupEvent) -> None:
+    leases.give_way(event)
+
+    assert leases.unfinished_count == 3
+
+
+def test_a_deleted_topic_ends_every_groups_leases_in_it(leases: Leases) -> None:
+    leases.forget_topic("flights")
+
     assert leases.unfinished_count == 0
 
 
 def test_forgetting_what_is_not_there_is_harmless(leases: Leases) -> None:
     leases.forget_queue("g", ("flights", 9))
     leases.forget_queue("h", QUEUE)
-    leases.forget_group("h")
     leases.forget_topic("other")
 
     assert leases.unfinished_count == 3

@@ -116,7 +116,8 @@ def _choose_new(
         choice.is_blocked = True
     if overtaken:
         stopped_at = overtaken[0]
-    choice.position = max(choice.position, stopped_at)
+    assert stopped_at >= choice.position
+    choice.position = stopped_at
 
 
 class _Order:

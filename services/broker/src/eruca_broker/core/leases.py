@@ -31,11 +31,19 @@ it stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from eruca_broker.core.group_events import (
+    GroupDeleted,
+    GroupEvent,
+    LocksGranted,
+    LocksReleased,
+    OffsetsCommitted,
+    OffsetsReset,
+)
 from eruca_broker.core.lease_events import (
     DeliveriesAcked,
     DeliveriesExtended,
@@ -108,7 +116,7 @@ class Leases:
         """Return what is unfinished in a queue, or None where nothing is."""
         return self._queues.get(group, {}).get(queue)
 
-    def of_group(self, group: str) -> Iterable[tuple[Queue, QueueLeases]]:
+    def of_group(self, group: str) -> Collection[tuple[Queue, QueueLeases]]:
         """Return the queues of a group that have something unfinished."""
         return self._queues.get(group, {}).items()
 
@@ -181,8 +189,22 @@ class Leases:
             self._finish(event.group, (topic, queue_id), lease.offset, positions)
         return True
 
+    def give_way(self, event: GroupEvent) -> None:
+        """End the leases in queues where *event* says where the group stands, or who reads them."""
+        match event:
+            case OffsetsCommitted() | OffsetsReset() | LocksReleased():
+                moved = [(commit.topic, commit.queue_id) for commit in event.offsets]
+            case LocksGranted():
+                moved = [(queue.topic, queue.queue_id) for queue in event.queues]
+            case GroupDeleted():
+                moved = [queue for queue, _ in self.of_group(event.group)]
+            case _:
+                moved = []
+        for queue in moved:
+            self.forget_queue(event.group, queue)
+
     def forget_queue(self, group: str, queue: Queue) -> None:
-        """End all leases in a queue: somebody else says where the group stands in it."""
+        """End all leases in a queue."""
         queues = self._queues.get(group)
         if queues is None:
             return
@@ -191,11 +213,6 @@ class Leases:
             self.unfinished_count -= len(known.unfinished)
         if not queues:
             del self._queues[group]
-
-    def forget_group(self, group: str) -> None:
-        """End all leases of a group, which is deleted."""
-        for queue in list(self._queues.get(group, ())):
-            self.forget_queue(group, queue)
 
     def forget_topic(self, topic: str) -> None:
         """End all leases in a topic, which is deleted."""
