@@ -128,7 +128,9 @@ async def _consume(client: eruca.AsyncClient) -> dict[str, float]:
     total = size = 0
     cpu_before: float | None = None
     async with client.pull_consumer(topics=[TOPIC], prefetch_count=20_000) as consumer:
-        while messages := await consumer.poll(2_048, wait=_QUIET_SECONDS if cpu_before else 60):
+        while messages := await consumer.poll(
+            2_048, wait=_QUIET_SECONDS if total > WARM_UP else 60
+        ):
             total += len(messages)
             size += sum(len(message.body) for message in messages)
             if total >= WARM_UP and cpu_before is None:
