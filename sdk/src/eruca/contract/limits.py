@@ -54,6 +54,13 @@ SEND_BACK_COUNT_MAX: Final = 1_024  # messages in one send-back
 ERROR_TEXT_SIZE_MAX: Final = 1_024  # bytes kept of a handler's error; what is longer is cut
 REDRIVE_COUNT_MAX: Final = 100  # dead letters in one redrive; also bounds what one look takes
 
+DELIVERY_COUNT_MAX: Final = 32  # messages in one answer of deliveries, RocketMQ's popBatchNums
+INVISIBLE_SECONDS_MIN: Final = 1.0
+INVISIBLE_SECONDS_DEFAULT: Final = 60.0  # RocketMQ's popInvisibleTime
+INVISIBLE_SECONDS_MAX: Final = 12 * 3_600.0  # as RocketMQ's proxy allows
+HANDLE_COUNT_MAX: Final = 1_024  # handles in one request
+HANDLE_SIZE_MAX: Final = 1_024  # characters; with the longest names allowed it is 780 or so
+
 LIST_LIMIT_MAX: Final = 1_000  # items in one page of a list
 LIST_LIMIT_DEFAULT: Final = 100
 
