@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from eruca_broker.core.dead_letters_state import RedrivenPiece
 from eruca_broker.core.group_events import (
     GroupOffsets,
     GroupPieces,
     SnapshotGroup,
     SnapshotSubscription,
 )
+from eruca_broker.core.timers_events import TimersPiece
 from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic
 
 SNAPSHOT_TAG: Final = "snapshot"
@@ -38,6 +40,8 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     group_settings: list[SnapshotGroup] = []
     subscriptions: list[SnapshotSubscription] = []
     group_pieces: list[GroupPieces] = []
+    timers: list[TimersPiece] = []
+    redriven: list[RedrivenPiece] = []
     runs: int = 0  # of the broker, that had members; the same in every part
 
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Literal
 
 from eruca.contract.names import EVENTS_TOPIC, is_system_topic
+from eruca_broker.core.dead_letters_state import RedrivenLetters
 from eruca_broker.core.events import Event
 from eruca_broker.core.group_events import MembershipBegan
 from eruca_broker.core.group_state import Groups
 from eruca_broker.core.snapshots import SnapshotItem, StateSnapshot, split_snapshot
+from eruca_broker.core.timers_events import DeadLettersRedriven, TimersCancelled, TimersFired
 from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic, TopicDeleted, TopicPut
 
 SNAPSHOT_ITEMS_MAX: Final = 10_000  # per part; about half a megabyte of JSON
@@ -68,6 +71,7 @@ class BrokerState:
     version: int = 0  # log offset of the last change of a topic: only ever grows
     groups: Groups = field(default_factory=Groups)
     runs: int = 0  # how many times the broker has run and had members
+    redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
     _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
 
     def apply(self, event: Event, log_offset: int) -> None:
@@ -90,6 +94,10 @@ class BrokerState:
                 self.version = log_offset
             case MembershipBegan():
                 self.runs += 1
+            case DeadLettersRedriven():
+                self.redriven.apply(event)
+            case TimersFired() | TimersCancelled():
+                pass  # what is pending is no part of the state: records set it, not events
             case StateSnapshot():
                 self._collect(event, log_offset)
             case _:
@@ -112,6 +120,7 @@ class BrokerState:
             self.version,
             self.groups.copy(),
             self.runs,
+            self.redriven.copy(),
             list(self._parts),
         )
 
@@ -120,16 +129,17 @@ class BrokerState:
         queue_ends: Iterable[tuple[str, int, int]],
         *,
         items_max: int = SNAPSHOT_ITEMS_MAX,
+        more: Iterable[SnapshotItem] = (),
     ) -> list[StateSnapshot]:
         """Return the whole state as events.
 
         Args:
             queue_ends: Topic, queue and next offset of every queue that ever had a message.
             items_max: How many items one part may hold.
+            more: What else a snapshot holds.
         """
-        return split_snapshot(
-            self._items(queue_ends, items_max), items_max=items_max, runs=self.runs
-        )
+        items = chain(self._items(queue_ends, items_max), more)
+        return split_snapshot(items, items_max=items_max, runs=self.runs)
 
     def _items(
         self, queue_ends: Iterable[tuple[str, int, int]], items_max: int
@@ -139,6 +149,8 @@ class BrokerState:
         for end in queue_ends:
             yield SnapshotItem("queue_ends", QueueEnd(*end), 1)
         yield from self.groups.snapshot_items(items_max)
+        for piece, weight in self.redriven.pieces(items_max):
+            yield SnapshotItem("redriven", piece, weight)
 
     def _collect(self, part: StateSnapshot, log_offset: int) -> None:
         if part.part == 1:
@@ -155,6 +167,7 @@ class BrokerState:
         self.topics = {EVENTS_TOPIC: EVENTS}
         self.queue_ends = {}
         self.groups = Groups()
+        self.redriven = RedrivenLetters()
         for part in parts:
             self.runs = part.runs
             for topic in part.topics:
@@ -171,11 +184,14 @@ class BrokerState:
             self.groups.load(
                 part.group_settings, part.subscriptions, part.group_pieces, part.groups
             )
+            for piece in part.redriven:
+                self.redriven.load(piece)
 
     def _forget_queues(self, topic: str) -> None:
         for key in [key for key in self.queue_ends if key[0] == topic]:
             del self.queue_ends[key]
         self.groups.forget_topic(topic)
+        self.redriven.forget_topic(topic)
 
 
 def with_queue(topic: Topic, queue_id: int) -> Topic:

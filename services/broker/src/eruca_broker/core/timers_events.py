@@ -11,16 +11,15 @@ are one fact, and so are "redriven" and "sent again".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-TIMERS_PER_PART_MAX: Final = 32_768  # in one part of a snapshot: 700 KB of JSON
-_TIMER_SIZE: Final = 22  # bytes of JSON for one
-_REDRIVEN_SIZE: Final = 40  # … for a redriven dead letter
+TIMERS_PER_ITEM: Final = 40  # of a snapshot: as many take the room of an ordinary item
+_TIMERS_PER_PIECE_MAX: Final = 32_768  # 700 KB of JSON
 
 TimerRows: TypeAlias = NDArray[np.int64]
 """Timers as rows: delivery time in ms since the epoch, id."""
@@ -54,60 +53,30 @@ class DeadLettersRedriven(
     group_size: int  # bytes
 
 
-class Redriven(msgspec.Struct, frozen=True, array_like=True):
-    """Which dead letters of a group were redriven, in a snapshot."""
-
-    group: str
-    dead_letters: list[int]
-    redriven_at: list[int]
-
-
-class TimersSnapshot(msgspec.Struct, frozen=True, tag="timers_snapshot", tag_field="event"):
-    """One part of what was pending when part 1 was written.
-
-    The parts stand directly in front of the snapshot of the state, which makes them valid. Timers
-    stored at log offset ``since`` or later are not among them: the consume queues have those.
-    """
-
-    part: int  # 1 … parts
-    parts: int
-    since: int
-    timers: bytes = b""  # rows of two little-endian 64-bit numbers: delivery time, id
-    redriven: list[Redriven] = []
-
-
-TimerEvent: TypeAlias = TimersFired | TimersCancelled | DeadLettersRedriven | TimersSnapshot
+TimerEvent: TypeAlias = TimersFired | TimersCancelled | DeadLettersRedriven
 GROUP_HEADS: Final = (TimersFired, DeadLettersRedriven)
 """Events that head a group."""
 
 
-def split_timers(
-    rows: TimerRows, since: int, redriven: Sequence[Redriven], *, part_size_max: int
-) -> list[TimersSnapshot]:
-    """Return the parts of a snapshot of *rows*, each of about *part_size_max* bytes of JSON."""
-    count_max = max(min(part_size_max // _TIMER_SIZE, TIMERS_PER_PART_MAX), 1)
-    contents: list[tuple[bytes, list[Redriven]]] = [
-        (rows[first : first + count_max].astype("<i8").tobytes(), [])
-        for first in range(0, len(rows), count_max)
-    ]
-    contents += [(b"", [some]) for some in _pieces(redriven, part_size_max // _REDRIVEN_SIZE)]
-    return [
-        TimersSnapshot(number, len(contents) or 1, since, timers, some)
-        for number, (timers, some) in enumerate(contents or [(b"", [])], 1)
-    ]
+class TimersPiece(msgspec.Struct, frozen=True, array_like=True):
+    """Some of the timers that were pending, in a snapshot.
+
+    Those stored at log offset ``since`` or later are not among them: they are in consume queues.
+    """
+
+    since: int
+    rows: bytes  # pairs of little-endian 64-bit numbers: delivery time, id
 
 
-def rows_of(part: TimersSnapshot) -> TimerRows:
-    """Return the timers in one part of a snapshot."""
-    return np.frombuffer(part.timers, "<i8").reshape(-1, 2).astype(np.int64)
+def timer_pieces(rows: TimerRows, since: int, items_max: int) -> Iterator[tuple[TimersPiece, int]]:
+    """Yield *rows* for a snapshot, in pieces of at most *items_max* items, each with its weight."""
+    size = min(items_max * TIMERS_PER_ITEM, _TIMERS_PER_PIECE_MAX)
+    for first in range(0, max(len(rows), 1), size):
+        some = rows[first : first + size]
+        weight = max(len(some) // TIMERS_PER_ITEM, 1)
+        yield TimersPiece(since, some.astype("<i8").tobytes()), weight
 
 
-def _pieces(redriven: Sequence[Redriven], count_max: int) -> Iterator[Redriven]:
-    step = max(count_max, 1)
-    for item in redriven:
-        for first in range(0, len(item.dead_letters), step):
-            yield Redriven(
-                item.group,
-                item.dead_letters[first : first + step],
-                item.redriven_at[first : first + step],
-            )
+def rows_of(piece: TimersPiece) -> TimerRows:
+    """Return the timers in a piece of a snapshot."""
+    return np.frombuffer(piece.rows, "<i8").reshape(-1, 2).astype(np.int64)

@@ -6,6 +6,7 @@ This is what the rest of the broker sees. It owns the parts and lets each do its
     dispatcher  log → consume queues, key index  store/dispatcher.py
     reader      pulls, look-ups, the log feed    store/reader.py
     state       topics, groups, offsets          core/state.py, a fold over control records
+    timers      messages that wait               core/timers.py, told by queues and events
 
 Everything here runs on the event loop's thread; only flushing and allocating leave it.
 
@@ -28,10 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import structlog
 
 from eruca.contract.errors import ErucaError, StoreFailedError
-from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.names import EVENTS_TOPIC, dead_letter_topic
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.events import (
@@ -42,7 +44,11 @@ from eruca_broker.core.events import (
     TopicPut,
     encode_event,
 )
+from eruca_broker.core.scheduled import DELAYED_TOPICS
+from eruca_broker.core.snapshots import SnapshotItem
 from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
+from eruca_broker.core.timers import PendingTimers
+from eruca_broker.core.timers_events import TimersCancelled, TimersFired, timer_pieces
 from eruca_broker.store import config_snapshots
 from eruca_broker.store.appended import Appended, Done
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
@@ -90,7 +96,9 @@ class MessageStore:
         self.directory = directory
         self.settings = settings
         self.state: BrokerState = recovered.state
+        self.timers: PendingTimers = recovered.timers
         self.on_arrival: Arrivals = lambda _: None
+        self.on_timers: Callable[[], None] = lambda: None  # the next may be due earlier now
         self._clock = clock
         self._lock = lock
         self._log: CommitLog = recovered.log
@@ -181,6 +189,34 @@ class MessageStore:
                 *done* is not called.
         """
         self._writer.append(batch, born_host, done)
+
+    def append_group(
+        self,
+        batches: Sequence[Batch],
+        head: Event | None = None,
+        *,
+        despite_full_disk: bool = False,
+    ) -> asyncio.Future[list[Receipt]]:
+        """Append batches of the broker's own as one: all of them or none, back to back.
+
+        Args:
+            batches: At least one.
+            head: An event that is recorded in front of them; if it heads a group, they are it, and
+                no crash parts them from it.
+            despite_full_disk: Whether to try although writes are refused for a full disk: what
+                makes room must not wait for room.
+
+        Raises:
+            ErucaError: Writes are refused now, or all is too large; nothing has changed.
+        """
+        parts: list[tuple[Batch, Event | None]] = [(batch, None) for batch in batches]
+        if head is not None:
+            parts.insert(0, (self._event_batch(head), head))
+        return self._writer.group_appended(parts, despite_full_disk=despite_full_disk)
+
+    def is_leaving(self, topic: str) -> bool:
+        """Tell whether a topic's deletion is on its way."""
+        return self._writer.is_leaving(topic)
 
     @property
     def durability(self) -> str:
@@ -401,14 +437,23 @@ class MessageStore:
         """Delete up to *count* segments; yield the log's new start after each.
 
         The last one stays, and so does what is still to be flushed or dispatched, and all from
-        the latest snapshot of the state on.
+        the latest snapshot of the state on, or from the oldest message that waits for its time.
         """
         needed_from = min(self.flushed_offset, self.visible_offset, self._snapshot_offset)
+        if (oldest := self.timers.oldest_id()) is not None:
+            needed_from = min(needed_from, oldest)
         for segment in self._log.expired(count, needed_from):
             segment.delete()
             self._queues.delete_expired(self._log.min_offset)
             self._index.delete_expired(self._log.min_offset)
+            self.state.redriven.forget_before(
+                lambda group: self.queue_range(dead_letter_topic(group), 0)[0]
+            )
             yield self._log.min_offset
+
+    def segment_ends(self) -> list[int]:
+        """Return the log offset behind each segment, oldest first."""
+        return [segment.end_offset for segment in self._log.segments]
 
     # --- Inside -----------------------------------------------------------------------------------
 
@@ -429,13 +474,31 @@ class MessageStore:
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         """Return the state as all that precedes it in the log will have made it."""
         state = self.state
-        if coming := list(self._writer.unpublished_events()):
+        coming = list(self._writer.unpublished_events())
+        if coming:
             state = state.copy()
             for event, log_offset in coming:
                 state.apply(event, log_offset)
         items_max = min(SNAPSHOT_ITEMS_MAX, max(self.segment_size // 2 // _SNAPSHOT_ITEM_SIZE, 1))
-        parts = state.snapshot(self._queue_ends(state), items_max=items_max)
+        ends = list(self._queue_ends(state))
+        timers = self._timer_items(coming, items_max) if _has_timers(ends) else ()
+        parts = state.snapshot(ends, items_max=items_max, more=timers)
         return [(self._event_batch(part), part) for part in parts]
+
+    def _timer_items(
+        self, coming: Sequence[tuple[Event, int]], items_max: int
+    ) -> Iterator[SnapshotItem]:
+        """Yield what is pending; messages on their way into the log are in it behind ``since``."""
+        rows = self.timers.rows()
+        ended = [
+            timer
+            for event, _ in coming
+            if isinstance(event, TimersFired | TimersCancelled)
+            for timer in event.timers
+        ]
+        rows = rows[~np.isin(rows[:, 1], ended)]
+        for piece, weight in timer_pieces(rows, self._dispatcher.queued_offset, items_max):
+            yield SnapshotItem("timers", piece, weight)
 
     def _queue_ends(self, state: BrokerState) -> Iterator[tuple[str, int, int]]:
         ends = dict(state.queue_ends)
@@ -465,6 +528,9 @@ class MessageStore:
                 self._queues.delete_topic(event.topic)
             elif isinstance(event, StateSnapshot):
                 self._note_snapshot(event, log_offset)
+            elif isinstance(event, TimersFired | TimersCancelled):
+                self.timers.finish(event.timers)
+        self._set_timers([a for a in appended if a.batch.topic in DELAYED_TOPICS])
         if self._index_timer is None and self._dispatcher.is_index_behind:
             self._index_timer = asyncio.get_running_loop().call_later(
                 INDEX_DELAY_SECONDS, self._catch_up_index
@@ -472,6 +538,18 @@ class MessageStore:
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
         if arrived:
             self.on_arrival(arrived)
+
+    def _set_timers(self, waiting: Sequence[Appended]) -> None:
+        for appended in waiting:
+            batch = appended.batch
+            queue = self._queues.queue(batch.topic, batch.queue_id)
+            entries = queue.entries(appended.queue_offset, batch.count)
+            for due_ms, timer_id in zip(
+                entries["tags_code"].tolist(), entries["log_offset"].tolist(), strict=True
+            ):
+                self.timers.add(due_ms, timer_id)
+        if waiting:
+            self.on_timers()
 
     def _note_snapshot(self, part: StateSnapshot, log_offset: int) -> None:
         if part.part == 1:
@@ -490,6 +568,10 @@ class MessageStore:
         if self._index_timer is not None:
             self._index_timer.cancel()
             self._index_timer = None
+
+
+def _has_timers(queue_ends: Sequence[tuple[str, int, int]]) -> bool:
+    return any(topic in DELAYED_TOPICS for topic, _, _ in queue_ends)
 
 
 def _lock(directory: Path) -> DirectoryLock:

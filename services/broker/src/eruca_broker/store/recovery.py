@@ -8,8 +8,10 @@ Steps, in order::
     3. the walk               from the oldest offset some projection lacks, and after a crash at
                               least through the last segment that was flushed: every record is
                               proved and dispatched; known entries change nothing
-    4. the end                a torn tail is cut; damage below what was flushed is refused
-    5. the state              folded from the latest whole snapshot on
+    4. the end                a torn tail is cut, and with it the group of records it is part of;
+                              damage below what was flushed is refused
+    5. the state              folded from the latest whole snapshot on; and which timers are
+                              pending, from there and the queues where messages wait
 
 The last segment must begin with a snapshot, or what retention leaves could lack one: where a crash
 came before it was whole, ``needs_snapshot`` asks for another.
@@ -26,13 +28,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import structlog
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import decode_record
 from eruca_broker.core.events import (
     EVENTS_QUEUE_ID,
     SNAPSHOT_TAG,
@@ -43,6 +46,8 @@ from eruca_broker.core.events import (
 )
 from eruca_broker.core.recovery import walk
 from eruca_broker.core.state import BrokerState, with_queue
+from eruca_broker.core.timers import PendingTimers
+from eruca_broker.core.timers_events import GROUP_HEADS
 from eruca_broker.store import config_snapshots
 from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog, CorruptLogError
@@ -54,6 +59,9 @@ from eruca_broker.store.projection_digests import Digests, take_digests
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.timers_fold import TimersFold, imported
+
+_GROUP_CODES: Final = {tags_code(str(head.__struct_config__.tag)) for head in GROUP_HEADS}
 
 logger = structlog.get_logger(__name__)
 
@@ -70,6 +78,7 @@ class _Folded(NamedTuple):
     """The state, and what it was folded from."""
 
     state: BrokerState
+    timers: PendingTimers
     snapshot_offset: int  # log offset of the latest whole snapshot, or where the log begins
     needs_snapshot: bool  # whether the log should hold a newer one
 
@@ -83,6 +92,7 @@ class Recovered:
     index: KeyIndex
     dispatcher: Dispatcher
     state: BrokerState
+    timers: PendingTimers
     last_store_timestamp: int
     snapshot_offset: int  # where the latest whole snapshot begins
     needs_snapshot: bool
@@ -125,19 +135,25 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
             "replica or a backup; to give those messages up, start once with "
             "ERUCA_BROKER_CUT_DAMAGE=true"
         )
-    log.set_end(end, is_full=walked.is_full, is_tail_clean=is_orderly and end == flushed)
     queues.truncate(end)
+    if (torn := _torn_group(log, queues, end)) is not None:
+        logger.warning("the log ends in a torn group of records", log_offset=torn)
+        end = torn
+        queues.truncate(end)
+    is_full = walked.is_full and torn is None
+    log.set_end(end, is_full=is_full, is_tail_clean=is_orderly and end == flushed)
     index.truncate(end)
     queues.delete_expired(log.min_offset)
     index.delete_expired(log.min_offset)
-    folded = _fold(directory, log, queues, index)
+    last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
+    folded = _fold(directory, log, queues, index, last_store_timestamp)
     ends = folded.state.queue_ends.items()
     if not is_orderly and any(_lacks(queues, *place) for place in ends):
         # Files of queues are gone, and nothing but the state still knew that there were some.
         logger.warning("consume queues are missing and are rebuilt from the log")
         _retract(directory, promises)
         walker.rebuild()
-        folded = _fold(directory, log, queues, index)
+        folded = _fold(directory, log, queues, index, last_store_timestamp)
     dispatcher.queued_offset = dispatcher.indexed_offset = end
     logger.info(
         "store opened",
@@ -147,14 +163,15 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         log_end=end,
         walked_from=start,
         topics=len(folded.state.topics),
+        timers=len(folded.timers),
     )
-    last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
     return Recovered(
         log,
         queues,
         index,
         dispatcher,
         folded.state,
+        folded.timers,
         last_store_timestamp,
         folded.snapshot_offset,
         folded.needs_snapshot,
@@ -345,8 +362,32 @@ def _lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
     return queue is None or queue.max_offset < end
 
 
-def _fold(directory: Path, log: CommitLog, queues: ConsumeQueues, index: KeyIndex) -> _Folded:
-    state = BrokerState()
+def _torn_group(log: CommitLog, queues: ConsumeQueues, end: int) -> int | None:
+    """Return where a group of records begins of which the log's end has cut something off.
+
+    Behind a torn group there is nothing, so its head is the last event of all.
+    """
+    queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
+    if queue is None or queue.min_offset == queue.max_offset:
+        return None
+    last = queue.entry(queue.max_offset - 1)
+    if last.tags_code not in _GROUP_CODES:
+        return None
+    [segment] = log.segments_between(last.log_offset, last.log_end)
+    record = decode_record(memoryview(segment.buffer), last.log_offset - segment.base_offset)
+    head = decode_event(record.body)
+    assert isinstance(head, GROUP_HEADS)
+    return last.log_offset if last.log_end + head.group_size > end else None
+
+
+def _fold(
+    directory: Path,
+    log: CommitLog,
+    queues: ConsumeQueues,
+    index: KeyIndex,
+    last_store_timestamp: int,
+) -> _Folded:
+    state, timers = BrokerState(), TimersFold()
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
     reader = Reader(log, queues, index)
     first = _latest_snapshot(queue, reader) if queue is not None else None
@@ -356,12 +397,15 @@ def _fold(directory: Path, log: CommitLog, queues: ConsumeQueues, index: KeyInde
         start = queue.min_offset if first is None else first
         for event, log_offset in _events(queue, reader, start):
             state.apply(event, log_offset)
+            timers.apply(event, log_offset)
     if queue is None or first is None:
-        return _Folded(state, log.min_offset, needs_snapshot=True)
+        pending = imported(directory, queues, reader, log.min_offset, last_store_timestamp)
+        return _Folded(state, pending, log.min_offset, needs_snapshot=True)
+    pending = timers.pending(queues, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
     has_changed = _import_changes(directory, state)
-    return _Folded(state, snapshot_offset, needs_snapshot=has_changed or not is_covered)
+    return _Folded(state, pending, snapshot_offset, needs_snapshot=has_changed or not is_covered)
 
 
 def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:

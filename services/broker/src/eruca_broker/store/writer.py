@@ -192,6 +192,24 @@ class Writer:
         appended[-1].done = done
         return appended
 
+    def group_appended(
+        self, parts: Sequence[tuple[Batch, Event | None]], *, despite_full_disk: bool = False
+    ) -> asyncio.Future[list[Receipt]]:
+        """Accept a group as :meth:`append_group` does; the future is done when it is published."""
+        future: asyncio.Future[list[Receipt]] = self._loop.create_future()
+
+        def settle(outcome: Appended | ErucaError) -> None:
+            if future.done():  # cancelled: whoever waited has left
+                return
+            if isinstance(outcome, ErucaError):
+                future.set_exception(outcome)
+                future.exception()  # whoever waits gets it; nobody waiting is no defect
+            else:
+                future.set_result([self._receipt(item) for item in appended])
+
+        appended = self.append_group(parts, settle, despite_full_disk=despite_full_disk)
+        return future
+
     async def write_snapshot(self) -> None:
         """Write the state into the log now, at the start of a segment where there is none yet.
 
@@ -375,14 +393,15 @@ class Writer:
             future.set_exception(outcome)
             future.exception()  # whoever waits gets it; nobody waiting is no defect
         else:
-            future.set_result(
-                Receipt(
-                    outcome.queue_offset,
-                    outcome.log_offset,
-                    outcome.store_timestamp,
-                    self.durability,
-                )
-            )
+            future.set_result(self._receipt(outcome))
+
+    def _receipt(self, appended: Appended) -> Receipt:
+        return Receipt(
+            appended.queue_offset,
+            appended.log_offset,
+            appended.store_timestamp,
+            self.durability,
+        )
 
     def _visible_offset(self) -> int:
         return self.flushed_offset if self._is_sync else self._log.written_offset

@@ -1,0 +1,145 @@
+"""Which timers are pending when a store is opened: worked out from the log, as everything is.
+
+Pending is what the latest snapshot names, and what was stored since, as the consume queues of the
+delayed topics tell, less what events since then say has ended. No record is read for it, so a
+million timers take a fraction of a second.
+
+A log that RocketMQ wrote has no snapshot. How far it had delivered each delay level stands in its
+``config/delayOffset.json``; of its timer topic, what is due after the log's last record is taken
+for pending, once for each message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import structlog
+
+from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.contract.properties import UNIQ_KEY
+from eruca.core.delay_levels import level_of_queue
+from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.events import Event
+from eruca_broker.core.offset_search import partition_point
+from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
+from eruca_broker.core.snapshots import StateSnapshot
+from eruca_broker.core.timers import NO_TIMERS, PendingTimers
+from eruca_broker.core.timers_events import TimerRows, TimersCancelled, TimersFired, rows_of
+from eruca_broker.store.consume_queue import ConsumeQueue
+from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.reader import Reader
+
+logger = structlog.get_logger(__name__)
+
+DELAY_OFFSETS_NAME: Final = "delayOffset.json"
+_ENTRIES_PER_STEP: Final = 65_536
+
+
+class TimersFold:
+    """Takes the events from the latest snapshot on, in order; then the queues."""
+
+    def __init__(self) -> None:
+        self._rows: TimerRows = NO_TIMERS
+        self._since = 0  # timers set at this log offset or later are not among _rows
+        self._ended: list[int] = []
+        self._parts: list[StateSnapshot] = []  # of a snapshot not yet complete
+        self._begun_at = 0
+
+    def apply(self, event: Event, log_offset: int) -> None:
+        """Fold the event recorded at *log_offset*."""
+        if isinstance(event, TimersFired | TimersCancelled):
+            self._ended += event.timers
+        elif isinstance(event, StateSnapshot):
+            if event.part == 1:
+                self._parts, self._begun_at = [], log_offset
+            if event.part == len(self._parts) + 1:
+                self._parts.append(event)
+                if event.part == event.parts:
+                    self._replace()
+
+    def pending(self, queues: ConsumeQueues, min_offset: int) -> PendingTimers:
+        """Return the timers of a log that begins at *min_offset*."""
+        parts = [self._rows]
+        for _, queue in _delayed_queues(queues, *DELAYED_TOPICS):
+            first = _first_since(queue, self._since)
+            parts += [_rows_of(entries) for entries in _steps(queue, first)]
+        rows = np.concatenate(parts)
+        ended = np.array(self._ended, np.int64)
+        rows = rows[(rows[:, 1] >= min_offset) & ~np.isin(rows[:, 1], ended)]
+        pending = PendingTimers()
+        pending.add_rows(rows)
+        return pending
+
+    def _replace(self) -> None:
+        pieces = [piece for part in self._parts for piece in part.timers]
+        self._rows = np.concatenate([NO_TIMERS, *map(rows_of, pieces)])
+        self._since = pieces[0].since if pieces else self._begun_at
+        self._ended = []
+
+
+def imported(
+    directory: Path, queues: ConsumeQueues, reader: Reader, min_offset: int, last_stored_ms: int
+) -> PendingTimers:
+    """Return the timers that RocketMQ has left pending in the store in *directory*."""
+    pending = PendingTimers()
+    delivered = _delay_offsets(directory)
+    for queue_id, queue in _delayed_queues(queues, SCHEDULE_TOPIC):
+        first = delivered.get(level_of_queue(queue_id), queue.min_offset)
+        for entries in _steps(queue, max(first, queue.min_offset)):
+            pending.add_rows(_rows_of(entries[entries["log_offset"] >= min_offset]))
+    seen = set()
+    for _, queue in _delayed_queues(queues, TIMER_TOPIC):
+        for entries in _steps(queue, queue.min_offset):
+            for log_offset in entries["log_offset"].tolist():
+                record = reader.record(log_offset)
+                key = record.property_map().get(UNIQ_KEY, str(log_offset))
+                due_ms = delivery_time(TIMER_TOPIC, record.properties.encode(), 0)
+                # A timer that was rolled is there several times.
+                if due_ms is not None and due_ms > last_stored_ms and key not in seen:
+                    seen.add(key)
+                    pending.add(due_ms, log_offset)
+    if len(pending):
+        logger.info("delayed messages imported", count=len(pending))
+    return pending
+
+
+def _delayed_queues(queues: ConsumeQueues, *topics: str) -> Iterator[tuple[int, ConsumeQueue]]:
+    for topic, queue_id in queues:
+        if topic in topics:
+            yield queue_id, queues.queue(topic, queue_id)
+
+
+def _steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
+    while first < queue.max_offset:
+        entries = queue.entries(first, _ENTRIES_PER_STEP)
+        first += len(entries)
+        yield entries
+
+
+def _first_since(queue: ConsumeQueue, log_offset: int) -> int:
+    """Return the queue offset of the first entry whose record lies at *log_offset* or behind."""
+
+    def is_before(queue_offset: int) -> bool:
+        return queue.entry(queue_offset).log_offset < log_offset
+
+    return partition_point(queue.min_offset, queue.max_offset, is_before)
+
+
+def _rows_of(entries: Entries) -> TimerRows:
+    return np.stack([entries["tags_code"], entries["log_offset"]], axis=1).astype(np.int64)
+
+
+def _delay_offsets(directory: Path) -> dict[int, int]:
+    """Return the queue offset each delay level has been delivered up to."""
+    try:
+        table = json.loads((directory / "config" / DELAY_OFFSETS_NAME).read_text("utf-8"))
+        return {int(level): int(offset) for level, offset in table["offsetTable"].items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        logger.warning("delayed messages may be delivered again", fault=str(error))
+        return {}
