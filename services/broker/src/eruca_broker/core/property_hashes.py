@@ -78,6 +78,16 @@ def hash_properties(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) ->
     return PropertyHashes(tag_codes, *merge(parts))
 
 
+def hash_texts(texts: AlikeTexts) -> PropertyHashes:
+    """Do the same for texts that are at hand."""
+    found = hash_alike(texts)
+    if found is not None:
+        return PropertyHashes(found.tag_codes, *found.keys)
+    count, size = texts.rows.shape
+    sizes = np.full(count, size, np.int64)
+    return hash_properties(texts.rows.reshape(-1), np.arange(count) * size, sizes)
+
+
 def index_hashes(
     prefix_hashes: NDArray[np.uint32], key_hashes: NDArray[np.uint32], key_sizes: Int64Array
 ) -> Int64Array:
@@ -92,10 +102,9 @@ def index_hashes(
         powers = np.array([pow(31, int(size), 1 << 32) for size in key_sizes], np.uint32)
     else:
         powers = POWERS[key_sizes]
-    signed = (prefix_hashes * powers + key_hashes).view(np.int32).astype(np.int64)
-    magnitude: Int64Array = np.abs(signed)
-    magnitude[magnitude == 1 << 31] = 0  # Java's abs leaves the smallest number negative
-    return magnitude
+    signed = (prefix_hashes * powers + key_hashes).view(np.int32)
+    # As in Java, the smallest number has no magnitude and stays what it is: 0 without its sign.
+    return (np.abs(signed) & 0x7FFF_FFFF).astype(np.int64)
 
 
 def _hash_rows(

@@ -4,7 +4,7 @@ Producers lay out a batch's properties alike, and even the values share most cha
 one batch differ in their last few. So of texts of one size the smallest and the largest byte of
 each column say it all. Where the two are equal, every text agrees with the first; the columns that
 vary must lie within values and hold plain characters, and then every text reads like the first
-one. A value's hash is the first one's plus what the varying columns add.
+one: that is their *shape*. A value's hash is the first one's plus what the varying columns add.
 
 Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``; Java's ``String.hashCode``.
 """
@@ -12,12 +12,14 @@ Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``; Java's ``Stri
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eruca.contract.hashing import string_hash
+from eruca.contract.hashing import string_hash, tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY
 from eruca_broker.core.property_texts import (
     POWERS,
@@ -30,9 +32,9 @@ from eruca_broker.core.property_texts import (
 
 _PLAIN_MIN, _PLAIN_MAX = 0x21, 0x7E  # neither separator nor blank nor beyond ASCII
 _FOLD_COUNT_MIN: Final = 64  # rows up to which one reduction is cheaper than folding; measured
+_TAG, _UNIQUE, _KEYS = TAGS.encode(), UNIQ_KEY.encode(), KEYS.encode()
 _KEY: Final = re.compile(rb"[^ ]+")
 
-UInt32Array: TypeAlias = NDArray[np.uint32]
 Extent: TypeAlias = tuple[int, int]
 """Where a value begins and ends in its text."""
 
@@ -49,6 +51,27 @@ class AlikeTexts(NamedTuple):
         """Return the texts in *rows*."""
         return cls(rows, *column_bounds(rows))
 
+    @classmethod
+    def joined(cls, parts: Sequence[AlikeTexts]) -> AlikeTexts:
+        """Return the texts of all *parts*, which are of one size."""
+        if len(parts) == 1:
+            return parts[0]
+        rows, low, high = zip(*parts, strict=True)
+        return cls(np.concatenate(rows), np.minimum.reduce(low), np.maximum.reduce(high))
+
+    def copy(self) -> AlikeTexts:
+        """Return the same texts in memory of their own."""
+        return AlikeTexts(self.rows.copy(), self.low, self.high)
+
+
+class Shape(NamedTuple):
+    """What some texts have in common, and where they vary."""
+
+    first: bytes  # the first text
+    varying: list[int]  # columns, ascending; all in values
+    tag: Extent | None
+    keys: list[Extent]  # the unique id first, then each of KEYS
+
 
 def column_bounds(rows: UInt8Array) -> tuple[UInt8Array, UInt8Array]:
     """Return the smallest and the largest byte of each column."""
@@ -61,34 +84,54 @@ def column_bounds(rows: UInt8Array) -> tuple[UInt8Array, UInt8Array]:
     return np.minimum.reduce(low), np.maximum.reduce(high)
 
 
-def hash_alike(texts: AlikeTexts) -> KeysAndTags | None:
-    """Return tags and keys of the texts; None where they do not read alike, or not plainly."""
+def shape_of(texts: AlikeTexts) -> Shape | None:
+    """Return the texts' shape; None where they do not read alike, or not plainly."""
     first = texts.rows[0].tobytes()
     extents = _extents_of(first) if len(first) <= ROW_BYTES_MAX else None
     if extents is None:
         return None
-    varying = np.flatnonzero(texts.low != texts.high)
-    if len(varying) and not (extents and _is_plain(texts, varying, list(extents.values()))):
-        return None
-    tag, unique, keys = (extents.get(name.encode()) for name in (TAGS, UNIQ_KEY, KEYS))
+    columns = np.flatnonzero(texts.low != texts.high)
+    varying = columns.tolist()
+    if varying:
+        if texts.low[columns].min() < _PLAIN_MIN or texts.high[columns].max() > _PLAIN_MAX:
+            return None
+        if sum(len(_within(varying, extent)) for extent in extents.values()) < len(varying):
+            return None
+    tag, unique, keys = extents.get(_TAG), extents.get(_UNIQUE), extents.get(_KEYS)
     wanted = [unique] if unique else []
     if keys:
-        wanted += (match.span() for match in _KEY.finditer(first, *keys))
-    if not all(first[slice(*extent)].isascii() for extent in (*wanted, tag) if extent):
+        wanted += [match.span() for match in _KEY.finditer(first, *keys)]
+    if not first.isascii() and not all(
+        first[start:end].isascii() for start, end in (*wanted, tag or (0, 0))
+    ):
         return None
-    count = len(texts.rows)
-    tag_codes = np.zeros(count, np.int64)
-    if tag:
-        tag_codes[:] = _hashes(texts.rows, first, tag, varying).view(np.int32)
-    hashes = np.empty((count, len(wanted)), np.uint32)
-    for column, extent in enumerate(wanted):
-        hashes[:, column] = _hashes(texts.rows, first, extent, varying)
-    sizes = np.empty(hashes.shape, np.int64)
-    sizes[:] = [end - start for start, end in wanted]
-    keys_of_all = Keys(
-        np.repeat(np.arange(count), len(wanted)), hashes.reshape(-1), sizes.reshape(-1)
-    )
-    return KeysAndTags(tag_codes, keys_of_all)
+    return Shape(first, varying, tag, wanted)
+
+
+def tag_codes(texts: AlikeTexts, shape: Shape) -> Int64Array | int:
+    """Return each text's tag code, or the one that all have; 0 without a tag."""
+    if shape.tag is None:
+        return 0
+    if not _within(shape.varying, shape.tag):
+        return tags_code(shape.first[slice(*shape.tag)].decode("ascii"))
+    return _hashes(texts, shape, shape.tag).view(np.int32).astype(np.int64)
+
+
+def hash_alike(texts: AlikeTexts) -> KeysAndTags | None:
+    """Return tags and keys of the texts; None where they have no shape."""
+    shape = shape_of(texts)
+    if shape is None:
+        return None
+    count, key_count = len(texts.rows), len(shape.keys)
+    codes = np.empty(count, np.int64)
+    codes[:] = tag_codes(texts, shape)
+    hashes = np.empty((count, key_count), np.uint32)
+    sizes = np.empty((count, key_count), np.int64)
+    for column, extent in enumerate(shape.keys):
+        hashes[:, column] = _hashes(texts, shape, extent)
+        sizes[:, column] = extent[1] - extent[0]
+    rows = np.repeat(np.arange(count), key_count)
+    return KeysAndTags(codes, Keys(rows, hashes.reshape(-1), sizes.reshape(-1)))
 
 
 def _extents_of(text: bytes) -> dict[bytes, Extent] | None:
@@ -106,26 +149,20 @@ def _extents_of(text: bytes) -> dict[bytes, Extent] | None:
     return extents
 
 
-def _is_plain(texts: AlikeTexts, varying: Int64Array, extents: list[Extent]) -> bool:
-    """Tell whether what varies is in values and is plain, so that all texts read like the first."""
-    if texts.low[varying].min() < _PLAIN_MIN or texts.high[varying].max() > _PLAIN_MAX:
-        return False
-    # Values stand in order, so each varying column must lie between a start and its own end.
-    starts, ends = np.array(extents).T
-    begun, ended = (bounds.searchsorted(varying, side="right") for bounds in (starts, ends))
-    return bool((begun == ended + 1).all())
+def _within(varying: list[int], extent: Extent) -> list[int]:
+    """Return the columns of *varying* that lie in the extent."""
+    return varying[bisect_left(varying, extent[0]) : bisect_left(varying, extent[1])]
 
 
-def _hashes(rows: UInt8Array, first: bytes, extent: Extent, varying: Int64Array) -> UInt32Array:
-    """Return Java's hash of the extent in each row; of length 1 if all are equal."""
+def _hashes(texts: AlikeTexts, shape: Shape, extent: Extent) -> NDArray[np.uint32]:
+    """Return Java's hash of the extent in each text; only one if all are equal."""
     start, end = extent
-    own = string_hash(first[start:end].decode("ascii")) & 0xFFFF_FFFF
-    begin, stop = varying.searchsorted(extent)
-    if begin == stop:
-        return np.array([own], np.uint32)
-    left, right = int(varying[begin]), int(varying[stop - 1]) + 1
-    hashes: UInt32Array = (
-        rows[:, left:right].astype(np.uint32) @ POWERS[end - right : end - left][::-1]
-    )
-    hashes += np.uint32(own - int(hashes[0]) & 0xFFFF_FFFF)
+    own = string_hash(shape.first[start:end].decode("ascii"))
+    varying = _within(shape.varying, extent)
+    if not varying:
+        return np.array([own & 0xFFFF_FFFF], np.uint32)
+    left, right = varying[0], varying[-1] + 1
+    weights = POWERS[end - right : end - left][::-1]
+    hashes: NDArray[np.uint32] = texts.rows[:, left:right].astype(np.uint32) @ weights
+    hashes += np.uint32((own - int(hashes[0])) & 0xFFFF_FFFF)
     return hashes

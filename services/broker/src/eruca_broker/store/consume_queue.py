@@ -174,15 +174,18 @@ class ConsumeQueue:
             OSError: The disk refused. Entries before the refused one are written, and count;
                 putting the whole run again goes on from there.
         """
-        rows = entries if isinstance(entries, np.ndarray) else view_entries(entries)
+        data = entries if isinstance(entries, bytes) else entries.tobytes()
+        count = len(data) // ENTRY_SIZE
+        known = 0
         if not self._last_end:
             self._begin(first)
-        elif first != self.max_offset or rows["log_offset"].item(0) < self._last_end:
+        elif first != self.max_offset or decode_entry(data).log_offset < self._last_end:
+            rows = view_entries(data)
             known = max(
                 self.max_offset - first,
                 int(np.searchsorted(log_ends(rows), self._last_end, side="right")),
             )
-            if known >= len(rows):
+            if known >= count:
                 return 0
             if first + known != self.max_offset:
                 raise DamagedQueueError(
@@ -190,9 +193,8 @@ class ConsumeQueue:
                     f" {rows['log_offset'].item(known)} does not follow on"
                     f" {self.max_offset - 1}, whose record ends at {self._last_end}"
                 )
-            rows = rows[known:]
-        self._append(memoryview(rows.view(np.uint8)))  # type: ignore[arg-type] # numpy's stub lacks Buffer
-        return len(rows)
+        self._append(memoryview(data)[known * ENTRY_SIZE :])
+        return count - known
 
     def truncate(self, log_offset: int) -> None:
         """Remove the entries of records at or behind *log_offset*."""

@@ -11,46 +11,39 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDi
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise
-from typing import Any, Final, TypeAlias
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eruca.contract.hashing import string_hash, tags_code
+from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import V1_TOPIC_SIZE_MAX
 from eruca_broker.core.batch import Batch
-from eruca_broker.core.consume_queue_entry import build_entries, view_entries
+from eruca_broker.core.consume_queue_entry import build_entries, encode_entry
 from eruca_broker.core.events import TopicDeleted, decode_event
+from eruca_broker.core.key_backlog import KeyBacklog, Many, One, prefix_hash
 from eruca_broker.core.property_hashes import (
     PropertyHashes,
     hash_properties,
+    hash_texts,
     index_hashes,
     tag_and_keys,
 )
-from eruca_broker.core.record_columns import (
-    LogBuffer,
-    RecordColumns,
-    TopicColumn,
-    read_columns,
-    strided,
-)
+from eruca_broker.core.property_shapes import AlikeTexts, shape_of, tag_codes
+from eruca_broker.core.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.segment import Segment
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
 INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
-_COLUMNS_COUNT_MIN: Final = 96  # records of a tick from which columns cost less than each by itself
-_ENTRY: Final = struct.Struct(">qiq")
 _TAGS: Final = b"TAGS\x01"
 _DELETED_TAG: Final = tags_code("topic_deleted")
 
@@ -64,8 +57,7 @@ class Dispatcher:
         self._index = index
         self.queued_offset = log.min_offset  # everything before it is in the consume queues
         self.indexed_offset = log.min_offset  # everything before it is in the key index
-        self._backlog: list[Int64Array | Sequence[int]] = []  # log offsets still to be indexed
-        self._backlog_count = 0
+        self._backlog = KeyBacklog()
 
     def dispatch(self, appended: Sequence[Appended], end_offset: int) -> None:
         """Make *appended*, which fill the log up to *end_offset*, visible.
@@ -75,23 +67,29 @@ class Dispatcher:
         """
         if appended and appended[0].log_offset < self.queued_offset:
             appended = [item for item in appended if item.log_offset >= self.queued_offset]
-        count = sum(item.batch.count for item in appended)
-        if count >= _COLUMNS_COUNT_MIN:
-            self.catch_up_index()  # keys are indexed in the log's order
-            for segment, some in groupby(appended, lambda item: self._segment_of(item.log_offset)):
-                self._dispatch_columns(segment, list(some))
-        else:
-            self._dispatch_each(appended)
+        done: list[list[One] | Many] = []
+        few: list[Appended] = []
+        for item in appended:
+            if item.batch.texts is None or item.batch.topic in DELAYED_TOPICS:
+                few.append(item)
+                continue
+            if few:
+                done.append(self._queue_each(few))
+                few = []
+            done.append(self._queue_batch(item))
+        if few:
+            done.append(self._queue_each(few))
+        self._backlog.add(done)
         self.queued_offset = end_offset
-        if self._backlog_count >= INDEX_BACKLOG_MAX:
+        if self._backlog.count >= INDEX_BACKLOG_MAX:
             self.catch_up_index()
-        elif not self._backlog:
+        elif not self._backlog.count:
             self.indexed_offset = end_offset
 
     @property
     def is_index_behind(self) -> bool:
         """Whether records are visible whose keys are not indexed yet."""
-        return bool(self._backlog)
+        return self._backlog.count > 0
 
     def catch_up_index(self) -> None:
         """Bring the key index up to where the consume queues are.
@@ -99,24 +97,16 @@ class Dispatcher:
         Raises:
             OSError: The index could not be written; it stays behind, and the call may be repeated.
         """
-        if self._backlog:
-            offsets = np.concatenate([np.asarray(part, np.int64) for part in self._backlog])
-            first = int(np.searchsorted(offsets, self._log.min_offset))  # what retention has left
-            while first < len(offsets):
-                segment = self._segment_of(int(offsets[first]))
-                last = int(np.searchsorted(offsets, segment.end_offset))
-                columns = read_columns(segment.buffer, offsets[first:last] - segment.base_offset)
-                topics, hashes = TopicColumn.of(columns), _hashes_of(columns)
-                self._put_keys(columns, segment.base_offset, topics, hashes)
-                first = last
-            self._backlog = []
-            self._backlog_count = 0
+        if self._backlog.count:
+            entries = self._backlog.entries()
+            first = int(np.searchsorted(entries.log_offsets, self._log.min_offset))
+            self._index.put_many(*(column[first:] for column in entries))  # what retention has left
+            self._backlog.clear()
         self.indexed_offset = self.queued_offset
 
     def unindexed(self) -> Iterator[int]:
-        """Yield the log offsets of the records that are visible and not in the key index yet."""
-        for part in reversed(self._backlog):
-            yield from map(int, reversed(part))
+        """Return the log offsets of the visible records not in the key index yet, descending."""
+        return self._backlog.newest_first()
 
     def rebuild(self, columns: RecordColumns, topics: TopicColumn, base_offset: int) -> None:
         """Put records found by recovery into the projections; known ones change nothing.
@@ -140,61 +130,34 @@ class Dispatcher:
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         self.queued_offset = self.indexed_offset = end
 
-    def _dispatch_each(self, appended: Sequence[Appended]) -> None:
-        """Read each record's tag; leave the keys to the backlog."""
+    def _queue_each(self, items: Sequence[Appended]) -> list[One]:
+        """Put small batches into their queues; return what the key index needs of them."""
+        records: list[One] = []
         runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
-        for item in appended:
+        for item in items:
             batch = item.batch
-            _, parts = runs.setdefault((batch.topic, batch.queue_id), (item.queue_offset, []))
-            parts.append(_entries_of(item))
-        for (topic, queue_id), (first, parts) in runs.items():
-            self._queues.queue(topic, queue_id).put_run(first, b"".join(parts))
-        for item in appended:
-            base = item.log_offset
-            self._backlog.append([base + start for start in item.batch.starts])
-            self._backlog_count += item.batch.count
+            run = runs.get((batch.topic, batch.queue_id))
+            if run is None:
+                run = runs[batch.topic, batch.queue_id] = (item.queue_offset, [])
+            for record, size in zip(_records_of(item), batch.sizes, strict=True):
+                records.append(record)
+                run[1].append(encode_entry(record[2], size, _entry_code(*record)))
+        for (topic, queue_id), (first, entries) in runs.items():
+            self._queues.queue(topic, queue_id).put_run(first, b"".join(entries))
+        return records
 
-    def _dispatch_columns(self, segment: Segment, items: Sequence[Appended]) -> None:
-        """Read tags and keys of all records at once; *items* lie in one segment."""
-        counts = [item.batch.count for item in items]
-
-        def spread(values: Iterable[int], dtype: type = np.int64) -> NDArray[Any]:
-            return np.repeat(np.fromiter(values, dtype, len(items)), counts)
-
-        log_offsets = np.concatenate(
-            [np.asarray(item.batch.starts, np.int64) + item.log_offset for item in items]
-        )
-        sizes = np.concatenate([np.asarray(item.batch.sizes, np.int64) for item in items])
-        if len(items) == 1:  # its buffer is at hand; the mapping would fault page by page
-            batch = items[0].batch
-            buffer: LogBuffer = batch.buffer
-            positions = log_offsets - items[0].log_offset + batch.start
+    def _queue_batch(self, item: Appended) -> Many:
+        """Put a batch whose texts are known into its queue; return what the key index needs."""
+        batch = item.batch
+        if batch.record_size:
+            end = item.log_offset + batch.size
+            log_offsets = np.arange(item.log_offset, end, batch.record_size)
         else:
-            buffer, positions = segment.buffer, log_offsets - segment.base_offset
-        body_size_at = spread(item.batch.layout.body_size for item in items)
-        around = spread(_size_around(item.batch) for item in items)
-        body_sizes = strided(buffer, ">i4", 4)[positions + body_size_at].astype(np.int64)
-        hashes = hash_properties(
-            buffer, positions + body_sizes + around, sizes - body_sizes - around
-        )
-        entries = build_entries(log_offsets, sizes, _codes_of(items, hashes.tag_codes))
-        first = 0
-        for item, count in zip(items, counts, strict=True):
-            queue = self._queues.queue(item.batch.topic, item.batch.queue_id)
-            queue.put_run(item.queue_offset, entries[first : first + count])
-            first += count
-        rows = hashes.key_rows
-        prefixes = spread((_prefix_hash(item.batch.topic) for item in items), np.uint32)[rows]
-        self._index.put_many(
-            index_hashes(prefixes, hashes.key_hashes, hashes.key_sizes),
-            log_offsets[rows],
-            spread(item.store_timestamp for item in items)[rows],
-        )
-
-    def _segment_of(self, log_offset: int) -> Segment:
-        segment = self._log.segment_at(log_offset)
-        assert segment is not None, log_offset
-        return segment
+            log_offsets = np.asarray(batch.starts) + item.log_offset
+        codes, texts = _codes_and_texts(batch)
+        entries = build_entries(log_offsets, batch.record_size or batch.sizes, codes)
+        self._queues.queue(batch.topic, batch.queue_id).put_run(item.queue_offset, entries)
+        return Many(batch.topic, item.store_timestamp, log_offsets, texts)
 
     def _put_entries(
         self,
@@ -232,7 +195,7 @@ class Dispatcher:
     ) -> None:
         chosen = columns.is_indexed()[hashes.key_rows]
         rows = hashes.key_rows[chosen]
-        prefixes = np.array([_prefix_hash(name) for name in topics.names], np.uint32)
+        prefixes = np.array([prefix_hash(name) for name in topics.names], np.uint32)
         self._index.put_many(
             index_hashes(
                 prefixes[topics.numbers[rows]], hashes.key_hashes[chosen], hashes.key_sizes[chosen]
@@ -261,31 +224,41 @@ def keyed_offsets(columns: RecordColumns, base_offset: int) -> list[int]:
     return offsets
 
 
-def _entries_of(item: Appended) -> bytes:
-    """Return the consume-queue entries of a small batch."""
+def _codes_and_texts(batch: Batch) -> tuple[Int64Array | int, AlikeTexts | PropertyHashes]:
+    """Return the tags' codes, and what to take the keys from."""
+    texts = batch.texts
+    if isinstance(texts, AlikeTexts):
+        shape = shape_of(texts)
+        if shape is not None:
+            return tag_codes(texts, shape), texts.copy()  # the batch's buffer is not to be kept
+        hashes = hash_texts(texts)
+    else:
+        assert texts is not None
+        hashes = hash_properties(batch.buffer, *texts)
+    return hashes.tag_codes, hashes
+
+
+def _records_of(item: Appended) -> Iterator[One]:
+    """Yield each record of a small batch."""
     batch = item.batch
-    position = batch.start
-    log_offset = item.log_offset
-    buffer, body_size_at = batch.buffer, batch.layout.body_size
-    after_topic = _size_around(batch)
-    entries = []
-    is_delayed = batch.topic in DELAYED_TOPICS
-    for size in batch.sizes:
-        body_size = int.from_bytes(buffer[position + body_size_at : position + body_size_at + 4])
-        properties = bytes(buffer[position + after_topic + body_size : position + size])
-        code = _tag_code(properties)
-        if is_delayed:
-            code = _time_or(code, batch.topic, properties, item.store_timestamp)
-        entries.append(_ENTRY.pack(log_offset, size, code))
-        position += size
-        log_offset += size
-    return b"".join(entries)
-
-
-def _size_around(batch: Batch) -> int:
-    """Return the bytes of a record in front of its properties, its body left out."""
+    view = memoryview(batch.buffer)
     topic_head_size = 2 if len(batch.topic) > V1_TOPIC_SIZE_MAX else 1
-    return batch.layout.body + topic_head_size + len(batch.topic) + 2
+    size_around = batch.layout.body + topic_head_size + len(batch.topic) + 2
+    body_size_at = batch.start + batch.layout.body_size
+    start, log_offset = batch.start, item.log_offset
+    for size in batch.sizes:
+        body_size = int.from_bytes(view[body_size_at : body_size_at + 4])
+        text = bytes(view[start + size_around + body_size : start + size])
+        yield batch.topic, item.store_timestamp, log_offset, text
+        start += size
+        body_size_at += size
+        log_offset += size
+
+
+def _entry_code(topic: str, stored_at_ms: int, _: int, properties: bytes) -> int:
+    """Return what a record's entry holds behind offset and size."""
+    code = _tag_code(properties)
+    return _time_or(code, topic, properties, stored_at_ms) if topic in DELAYED_TOPICS else code
 
 
 def _tag_code(properties: bytes) -> int:
@@ -303,11 +276,6 @@ def _code_of(tag: bytes) -> int:
     return tags_code(tag.decode("utf-8", "replace"))
 
 
-@lru_cache(maxsize=4096)
-def _prefix_hash(topic: str) -> int:
-    return string_hash(f"{topic}#") & 0xFFFF_FFFF
-
-
 def _with_delivery_times(
     columns: RecordColumns, topics: TopicColumn, codes: Int64Array
 ) -> Int64Array:
@@ -321,19 +289,6 @@ def _with_delivery_times(
             changed = changed.copy() if changed is codes else changed
             stored_at = int(columns.store_timestamps[row])
             changed[row] = _time_or(int(codes[row]), topic, properties, stored_at)
-    return changed
-
-
-def _codes_of(items: Sequence[Appended], codes: Int64Array) -> Int64Array:
-    """Return what the entries of *items* hold behind offset and size, given their tags' codes."""
-    if DELAYED_TOPICS.isdisjoint(item.batch.topic for item in items):
-        return codes
-    changed, row = codes.copy(), 0
-    for item in items:
-        end = row + item.batch.count
-        if item.batch.topic in DELAYED_TOPICS:
-            changed[row:end] = view_entries(_entries_of(item))["tags_code"]
-        row = end
     return changed
 
 

@@ -1,0 +1,135 @@
+"""Keys of records that are visible and not in the key index yet.
+
+Hashing keys and adding them to the index costs far less in bulk than record by record. So of what
+has been dispatched only the properties' texts are kept, which hold the keys, until enough have
+come together. Their order is the log's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from eruca.contract.hashing import string_hash
+from eruca_broker.core.property_hashes import (
+    PropertyHashes,
+    hash_properties,
+    hash_texts,
+    index_hashes,
+)
+from eruca_broker.core.property_shapes import AlikeTexts
+from eruca_broker.core.property_texts import Int64Array
+
+One: TypeAlias = tuple[str, int, int, bytes]
+"""A record by itself: topic, store time in ms, log offset, properties."""
+
+
+class Many(NamedTuple):
+    """Records of one batch, whose texts are alike or have been hashed already."""
+
+    topic: str
+    timestamp: int  # store time in ms
+    log_offsets: Int64Array
+    texts: AlikeTexts | PropertyHashes
+
+
+class KeyEntries(NamedTuple):
+    """What the key index takes: a row for each key, in log order."""
+
+    hashes: Int64Array  # of ``topic#key``
+    log_offsets: Int64Array  # of its record
+    timestamps: Int64Array  # … store time in ms
+
+
+class KeyBacklog:
+    """Records in log order, neighbours that can be hashed together side by side."""
+
+    def __init__(self) -> None:
+        self.count = 0  # records
+        self._groups: list[list[One] | list[Many]] = []
+
+    def add(self, parts: Iterable[list[One] | Many]) -> None:
+        """Take what has been dispatched."""
+        for part in parts:
+            last = self._groups[-1] if self._groups else None
+            if isinstance(part, Many):
+                self.count += len(part.log_offsets)
+                if last and isinstance(last[0], Many) and _are_alike(last[0], part):
+                    last.append(part)
+                else:
+                    self._groups.append([part])
+            else:
+                self.count += len(part)
+                if last and not isinstance(last[0], Many):
+                    last.extend(part)
+                else:
+                    self._groups.append(part)
+
+    def newest_first(self) -> Iterator[int]:
+        """Yield the records' log offsets, descending."""
+        for group in reversed(self._groups):
+            parts: Sequence[One | Many] = group
+            for part in reversed(parts):
+                if isinstance(part, Many):
+                    yield from part.log_offsets[::-1].tolist()
+                else:
+                    yield part[2]
+
+    def entries(self) -> KeyEntries:
+        """Return the entries for the keys of all records, of which there is one at least."""
+        found = [_entries_of(group) for group in self._groups]
+        return KeyEntries(*map(np.concatenate, zip(*found, strict=True)))
+
+    def clear(self) -> None:
+        """Forget all: it is indexed."""
+        self.count = 0
+        self._groups.clear()
+
+
+def _are_alike(one: Many, other: Many) -> bool:
+    """Tell whether the texts of two batches have one size, and so perhaps one shape."""
+    return (
+        isinstance(one.texts, AlikeTexts)
+        and isinstance(other.texts, AlikeTexts)
+        and one.texts.rows.shape[1] == other.texts.rows.shape[1]
+    )
+
+
+def _entries_of(group: list[One] | list[Many]) -> KeyEntries:
+    topics: Sequence[str]
+    times: Sequence[int]
+    log_offsets: Int64Array
+    if isinstance(group[0], Many):
+        topics, times, offsets, texts = zip(*group, strict=True)
+        counts = list(map(len, offsets))
+        log_offsets = np.concatenate(offsets)
+        hashes = (
+            hash_texts(AlikeTexts.joined(texts)) if isinstance(texts[0], AlikeTexts) else texts[0]
+        )
+    else:
+        topics, times, offsets, texts = zip(*group, strict=True)
+        counts = [1]
+        log_offsets = np.array(offsets, np.int64)
+        hashes = _hash_each(texts)
+    rows = hashes.key_rows
+    prefixes = np.fromiter(map(prefix_hash, topics), np.uint32, len(topics)).repeat(counts)
+    timestamps = np.array(times, np.int64).repeat(counts)
+    return KeyEntries(
+        index_hashes(prefixes[rows], hashes.key_hashes, hashes.key_sizes),
+        log_offsets[rows],
+        timestamps[rows],
+    )
+
+
+def _hash_each(texts: Sequence[bytes]) -> PropertyHashes:
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    return hash_properties(b"".join(texts), sizes.cumsum() - sizes, sizes)
+
+
+@lru_cache(maxsize=4096)
+def prefix_hash(topic: str) -> int:
+    """Return Java's hash of what precedes a key of *topic* in the index, as an unsigned number."""
+    return string_hash(f"{topic}#") & 0xFFFF_FFFF
