@@ -21,6 +21,7 @@ from support.vector_runners import (
     log_appends,
     message_formats,
     names,
+    sql_filters,
     store,
     tag_expressions,
 )
@@ -37,6 +38,7 @@ _MODULES: Final = (
     log_appends,
     message_formats,
     names,
+    sql_filters,
     store,
     tag_expressions,
 )

@@ -1,0 +1,135 @@
+"""From a filter's text to its tokens, one at a time, each with its place.
+
+Keywords are matched in any case of letters, names of properties in the case they have. Whole
+numbers have no leading zeros and may end in ``L``; texts stand in single quotes, two of which mean
+one. ``--`` begins a comment where a line end follows; at the end of the text it is two signs, as in
+RocketMQ.
+
+Source: RocketMQ 5.3, the token rules of ``SelectorParser``.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from eruca.contract.errors import FilterSyntaxError
+
+_EXCERPT_SIZE: Final = 32  # characters; a text may be as long as the filter
+_END_EXCERPT: Final = "the end of the filter"
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    NAME = "the name of a property"
+    TEXT = "a text in single quotes"
+    WHOLE = "a whole number"
+    DECIMAL = "a decimal number"
+    KEYWORD = "a keyword"
+    SYMBOL = "a sign"
+    END = "the end"
+
+
+class Token(NamedTuple):
+    """A piece of the filter: ``text`` is in capitals for a keyword, as written for all others."""
+
+    kind: Kind
+    text: str
+    start: int  # of its first character, from 0
+    end: int
+
+    def is_(self, *texts: str) -> bool:
+        """Tell whether this is one of these keywords or signs."""
+        return self.text in texts and self.kind in (Kind.KEYWORD, Kind.SYMBOL)
+
+    @property
+    def unquoted(self) -> str:
+        """Return what a text in quotes says."""
+        return self.text[1:-1].replace("''", "'")
+
+
+KEYWORDS: Final = frozenset(
+    (
+        *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),
+        *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+    )
+)
+
+_TOKEN = re.compile(
+    r"""
+    (?P<skipped>  [ \t\n\r\f]+ | --[^\n\r]*[\n\r] | /\*.*?\*/ )
+    | (?P<word>    [A-Za-z_$][A-Za-z0-9_$]* )
+    | (?P<decimal> [0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?
+                 | \.[0-9]+(?:[eE][+-]?[0-9]+)?
+                 | [0-9]+[eE][+-]?[0-9]+ )
+    | (?P<whole>   0 | [1-9][0-9]*[lL]? )
+    | (?P<text>    '(?:''|[^'])*' )
+    | (?P<symbol>  <> | >= | <= | [=<>(),+-] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_KINDS: Final = {
+    "decimal": Kind.DECIMAL,
+    "whole": Kind.WHOLE,
+    "text": Kind.TEXT,
+    "symbol": Kind.SYMBOL,
+}
+_HINTS: Final = {
+    '"': "put texts into single quotes, and write names of properties without any",
+    "'": "end the text with a single quote; within a text write two for one",
+    "!": "write <> for is not, and NOT (…) for the opposite of a condition",
+    "|": "write OR",
+    "&": "write AND",
+    "*": "a filter compares properties with values; it has no arithmetic and no wildcards",
+    "/": "a filter has no arithmetic; a comment ends with */",
+    "%": "a filter has no arithmetic",
+    ";": "leave it out: a filter is one condition",
+    ".": "names of properties consist of letters, digits, _ and $; a number has digits",
+}
+_OTHER_HINT: Final = "names of properties consist of the letters a to z, digits, _ and $"
+
+
+def excerpt(text: str) -> str:
+    """Return *text*, cut to what fits into a message."""
+    return text if len(text) <= _EXCERPT_SIZE else text[: _EXCERPT_SIZE - 1] + "…"
+
+
+def unexpected(token: Token, detail: str, fix: str | None = None) -> FilterSyntaxError:
+    """Return the error that *token* may not stand where it does."""
+    shown = excerpt(token.text) or _END_EXCERPT
+    return FilterSyntaxError(
+        f"{detail}: {shown}, character {token.start + 1}",
+        position=token.start,
+        excerpt=shown,
+        fix=fix,
+    )
+
+
+def next_token(text: str, position: int) -> Token:
+    """Return the token at or after *position*, which must be where one ends.
+
+    Raises:
+        FilterSyntaxError: No token begins there.
+    """
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            character = text[position]
+            raise FilterSyntaxError(
+                f"no part of a filter begins with {character!r}, character {position + 1}",
+                position=position,
+                excerpt=excerpt(text[position:]),
+                fix=_HINTS.get(character, _OTHER_HINT),
+            )
+        group, start, position = match.lastgroup or "", match.start(), match.end()
+        if group == "skipped":
+            continue
+        if group != "word":
+            return Token(_KINDS[group], match[0], start, position)
+        word = match[0].upper()
+        if word in KEYWORDS:
+            return Token(Kind.KEYWORD, word, start, position)
+        return Token(Kind.NAME, match[0], start, position)
+    return Token(Kind.END, "", len(text), len(text))
