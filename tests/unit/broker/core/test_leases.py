@@ -296,3 +296,11 @@ def test_a_copy_changes_by_itself(leases: Leases, positions: Positions) -> None:
 
     assert leases.unfinished_count == 3
     assert copied.unfinished_count == 2
+
+
+def test_nothing_is_handed_out_of_a_queue_that_a_member_has_locked(positions: Positions) -> None:
+    leases = Leases()
+    event = leased({5: 1}, since=5, position=6)
+
+    assert not leases.apply(event, FENCE, positions, {QUEUE})
+    assert leases.apply(event, FENCE, positions, {("flights", 1)})

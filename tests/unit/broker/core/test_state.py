@@ -19,17 +19,52 @@ from eruca_broker.core.events import (
     decode_event,
     encode_event,
 )
+from eruca_broker.core.lease_events import (
+    DeliveriesAcked,
+    DeliveriesExtended,
+    DeliveriesLeased,
+    DeliveriesNacked,
+    HeldLease,
+    LeasedMessage,
+    NackedLease,
+    QueueLeaseRefs,
+    QueueNacks,
+)
 from eruca_broker.core.state import BrokerState, with_queue
 
 HOST = Host.parse("127.0.0.1", 10911)
 names = st.sampled_from(["a", "b", "c"])
 commits = st.builds(CommittedOffset, names, st.integers(0, 2), st.integers(0, 99))
+groups = st.sampled_from(["g", "h"])
+held = st.builds(HeldLease, st.integers(0, 3), st.integers(1, 6))
+refs = st.builds(QueueLeaseRefs, st.just("a"), st.just(0), st.lists(held, max_size=2))
+leased = st.builds(
+    DeliveriesLeased,
+    group=groups,
+    topic=st.just("a"),
+    queue_id=st.just(0),
+    from_position=st.integers(0, 2),
+    position=st.integers(2, 4),
+    visible_at=st.integers(0, 9),
+    leased=st.lists(st.builds(LeasedMessage, st.integers(0, 3), st.integers(1, 2)), max_size=2),
+    parked=st.lists(st.integers(0, 3), max_size=1),
+)
+nacks = st.builds(
+    QueueNacks,
+    st.just("a"),
+    st.just(0),
+    st.lists(st.builds(NackedLease, st.integers(0, 3), st.integers(1, 6), st.integers(0, 9))),
+)
 events = st.one_of(
+    leased,
+    st.builds(DeliveriesAcked, groups, st.lists(refs, max_size=2)),
+    st.builds(DeliveriesExtended, groups, st.integers(0, 9), st.lists(refs, max_size=2)),
+    st.builds(DeliveriesNacked, groups, st.lists(nacks, max_size=1)),
     st.builds(
         TopicPut, names, st.integers(1, 4), st.integers(1, 4), st.sampled_from(["rw", "r", "none"])
     ),
     st.builds(TopicDeleted, names),
-    st.builds(OffsetsCommitted, st.sampled_from(["g", "h"]), st.lists(commits, max_size=3)),
+    st.builds(OffsetsCommitted, groups, st.lists(commits, max_size=3)),
 )
 
 
@@ -42,7 +77,8 @@ def folded(history: list[Event]) -> BrokerState:
 
 def view(state: BrokerState) -> object:
     offsets = {group: dict(state.group_offsets(group)) for group in state.groups}
-    return state.topics, {group: known for group, known in offsets.items() if known}
+    leases = sorted(state.leases.snapshot(), key=lambda piece: piece.group)
+    return state.topics, {group: known for group, known in offsets.items() if known}, leases
 
 
 @given(events)
@@ -145,3 +181,14 @@ def test_a_topic_grows_to_hold_a_queue() -> None:
 def test_an_unreadable_event_is_said_to_be_one(body: bytes) -> None:
     with pytest.raises(UnknownEventError):
         decode_event(body)
+
+
+def test_leases_are_of_groups_that_are_there() -> None:
+    lease = DeliveriesLeased("g", "a", 0, 5, 6, 99, [LeasedMessage(5, 1)])
+    commit = OffsetsCommitted("g", [CommittedOffset("a", 0, 5)])
+
+    assert folded([lease]).leases.unfinished_count == 0
+    assert folded([commit, lease]).leases.unfinished_count == 1
+    assert folded([commit, lease, commit]).leases.unfinished_count == 0
+    assert folded([commit, lease, TopicDeleted("a")]).leases.unfinished_count == 0
+    assert folded([commit, lease]).committed_offset("g", "a", 0) == 5

@@ -23,6 +23,7 @@ from eruca_broker.core.group_events import (
     MembershipBegan,
     OffsetsCommitted,
 )
+from eruca_broker.core.lease_events import LeaseEvent
 from eruca_broker.core.snapshots import SNAPSHOT_TAG, StateSnapshot
 from eruca_broker.core.timers_events import TimerEvent
 from eruca_broker.core.topic_events import TopicDeleted, TopicPut
@@ -45,7 +46,9 @@ __all__ = (
 EVENTS_QUEUE_ID: Final = 0
 
 TopicEvent: TypeAlias = TopicPut | TopicDeleted
-Event: TypeAlias = TopicEvent | GroupEvent | MembershipBegan | TimerEvent | StateSnapshot
+Event: TypeAlias = (
+    TopicEvent | GroupEvent | LeaseEvent | MembershipBegan | TimerEvent | StateSnapshot
+)
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)

@@ -5,12 +5,16 @@ position, the attempt, the fence of the lease), and where that is no longer so i
 So it does not matter what else came between a decision and its record, a reset for instance, and
 the fold needs no locks to be right.
 
+Dead letters that such a record makes follow it, in one write; see
+:mod:`eruca_broker.core.timers_events` for groups of records.
+
 That a lease has run out is no event: the time is in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import msgspec
 
@@ -38,6 +42,7 @@ class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag
     leased: list[LeasedMessage] = []
     parked: list[int] = []  # offsets of those that must wait for an earlier one of their key
     finished: list[int] = []  # unfinished ones that nobody will get: deleted, or dead letters now
+    group_size: int = 0  # bytes of the dead letters that follow
 
 
 class HeldLease(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +97,10 @@ class DeliveriesNacked(msgspec.Struct, frozen=True, tag="deliveries_nacked", tag
 
     group: str
     queues: list[QueueNacks]
+    group_size: int = 0  # bytes of the dead letters that follow
+
+
+LeaseEvent: TypeAlias = DeliveriesLeased | DeliveriesAcked | DeliveriesExtended | DeliveriesNacked
 
 
 class UnfinishedMessage(msgspec.Struct, frozen=True, array_like=True):

@@ -31,7 +31,7 @@ it stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
@@ -50,6 +50,7 @@ from eruca_broker.core.lease_events import (
     DeliveriesLeased,
     DeliveriesNacked,
     HeldLease,
+    LeaseEvent,
     NackedLease,
     SnapshotLeases,
     UnfinishedMessage,
@@ -121,6 +122,29 @@ class Leases:
         return self._queues.get(group, {}).items()
 
     # --- The fold ---------------------------------------------------------------------------------
+
+    def apply(
+        self, event: LeaseEvent, log_offset: int, positions: Positions, locked: Container[Queue]
+    ) -> bool:
+        """Fold the event recorded at *log_offset*; False: it was not valid any more.
+
+        Args:
+            event: Of one group.
+            log_offset: Where it is.
+            positions: The group's committed offsets, which follow.
+            locked: The group's queues that members have locked: nothing is handed out of them.
+        """
+        match event:
+            case DeliveriesLeased():
+                if (event.topic, event.queue_id) in locked:
+                    return False
+                return self.lease(event, log_offset, positions)
+            case DeliveriesAcked():
+                return self.ack(event, positions)
+            case DeliveriesNacked():
+                return self.nack(event, positions)
+            case DeliveriesExtended():
+                return self.extend(event)
 
     def lease(self, event: DeliveriesLeased, fence: int, positions: Positions) -> bool:
         """Hand messages out, and bring *positions* up to date; False: it was not valid any more."""

@@ -19,6 +19,7 @@ from eruca_broker.core.group_events import (
     SnapshotGroup,
     SnapshotSubscription,
 )
+from eruca_broker.core.lease_events import SnapshotLeases
 from eruca_broker.core.timers_events import TimersPiece
 from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic
 
@@ -42,6 +43,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     group_pieces: list[GroupPieces] = []
     timers: list[TimersPiece] = []
     redriven: list[RedrivenPiece] = []
+    leases: list[SnapshotLeases] = []
     runs: int = 0  # of the broker, that had members; the same in every part
 
 

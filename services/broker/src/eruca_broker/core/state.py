@@ -22,6 +22,14 @@ from eruca_broker.core.dead_letters_state import RedrivenLetters
 from eruca_broker.core.events import Event
 from eruca_broker.core.group_events import MembershipBegan
 from eruca_broker.core.group_state import Groups
+from eruca_broker.core.lease_events import (
+    DeliveriesAcked,
+    DeliveriesExtended,
+    DeliveriesLeased,
+    DeliveriesNacked,
+    split_leases,
+)
+from eruca_broker.core.leases import Leases
 from eruca_broker.core.snapshots import SnapshotItem, StateSnapshot, split_snapshot
 from eruca_broker.core.timers_events import DeadLettersRedriven, TimersCancelled, TimersFired
 from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic, TopicDeleted, TopicPut
@@ -70,6 +78,7 @@ class BrokerState:
     queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last snapshot
     version: int = 0  # log offset of the last change of a topic: only ever grows
     groups: Groups = field(default_factory=Groups)
+    leases: Leases = field(default_factory=Leases)
     runs: int = 0  # how many times the broker has run and had members
     redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
     _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
@@ -100,8 +109,13 @@ class BrokerState:
                 pass  # what is pending is no part of the state: records set it, not events
             case StateSnapshot():
                 self._collect(event, log_offset)
+            case DeliveriesLeased() | DeliveriesAcked() | DeliveriesNacked() | DeliveriesExtended():
+                group = self.groups.get(event.group)
+                if group is not None:
+                    self.leases.apply(event, log_offset, group.offsets, group.locks)
             case _:
                 self.groups.apply(event, log_offset)
+                self.leases.give_way(event)
 
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset a group will read, or None where it never committed one."""
@@ -119,6 +133,7 @@ class BrokerState:
             dict(self.queue_ends),
             self.version,
             self.groups.copy(),
+            self.leases.copy(),
             self.runs,
             self.redriven.copy(),
             list(self._parts),
@@ -149,6 +164,8 @@ class BrokerState:
         for end in queue_ends:
             yield SnapshotItem("queue_ends", QueueEnd(*end), 1)
         yield from self.groups.snapshot_items(items_max)
+        for leases in split_leases(self.leases.snapshot(), items_max=items_max):
+            yield SnapshotItem("leases", leases, len(leases.unfinished))
         for piece, weight in self.redriven.pieces(items_max):
             yield SnapshotItem("redriven", piece, weight)
 
@@ -167,6 +184,7 @@ class BrokerState:
         self.topics = {EVENTS_TOPIC: EVENTS}
         self.queue_ends = {}
         self.groups = Groups()
+        self.leases = Leases()
         self.redriven = RedrivenLetters()
         for part in parts:
             self.runs = part.runs
@@ -184,6 +202,8 @@ class BrokerState:
             self.groups.load(
                 part.group_settings, part.subscriptions, part.group_pieces, part.groups
             )
+            for leases in part.leases:
+                self.leases.restore(leases)
             for piece in part.redriven:
                 self.redriven.load(piece)
 
@@ -191,6 +211,7 @@ class BrokerState:
         for key in [key for key in self.queue_ends if key[0] == topic]:
             del self.queue_ends[key]
         self.groups.forget_topic(topic)
+        self.leases.forget_topic(topic)
         self.redriven.forget_topic(topic)
 
 

@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from eruca_broker.core.lease_events import DeliveriesLeased, DeliveriesNacked
+
 TIMERS_PER_ITEM: Final = 40  # of a snapshot: as many take the room of an ordinary item
 _TIMERS_PER_PIECE_MAX: Final = 32_768  # 700 KB of JSON
 
@@ -54,8 +56,8 @@ class DeadLettersRedriven(
 
 
 TimerEvent: TypeAlias = TimersFired | TimersCancelled | DeadLettersRedriven
-GROUP_HEADS: Final = (TimersFired, DeadLettersRedriven)
-"""Events that head a group."""
+GROUP_HEADS: Final = (TimersFired, DeadLettersRedriven, DeliveriesLeased, DeliveriesNacked)
+"""Events that head a group, which may be empty."""
 
 
 class TimersPiece(msgspec.Struct, frozen=True, array_like=True):
