@@ -13,7 +13,17 @@ import structlog
 from eruca.contract.errors import UnavailableError
 from eruca.contract.records import Host
 from eruca_broker.addresses import store_host_of, urls_of
-from eruca_broker.api import find, log, offsets, status, topics
+from eruca_broker.api import (
+    find,
+    group_offsets,
+    groups,
+    log,
+    members,
+    offsets,
+    queue_locks,
+    status,
+    topics,
+)
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.api.hot import HotHandlers, shadow_router
 from eruca_broker.api.hot_openapi import add_hot_operations
@@ -24,14 +34,23 @@ from eruca_broker.core.budget import Budget
 from eruca_broker.core.rendering import host_text
 from eruca_broker.core.retention import RetentionRules
 from eruca_broker.loops.registration import Registrant, Registration
+from eruca_broker.loops.sessions import session_loop
+from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.group_offsets import PositionsOfGroups
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.log_feed import LogFeed
+from eruca_broker.processors.members import Members
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller, examine
+from eruca_broker.processors.queue_locks import QueueLocks
+from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
+from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics, topic_config
 from eruca_broker.settings import BrokerSettings, split_hours, split_urls
 from eruca_broker.store.commit_log import CorruptLogError
@@ -41,6 +60,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.held import HeldRequests as HeldPlaces
 from eruca_chassis.openapi import finish
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.start import StartError
@@ -60,6 +80,8 @@ _TAGS: Final = (
     {"name": "messages", "description": "Send, pull and find messages"},
     {"name": "topics", "description": "Create, change and delete topics"},
     {"name": "offsets", "description": "Where queues begin and end, and where groups stand"},
+    {"name": "groups", "description": "Consumer groups: settings, members, locks of queues"},
+    {"name": "delayed messages", "description": "What waits for its delivery"},
     {"name": "log", "description": "The log itself, for replicas and projections"},
     {"name": "status", "description": "Who the broker is and how it is doing"},
 )
@@ -105,9 +127,14 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         app.state.broker = broker
         metrics = BrokerMetrics(broker)
         app.registry.register(metrics)
-        upkeep = Upkeep(store, _retention(settings))
+        upkeep = Upkeep(store, _retention(settings), carry_forward=broker.timers.carry_forward)
+        timer_loop = TimerLoop(store, broker.timers, clock)
         registration = _registration(settings, broker, urls, clock)
-        app.stop_hooks += [broker.held.close, registration.begin_stop]
+        app.stop_hooks += [
+            broker.held.close,
+            broker.group_work.watchers.release_all,
+            registration.begin_stop,
+        ]
         _log.info(
             "broker open",
             broker=settings.name,
@@ -118,7 +145,10 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             log_max_offset=store.log_max_offset,
             topics=len(store.state.topics),
         )
+        sessions = session_loop(broker.members)
         upkeep.start()
+        timer_loop.start()
+        sessions.start()
         registration.start()
         app.readiness.ready()
         try:
@@ -126,6 +156,8 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         finally:
             app.begin_stop()
             await registration.stop()
+            await sessions.stop()
+            await timer_loop.stop()
             await upkeep.stop()
             await store.close()
             app.registry.unregister(metrics)
@@ -140,7 +172,12 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             topics.router,
             find.router,
             offsets.router,
+            groups.router,
+            members.router,
+            queue_locks.router,
+            group_offsets.router,
             log.router,
+            scheduled.router,
             status.router,
             shadow_router(),
         ],
@@ -193,12 +230,32 @@ def _wire(
         settings.held_requests_max, clock, lambda position: examine(store, position)
     )
     store.on_arrival = held.arrived
+    work = GroupWork.begin(
+        store,
+        clock,
+        HeldPlaces(maximum=settings.held_group_requests_max, limit_name="held_group_requests_max"),
+    )
+
+    def topic_gone(topic: str) -> None:
+        held.topic_gone(topic)
+        work.watchers.wake_topic(topic)
+
     known = Topics(
         store,
         auto_create=settings.auto_create_topics,
         count_max=settings.topics_max,
         on_change=topics_changed,
-        on_delete=held.topic_gone,
+        on_delete=topic_gone,
+    )
+    known_groups = Groups(
+        work, known, auto_create=settings.auto_create_groups, count_max=settings.groups_max
+    )
+    known_members = Members(work, known, known_groups, count_max=settings.members_max)
+    locks = QueueLocks(work, known, known_groups, known_members)
+    scheduled = Scheduled(
+        store,
+        delay_max_seconds=settings.delay_max_seconds,
+        timers_max=settings.timers_max,
     )
     return Broker(
         identity=Identity(
@@ -214,11 +271,25 @@ def _wire(
         in_flight=Budget("bytes_in_flight_max", settings.bytes_in_flight_max),
         held=held,
         topics=known,
-        sender=Sender(store, known, broker_name=settings.name, store_host=store_host, clock=clock),
+        sender=Sender(
+            store,
+            known,
+            scheduled,
+            broker_name=settings.name,
+            store_host=store_host,
+            clock=clock,
+        ),
+        scheduled=scheduled,
+        timers=Timers(store, clock),
         puller=Puller(store, known, held),
-        offsets=Offsets(store, known, groups_max=settings.groups_max),
+        offsets=Offsets(store, known),
         finder=Finder(store, known),
         log_feed=LogFeed(store, held),
+        groups=known_groups,
+        members=known_members,
+        locks=locks,
+        positions=PositionsOfGroups(work, known, known_groups, locks),
+        group_work=work,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from eruca.contract.limits import BODY_SIZE_MAX, RECORDS_SIZE_MAX
+from eruca.contract.limits import BODY_SIZE_MAX, DELAY_SECONDS_MAX, RECORDS_SIZE_MAX
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
 from eruca_chassis.settings import ServiceSettings
@@ -116,8 +116,25 @@ class BrokerSettings(ServiceSettings):
         default=True, description="whether sending to an unknown topic creates it"
     )
     topics_max: int = Field(default=50_000, ge=1, description="topics of this broker")
-    groups_max: int = Field(
-        default=50_000, ge=1, description="groups that have committed offsets here"
+    auto_create_groups: bool = Field(
+        default=True, description="whether joining an unknown group, or committing for it, makes it"
+    )
+    groups_max: int = Field(default=50_000, ge=1, description="consumer groups of this broker")
+    members_max: int = Field(default=10_000, ge=1, description="live members of all its groups")
+    held_group_requests_max: int = Field(
+        default=20_000, ge=0, description="requests that wait for a group's members or for locks"
+    )
+    delay_max_seconds: float = Field(
+        default=DELAY_SECONDS_MAX,
+        ge=0,
+        le=DELAY_SECONDS_MAX,
+        description="how long a message's delivery may be delayed",
+    )
+    timers_max: int = Field(
+        default=2_000_000,
+        ge=0,
+        le=50_000_000,
+        description="messages that wait for their delivery, retries included; 16 bytes each",
     )
     bytes_in_flight_max: int = Field(
         default=256 * 1024**2,

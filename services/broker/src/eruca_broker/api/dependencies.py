@@ -9,12 +9,19 @@ from fastapi import Depends, Request
 
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.group_offsets import PositionsOfGroups
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.log_feed import LogFeed
+from eruca_broker.processors.members import Members
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller
+from eruca_broker.processors.queue_locks import QueueLocks
+from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
+from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 
@@ -29,10 +36,17 @@ class Broker:
     held: HeldRequests
     topics: Topics
     sender: Sender
+    scheduled: Scheduled
+    timers: Timers
     puller: Puller
     offsets: Offsets
     finder: Finder
     log_feed: LogFeed
+    groups: Groups
+    members: Members
+    locks: QueueLocks
+    positions: PositionsOfGroups
+    group_work: GroupWork
 
 
 def _broker(request: Request) -> Broker:

@@ -35,20 +35,6 @@ OFFSET_BY_TIME: Final = {
     "boundary": "lower",
     "offset": 20_113,
 }
-OFFSET_COMMITS: Final = {"offsets": [{"topic": "flights", "queue_id": 0, "offset": 20_145}]}
-GROUP_OFFSETS: Final = {
-    "group": "billing",
-    "offsets": [
-        {
-            "topic": "flights",
-            "queue_id": 0,
-            "committed_offset": 20_145,
-            "min_offset": 0,
-            "max_offset": 42_097,
-            "lag": 21_952,
-        }
-    ],
-}
 MESSAGE: Final = {
     "topic": "flights",
     "queue_id": 3,

@@ -35,6 +35,7 @@ class BrokerMetrics(Collector):
         yield from self._log()
         yield from self._traffic()
         yield from self._limits()
+        yield from self._groups()
 
     def _log(self) -> Iterator[Metric]:
         store = self._broker.store
@@ -93,6 +94,31 @@ class BrokerMetrics(Collector):
         )
         topics = self._broker.store.state.topics
         yield _gauge("eruca_broker_topics", "Topics, the system's included", len(topics))
+
+    def _groups(self) -> Iterator[Metric]:
+        groups, work = self._broker.store.state.groups, self._broker.group_work
+        locked = sum(len(group.locks) for group in groups.values())
+        yield _gauge("eruca_broker_groups", "Consumer groups", len(groups))
+        yield _gauge("eruca_broker_members", "Members of all groups", len(work.membership))
+        yield _gauge("eruca_broker_locked_queues", "Queues locked by members", locked)
+        yield _gauge(
+            "eruca_broker_held_group_requests",
+            "Requests held for a group's members or for locks",
+            len(work.watchers),
+        )
+        yield _gauge(
+            "eruca_broker_held_group_requests_max", "As many may be held", work.watchers.size_max
+        )
+        yield _counter(
+            "eruca_broker_sessions_expired",
+            "Members that were not heard of in time",
+            self._broker.members.expiry_count,
+        )
+        yield _counter(
+            "eruca_broker_stale_locks",
+            "Requests refused since a lock was not held any more",
+            self._broker.locks.stale_count,
+        )
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

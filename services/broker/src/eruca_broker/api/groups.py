@@ -1,0 +1,115 @@
+"""Consumer groups: create, change, look at, list, delete."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from eruca.contract.errors import (
+    ConflictError,
+    GroupNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+)
+from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.models import GroupName
+from eruca_broker.api import examples, group_examples
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/groups", tags=["groups"])
+
+_CREATED: Final[dict[int | str, dict[str, Any]]] = {
+    HTTPStatus.CREATED.value: {
+        "model": GroupConfig,
+        "description": "The group is new.",
+        "content": {JSON_MEDIA_TYPE: {"example": group_examples.GROUP}},
+    }
+}
+Group = Annotated[GroupName, Path()]
+
+
+@router.put(
+    "/{group}",
+    operation_id="putGroup",
+    summary="Create a group or replace its settings",
+    response_description="The group existed, and has these settings now.",
+    responses=_CREATED
+    | examples.answer(group_examples.GROUP)
+    | problems(PermissionDeniedError, ConflictError, OverloadedError, *WRITE_REFUSALS),
+)
+async def put_group(
+    group: Group,
+    settings: Annotated[GroupSettings, Body(examples=[group_examples.GROUP_SETTINGS])],
+    broker: TheBroker,
+    response: Response,
+) -> GroupConfig:
+    """Make the group have these settings, whether it exists (200) or not (201).
+
+    The answer comes once the change is durable; settings that are as they were change nothing.
+    `start` matters for topics that the group meets from now on. A group need not be created: it
+    comes into being with the first member that joins, unless `ERUCA_BROKER_AUTO_CREATE_GROUPS` is
+    false.
+    """
+    config, is_new = await broker.groups.put(group, settings)
+    if is_new:
+        response.status_code = HTTPStatus.CREATED
+    return config
+
+
+@router.get(
+    "/{group}",
+    operation_id="getGroup",
+    summary="Look at a group",
+    responses=examples.answer(group_examples.GROUP) | problems(GroupNotFoundError),
+)
+async def get_group(group: Group, broker: TheBroker) -> GroupConfig:
+    """Return the group as this broker holds it; other brokers may hold it otherwise."""
+    return broker.groups.config(group)
+
+
+@router.delete(
+    "/{group}",
+    operation_id="deleteGroup",
+    summary="Delete a group",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(GroupNotFoundError, PermissionDeniedError, ConflictError, *WRITE_REFUSALS),
+)
+async def delete_group(group: Group, broker: TheBroker) -> None:
+    """Delete the group here, with its locks, its offsets and its retry topic; final.
+
+    A group with live members is not deleted (409). Its dead letters stay. A group of the same name
+    that comes later starts anew.
+    """
+    await broker.groups.delete(group)
+
+
+@router.get(
+    "",
+    operation_id="listGroups",
+    summary="List groups",
+    responses=examples.answer(group_examples.GROUP_LIST),
+)
+async def list_groups(
+    broker: TheBroker,
+    *,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+    ] = None,
+    include_system: Annotated[bool, Query(description="also the system's own groups")] = False,
+) -> GroupList:
+    """Return this broker's groups by name, a page at a time; go on until `next_cursor` is null."""
+    groups, following = broker.groups.page(
+        after=decode_cursor(cursor), limit=limit, include_system=include_system
+    )
+    return GroupList(
+        groups=groups, next_cursor=None if following is None else encode_cursor(following)
+    )

@@ -1,0 +1,149 @@
+"""Members of a group: join and heartbeat, leave, watch."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
+
+from eruca.contract.errors import (
+    ClientIdInUseError,
+    ConflictError,
+    GroupNotFoundError,
+    MemberNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    SubscriptionConflictError,
+)
+from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
+from eruca.contract.models import GroupName, WaitSeconds
+from eruca_broker.api import examples, group_examples
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.api.peers import born_host
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.core.rendering import host_text
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
+
+_ETAG_HEADER: Final[dict[str, Any]] = {
+    "ETag": {"description": "the group's generation", "schema": {"type": "string"}}
+}
+_GENERATION = re.compile(r'"(\d{1,19})"')
+_JOINED: Final[dict[int | str, dict[str, Any]]] = {
+    HTTPStatus.CREATED.value: {
+        "model": MemberAnswer,
+        "description": "The client has joined.",
+        "content": {JSON_MEDIA_TYPE: {"example": group_examples.MEMBER_ANSWER}},
+    }
+}
+Group = Annotated[GroupName, Path()]
+Client = Annotated[ClientId, Path()]
+
+
+@router.put(
+    "/{client_id}",
+    operation_id="heartbeat",
+    summary="Join a group, or stay in it",
+    response_description="The session is renewed.",
+    responses=_JOINED
+    | examples.answer(group_examples.MEMBER_ANSWER)
+    | problems(
+        GroupNotFoundError,
+        ClientIdInUseError,
+        SubscriptionConflictError,
+        ConflictError,
+        PermissionDeniedError,
+        OverloadedError,
+        *WRITE_REFUSALS,
+    ),
+)
+async def put_member(
+    group: Group,
+    client_id: Client,
+    *,
+    heartbeat: Annotated[Heartbeat, Body(examples=[group_examples.HEARTBEAT])],
+    broker: TheBroker,
+    request: Request,
+    response: Response,
+) -> MemberAnswer:
+    """Let the client be a member for `session_seconds` from now on, and keep its locks.
+
+    To be sent every third of that to every broker that has queues of its topics. A client counts
+    its session from when it *sent* the last heartbeat that was answered, so that it gives up its
+    queues before the broker gives them to others.
+
+    All members of a group subscribe alike; who does not is refused (`subscription-conflict`), the
+    members and the difference being named. The subscriptions change when nobody else is there, or
+    by a heartbeat with `replaces_subscription_version`: those of the old version are then refused
+    by their next heartbeats.
+    """
+    address = host_text(born_host(request.scope["client"]))
+    answer, has_joined = await broker.members.heartbeat(group, client_id, heartbeat, address)
+    if has_joined:
+        response.status_code = HTTPStatus.CREATED
+    return answer
+
+
+@router.delete(
+    "/{client_id}",
+    operation_id="leaveGroup",
+    summary="Leave a group",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        GroupNotFoundError, MemberNotFoundError, ClientIdInUseError, *WRITE_REFUSALS
+    ),
+)
+async def delete_member(
+    group: Group,
+    client_id: Client,
+    incarnation: Annotated[Incarnation, Query(description="of the process that leaves")],
+    broker: TheBroker,
+) -> None:
+    """End the client's membership; its locks are free at once.
+
+    Offsets are not committed by this: release the queues before, with their final offsets.
+    """
+    await broker.members.leave(group, client_id, incarnation)
+
+
+@router.get(
+    "",
+    operation_id="listMembers",
+    summary="Who is in a group",
+    response_model=MemberList,
+    responses={
+        200: {
+            "headers": _ETAG_HEADER,
+            "content": {JSON_MEDIA_TYPE: {"example": group_examples.MEMBER_LIST}},
+        },
+        304: {"description": "The generation is the one of If-None-Match", "headers": _ETAG_HEADER},
+        **problems(GroupNotFoundError, OverloadedError),
+    },
+)
+async def list_members(
+    group: Group,
+    broker: TheBroker,
+    request: Request,
+    *,
+    wait_seconds: WaitSeconds = 0,
+    if_none_match: Annotated[
+        str | None, Header(max_length=256, description="the ETag that is known")
+    ] = None,
+) -> Response:
+    """Return the group's members on this broker, by client id.
+
+    With `If-None-Match` and `wait_seconds` the request is held until there is another generation
+    (200), the group is gone (404), or the time is over (304). The generation changes when members
+    join, leave or run out, when subscriptions or settings change, and when offsets are reset.
+    """
+    match = _GENERATION.search(if_none_match or "")
+    known = None if match is None else int(match[1])
+    members = await broker.members.listing(group, known, wait_seconds, request.receive)
+    headers = {"etag": f'W/"{members.generation}"', "cache-control": "no-cache"}
+    if members.generation == known:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(members.model_dump_json(), media_type=JSON_MEDIA_TYPE, headers=headers)

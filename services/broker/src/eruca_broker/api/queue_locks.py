@@ -1,0 +1,80 @@
+"""Locks of queues: get, give back."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Request
+
+from eruca.contract.errors import (
+    ClientIdInUseError,
+    ConflictError,
+    GroupNotFoundError,
+    MemberNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    StaleLockError,
+    TopicNotFoundError,
+)
+from eruca.contract.groups import LockAnswer, LockRelease, LockRequest
+from eruca.contract.models import GroupName
+from eruca_broker.api import examples, group_examples
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/groups/{group}", tags=["groups"])
+Group = Annotated[GroupName, Path()]
+
+
+@router.post(
+    "/locks",
+    operation_id="lockQueues",
+    summary="Lock queues for a member",
+    responses=examples.answer(group_examples.LOCK_ANSWER)
+    | problems(
+        GroupNotFoundError,
+        MemberNotFoundError,
+        TopicNotFoundError,
+        QueueNotFoundError,
+        PermissionDeniedError,
+        ClientIdInUseError,
+        ConflictError,
+        OverloadedError,
+        *WRITE_REFUSALS,
+    ),
+)
+async def lock_queues(
+    group: Group,
+    wanted: Annotated[LockRequest, Body(examples=[group_examples.LOCK_REQUEST])],
+    broker: TheBroker,
+    request: Request,
+) -> LockAnswer:
+    """Give the member those of the queues that nobody else reads, and say where to read on.
+
+    Where all are taken, the request is held for `wait_seconds` at most, until one becomes free. A
+    queue that the member has already is granted again, with the same token: an answer that was
+    lost can be asked for again. A lock lasts as long as the member's session.
+    """
+    return await broker.locks.lock(group, wanted, request.receive)
+
+
+@router.post(
+    "/locks:release",
+    operation_id="releaseQueues",
+    summary="Commit final offsets and release the locks",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(GroupNotFoundError, StaleLockError, *WRITE_REFUSALS),
+)
+async def release_queues(
+    group: Group,
+    release: Annotated[LockRelease, Body(examples=[group_examples.LOCK_RELEASE])],
+    broker: TheBroker,
+) -> None:
+    """Store the offsets and free the queues, as one change; whoever waits for them is next.
+
+    All of it happens, or nothing where a token is stale. The next holder starts at these offsets.
+    """
+    await broker.locks.release(group, release)

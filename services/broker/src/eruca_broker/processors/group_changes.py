@@ -1,0 +1,58 @@
+"""Changing groups: one change of a group at a time, each in the log before the next is decided.
+
+Between a decision and its taking effect lies a write to the log. Whoever looks and then changes
+does both in its group's **turn**, so nothing it has looked at changes meanwhile. Different groups
+do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from eruca_broker.core.events import Event
+from eruca_broker.store.message_store import MessageStore
+
+
+class GroupChanges:
+    """The turns of all groups, and what is recorded in them."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # … and how many want it
+
+    @asynccontextmanager
+    async def turn(self, group: str) -> AsyncIterator[None]:
+        """Wait for the group's turn, and have it."""
+        lock, wanted = self._turns.get(group) or (asyncio.Lock(), 0)
+        self._turns[group] = (lock, wanted + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            wanted = self._turns[group][1] - 1
+            if wanted:
+                self._turns[group] = (lock, wanted)
+            else:
+                del self._turns[group]
+
+    async def record(self, *events: Event) -> None:
+        """Record events, in this order and in one write; they are in effect on return.
+
+        Should the caller be cancelled it still waits for them: its turn must not end before.
+
+        Raises:
+            ErucaError: Writes are refused now; nothing has changed.
+        """
+        changes = asyncio.gather(
+            *(self._store.change(event) for event in events), return_exceptions=True
+        )
+        try:
+            outcomes = await asyncio.shield(changes)
+        except asyncio.CancelledError:
+            await asyncio.wait([changes])
+            raise
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome

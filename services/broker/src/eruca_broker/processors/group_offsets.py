@@ -1,0 +1,225 @@
+"""Where groups stand: lag, commits, resets.
+
+A member commits with its locks' tokens; anybody else commits unconditionally, except where a live
+member reads the queue: its next commit would undo that, so there a reset is asked for, which takes
+effect at the member as well.
+
+Source: RocketMQ 5.3, ``ConsumerManageProcessor``, ``AdminBrokerProcessor``. Unlike there, a group
+that never committed stands nowhere (null), not at 0, and a commit by who lost the queue is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from eruca.contract.errors import (
+    ConflictError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+    ValidationError,
+)
+from eruca.contract.groups import (
+    CommittedOffset,
+    GroupOffsets,
+    OffsetCommit,
+    OffsetCommits,
+    OffsetReset,
+    QueueReset,
+    ResetAnswer,
+    ResetToOffset,
+)
+from eruca.contract.names import retry_topic
+from eruca_broker.core import group_events as events
+from eruca_broker.core.group_state import Group, Queue
+from eruca_broker.core.times import moment, ms_of
+from eruca_broker.processors.group_views import start_position
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.groups import Groups
+from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
+from eruca_broker.processors.topics import Topics
+
+
+class PositionsOfGroups:
+    """Offsets of groups in this broker's queues."""
+
+    def __init__(self, work: GroupWork, topics: Topics, groups: Groups, locks: QueueLocks) -> None:
+        self._work = work
+        self._store = work.store
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+
+    def of_group(self, name: str, topic: str | None) -> GroupOffsets:
+        """Return a group's positions: in every queue of *topic*, or wherever it has anything.
+
+        Raises:
+            TopicNotFoundError: *topic* is given, and there is none of this name.
+        """
+        group = self._store.state.groups.get(name) or Group(name)
+        if topic is not None:
+            queue_count = self._topics.get(topic).read_queue_count
+            queues = [(topic, queue_id) for queue_id in range(queue_count)]
+        else:
+            queues = sorted(group.offsets.keys() | group.starts.keys() | group.locks.keys())
+        offsets = [self._position(group, queue) for queue in queues]
+        oldest = [o.oldest_unconsumed_at for o in offsets if o.oldest_unconsumed_at is not None]
+        lags = [o.lag for o in offsets if o.lag is not None]
+        return GroupOffsets(
+            group=name,
+            offsets=offsets,
+            lag=sum(lags) if offsets and len(lags) == len(offsets) else None,
+            oldest_unconsumed_at=min(oldest, default=None),
+        )
+
+    async def commit(self, name: str, commits: OffsetCommits) -> None:
+        """Store a group's positions, all or none; durable on return.
+
+        A position may lie anywhere, also before the last one or beyond the queue's end.
+
+        Raises:
+            TopicNotFoundError, QueueNotFoundError: One of the queues is not on this broker.
+            GroupNotFoundError: There is no such group, and committing does not create it.
+            StaleLockError: A member commits, and does not hold one of the queues by its token.
+            ConflictError: Somebody else commits, and a live member reads one of the queues; or
+                the group is new, and there are as many groups as are allowed.
+        """
+        self._check_queues(commits.offsets)
+        async with self._work.changes.turn(name):
+            if commits.client_id is None or commits.incarnation is None:
+                group = await self._groups.created(name)
+                self._refuse_locked(group, commits.offsets)
+            else:
+                held = [HeldQueue(o.topic, o.queue_id, o.token or 0) for o in commits.offsets]
+                self._locks.check(
+                    self._groups.get(name),
+                    commits.client_id,
+                    commits.incarnation,
+                    held,
+                    pointer="/body/offsets",
+                )
+            await self._work.changes.record(
+                events.OffsetsCommitted(
+                    name,
+                    [
+                        events.CommittedOffset(commit.topic, commit.queue_id, commit.offset)
+                        for commit in commits.offsets
+                    ],
+                )
+            )
+
+    async def reset(self, name: str, reset: OffsetReset) -> ResetAnswer:
+        """Set where a group goes on reading a topic; whoever reads it now has to lock it anew.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError, QueueNotFoundError: It is not there.
+            ValidationError: A queue does not reach to the offset.
+        """
+        topic = self._topics.get(reset.topic)
+        chosen = reset.queue_ids or range(topic.read_queue_count)
+        for index, queue_id in enumerate(chosen):
+            try:
+                self._topics.check_queue(topic, queue_id)
+            except QueueNotFoundError as error:
+                pointer = f"/body/queue_ids/{index}"
+                error.errors = [{"pointer": pointer, "detail": error.detail}]
+                raise
+        async with self._work.changes.turn(name):
+            group = self._groups.get(name)
+            queues = [
+                self._reset(group, (reset.topic, queue_id), reset.to)
+                for queue_id in dict.fromkeys(chosen)
+            ]
+            if not reset.dry_run:
+                await self._work.changes.record(
+                    events.OffsetsReset(
+                        name,
+                        [
+                            events.CommittedOffset(reset.topic, q.queue_id, q.to_offset)
+                            for q in queues
+                        ],
+                    )
+                )
+                self._work.changed(name)
+        return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
+
+    def _check_queues(self, commits: Sequence[OffsetCommit]) -> None:
+        for index, commit in enumerate(commits):
+            try:
+                self._topics.check_queue(self._topics.get(commit.topic), commit.queue_id)
+            except (TopicNotFoundError, QueueNotFoundError) as error:
+                pointer = f"/body/offsets/{index}"
+                error.errors = [{"pointer": pointer, "detail": error.detail}]
+                raise
+
+    def _refuse_locked(self, group: Group, commits: Sequence[OffsetCommit]) -> None:
+        read = [
+            {
+                "pointer": f"/body/offsets/{index}",
+                "detail": f"queue {commit.queue_id} of {commit.topic!r} is read by {owner!r}",
+            }
+            for index, commit in enumerate(commits)
+            if (owner := self._locks.live_owner(group, (commit.topic, commit.queue_id)))
+        ]
+        if read:
+            raise ConflictError(
+                f"{read[0]['detail']}, which would undo this by its next commit",
+                errors=read,
+                fix=f"reset: POST /v1/groups/{group.name}/offsets:reset",
+            )
+
+    def _reset(
+        self,
+        group: Group,
+        queue: Queue,
+        to: Literal["earliest", "latest"] | ResetToOffset | datetime,
+    ) -> QueueReset:
+        first, end = self._store.queue_range(*queue)
+        match to:
+            case "earliest":
+                target = first
+            case "latest":
+                target = end
+            case ResetToOffset(offset=target):
+                if not first <= target <= end:
+                    detail = f"queue {queue[1]} of {queue[0]!r} has {first} to {end}, not {target}"
+                    raise ValidationError(
+                        detail, errors=[{"pointer": "/body/to/offset", "detail": detail}]
+                    )
+            case datetime():
+                target = self._store.offset_by_time(*queue, ms_of(to))
+        return QueueReset(
+            queue_id=queue[1],
+            from_offset=group.position(queue),
+            to_offset=target,
+            min_offset=first,
+            max_offset=end,
+        )
+
+    def _position(self, group: Group, queue: Queue) -> CommittedOffset:
+        name, queue_id = queue
+        topic = self._store.state.topics.get(name)
+        is_here = topic is not None and queue_id < max(
+            topic.read_queue_count, topic.write_queue_count
+        )
+        first, end = self._store.queue_range(name, queue_id) if is_here else (None, None)
+        position = group.position(queue)
+        if position is None and name == retry_topic(group.name):
+            position = 0  # where every group begins in its own retry topic
+        lag, oldest = None, None
+        if position is not None and first is not None and end is not None:
+            position = max(position, first)
+            lag = max(end - position, 0)
+            oldest = self._store.stored_at_ms(name, queue_id, position) if lag else None
+        return CommittedOffset(
+            topic=name,
+            queue_id=queue_id,
+            committed_offset=group.offsets.get(queue),
+            min_offset=first,
+            max_offset=end,
+            lag=lag,
+            oldest_unconsumed_at=None if oldest is None else moment(oldest),
+            started=start_position(group.starts.get(queue)),
+            owner=self._locks.live_owner(group, queue),
+        )
