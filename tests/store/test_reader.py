@@ -1,0 +1,59 @@
+"""Reading queues: the loop over a few entries and numpy over many say the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eruca.contract.hashing import tags_code
+from eruca_broker.core.events import TopicPut
+from eruca_broker.store import reader
+from eruca_broker.store.message_store import MessageStore
+from support.clocks import ManualClock
+from support.stores import batch, small_settings, without_log_lines
+
+pytestmark = pytest.mark.anyio
+TAGS = (None, "red", "blue")
+COUNT = 40
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
+    """Two queues take turns, so that neighbours in a queue are not always neighbours in the log."""
+    with without_log_lines():
+        store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+        await store.change(TopicPut("orders", 2, 2, "rw"))
+        for number in range(COUNT):
+            tag = TAGS[number * number % len(TAGS)]
+            await store.append(batch("orders", 0, [b"x" * (1 + 97 * number % 900)], tag=tag))
+            if number % 3 == 0:
+                await store.append(batch("orders", 1, [b"between"]))
+        yield store
+        await store.close()
+
+
+@given(
+    offset=st.integers(0, COUNT),
+    max_count=st.integers(1, COUNT + 5),
+    max_bytes=st.sampled_from([1, 500, 2_000, 10_000, 1 << 30]),
+    tags=st.sets(st.sampled_from(["red", "blue", "green"])),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_few_and_many_entries_are_read_alike(
+    store: MessageStore, *, offset: int, max_count: int, max_bytes: int, tags: set[str]
+) -> None:
+    codes = frozenset(map(tags_code, tags)) or None
+    answers = []
+    for few_max in (0, COUNT):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(reader, "FEW_MAX", few_max)
+            read = store.read(
+                "orders", 0, offset, max_count=max_count, max_bytes=max_bytes, tag_codes=codes
+            )
+        answers.append((read.status, read.next_offset, read.sizes, read.size, read.slices))
+
+    assert answers[0] == answers[1]
