@@ -49,6 +49,7 @@ OFFSET_COUNT_MAX: Final = 1_024  # positions in one commit
 RETRY_TIMES_DEFAULT: Final = 16  # RocketMQ's retryMaxTimes
 RETRY_TIMES_MAX: Final = 1_000
 RETRY_DELAY_COUNT_MAX: Final = 64  # delays a customized retry policy may list
+DELAY_LEVEL_MAX: Final = 18  # RocketMQ's levels, 1 second to 2 hours
 DELAY_SECONDS_MAX: Final = 40 * 86_400.0  # the most a broker may allow; its own limit may be lower
 SEND_BACK_COUNT_MAX: Final = 1_024  # messages in one send-back
 ERROR_TEXT_SIZE_MAX: Final = 1_024  # bytes kept of a handler's error; what is longer is cut

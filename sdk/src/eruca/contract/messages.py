@@ -9,11 +9,18 @@ the way in; on the way out a body that is UTF-8 comes as ``text``, any other as 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from eruca.contract.limits import BATCH_COUNT_MAX, TOPIC_SIZE_MAX, USER_PROPERTY_COUNT_MAX
+from eruca.contract.limits import (
+    BATCH_COUNT_MAX,
+    DELAY_LEVEL_MAX,
+    DELAY_SECONDS_MAX,
+    TOPIC_SIZE_MAX,
+    USER_PROPERTY_COUNT_MAX,
+)
 from eruca.contract.wire import PullStatus
 
 Tag = Annotated[str, Meta(min_length=1, description="One tag; consumers filter by it.")]
@@ -38,6 +45,10 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
     sharding_key: Annotated[str, Meta(min_length=1)] | None = None  # same key, same queue
     message_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None  # unique id
     flag: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0  # the application's own
+    # At most one of the three. A time that has passed delays nothing.
+    deliver_at: Annotated[datetime, Meta(tz=True)] | None = None  # RFC 3339, to the millisecond
+    delay_seconds: Annotated[float, Meta(ge=0, le=DELAY_SECONDS_MAX)] | None = None
+    delay_level: Annotated[int, Meta(ge=1, le=DELAY_LEVEL_MAX)] | None = None  # 1 s … 2 h
 
 
 class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,12 +63,13 @@ class SendReceipt(Struct, frozen=True, kw_only=True):
     topic: str
     broker_name: str
     queue_id: int
-    queue_offset: int  # index in the queue
+    queue_offset: int | None  # index in the queue; null for a message that is delivered later
     log_offset: int  # bytes from the start of the broker's log
     message_id: str  # the unique id: the client's, or made by the broker
     offset_message_id: str
     stored_at: str  # RFC 3339, UTC
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
+    deliver_at: str | None = None  # RFC 3339, UTC; null for a message that was delivered at once
 
 
 class SendReceipts(Struct, frozen=True):

@@ -21,6 +21,7 @@ from eruca_broker.api import (
     members,
     offsets,
     queue_locks,
+    scheduled,
     status,
     topics,
 )

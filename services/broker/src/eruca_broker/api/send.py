@@ -22,6 +22,7 @@ from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
 from eruca_broker.core.budget import Budget
+from eruca_broker.processors.scheduled import StoredLater
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.store.appended import Appended
 from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
@@ -92,7 +93,7 @@ class SendRoutes:
         exchange: Exchange,
         is_batch: bool,  # noqa: FBT001 - bound by position
         unique_ids: Sequence[str],
-        outcome: Appended | Exception,
+        outcome: Appended | StoredLater | Exception,
     ) -> None:
         if isinstance(outcome, Exception):
             raise outcome

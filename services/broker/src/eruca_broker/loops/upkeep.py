@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
@@ -29,9 +30,16 @@ logger = structlog.get_logger(__name__)
 class Upkeep:
     """The loops of one store."""
 
-    def __init__(self, store: MessageStore, rules: RetentionRules) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        rules: RetentionRules,
+        *,
+        carry_forward: Callable[[int], Awaitable[None]],
+    ) -> None:
         self._store = store
         self._rules = rules
+        self._carry_forward = carry_forward  # what the log before an offset holds and is needed
         self._saved_offset = -1  # of the log, when the config snapshots were last written
         self._loops = [
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
@@ -86,6 +94,7 @@ class Upkeep:
             await self._delete(decision.delete_count)
 
     async def _delete(self, count: int) -> None:
+        await self._carry_forward(self._store.segment_ends()[count - 1])
         for min_offset in self._store.delete_oldest_segments(count):
             logger.info("segment deleted", log_min_offset=min_offset)
             await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)

@@ -24,10 +24,12 @@ from eruca.contract.records import Host
 from eruca.core.unique_ids import UniqueIds
 from eruca_broker.core.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.new_messages import encode_messages, queue_of_sharding_keys
+from eruca_broker.core.scheduled import Destination
 from eruca_broker.core.state import Topic
 from eruca_broker.core.times import rfc3339
+from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
 from eruca_broker.processors.topics import Topics
-from eruca_broker.store.appended import Appended, Done
+from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.writer import renewed
 from eruca_chassis.clock import Clock
@@ -61,6 +63,7 @@ class Sender:
         self,
         store: MessageStore,
         topics: Topics,
+        scheduled: Scheduled,
         *,
         broker_name: str,
         store_host: Host,
@@ -69,6 +72,7 @@ class Sender:
         self.counts = SendCounts()
         self._store = store
         self._topics = topics
+        self._scheduled = scheduled
         self._broker_name = broker_name
         self._store_host = store_host
         self._clock = clock
@@ -103,9 +107,9 @@ class Sender:
         messages: Sequence[NewMessage],
         pointers: Sequence[str],
         born_host: Host,
-        done: Callable[[Sequence[str], Appended | Exception], None],
+        done: Callable[[Sequence[str], Appended | StoredLater | Exception], None],
     ) -> None:
-        """Append messages that came as JSON, to one queue, all or none.
+        """Append messages that came as JSON, to one queue, all or none; now, or when it is time.
 
         Args:
             topic: Where they go.
@@ -127,6 +131,7 @@ class Sender:
         if queue_id is None:
             queue_id = by_key if by_key is not None else self._turn(wanted.write_queue_count, topic)
         now_ms = self._clock.now_ms()
+        waits = self._scheduled.waits_of(messages, pointers, now_ms)
         records, unique_ids = encode_messages(
             messages,
             pointers=pointers,
@@ -137,8 +142,12 @@ class Sender:
             now_ms=now_ms,
             next_unique_id=lambda: self._unique_ids.next(now_ms, self._process_id),
         )
-        batch = batch_of_records(topic, queue_id, records)
-        self._append(wanted, batch, born_host, partial(done, unique_ids))
+        if waits is None:
+            batch = batch_of_records(topic, queue_id, records)
+            self._append(wanted, batch, born_host, partial(done, unique_ids))
+            return
+        later = self._scheduled.stored_later(Destination(topic, queue_id), records, waits, pointers)
+        self._append_later(wanted, later, born_host, partial(done, unique_ids))
 
     def receipt_of(self, appended: Appended) -> BatchReceipt:
         """Return what the sender of a batch of records is told."""
@@ -151,8 +160,12 @@ class Sender:
             durability=self._store.durability,
         )
 
-    def receipts_of(self, appended: Appended, unique_ids: Sequence[str]) -> list[SendReceipt]:
+    def receipts_of(
+        self, appended: Appended | StoredLater, unique_ids: Sequence[str]
+    ) -> list[SendReceipt]:
         """Return what the sender of JSON messages is told, for each of them."""
+        if isinstance(appended, StoredLater):
+            return self._receipts_later(appended, unique_ids)
         batch, first = appended.batch, appended.log_offset
         stored_at = rfc3339(appended.store_timestamp)
         return [
@@ -170,22 +183,67 @@ class Sender:
             for index, start in enumerate(_starts(batch))
         ]
 
+    def _receipts_later(self, stored: StoredLater, unique_ids: Sequence[str]) -> list[SendReceipt]:
+        stored_at = rfc3339(stored.appended[0].store_timestamp)
+        destination = stored.later.destination
+        receipts = []
+        for number, unique_id in enumerate(unique_ids):
+            log_offset, due_ms = stored.log_offset(number), stored.deliver_at_ms(number)
+            receipts.append(
+                SendReceipt(
+                    topic=destination.topic,
+                    broker_name=self._broker_name,
+                    queue_id=destination.queue_id,
+                    queue_offset=stored.queue_offset(number),
+                    log_offset=log_offset,
+                    message_id=unique_id,
+                    offset_message_id=encode_offset_id(self._store_host, log_offset),
+                    stored_at=stored_at,
+                    durability=self._store.durability,
+                    deliver_at=None if due_ms is None else rfc3339(due_ms),
+                )
+            )
+        return receipts
+
     def _append(self, wanted: Topic, batch: Batch, born_host: Host, done: Sent) -> None:
         told = partial(self._appended, self._clock.monotonic(), done)
+        self._once_there(wanted, partial(self._store.append_then, batch, born_host, told), done)
+
+    def _append_later(
+        self,
+        wanted: Topic,
+        later: Later,
+        born_host: Host,
+        done: Callable[[StoredLater | Exception], None],
+    ) -> None:
+        started = self._clock.monotonic()
+
+        def told(outcome: list[Appended] | ErucaError) -> None:
+            if isinstance(outcome, ErucaError):
+                done(outcome)
+                return
+            self._count(started, *(appended.batch for appended in outcome))
+            done(StoredLater(later, outcome))
+
+        append = partial(self._store.append_group_then, later.batches, born_host, told)
+        self._once_there(wanted, append, done)
+
+    def _once_there(
+        self, wanted: Topic, append: Callable[[], None], done: Callable[[Exception], None]
+    ) -> None:
+        """Call *append* when the topic exists, now if it does."""
         if wanted.created_at:
-            self._store.append_then(batch, born_host, told)
+            append()
             return
-        creating = asyncio.create_task(self._create_and_append(wanted, batch, born_host, told))
+        creating = asyncio.create_task(self._create_and_append(wanted, append))
         self._creating.add(creating)
         creating.add_done_callback(partial(self._created, done))
 
-    async def _create_and_append(
-        self, wanted: Topic, batch: Batch, born_host: Host, told: Done
-    ) -> None:
+    async def _create_and_append(self, wanted: Topic, append: Callable[[], None]) -> None:
         await self._topics.created(wanted)
-        self._store.append_then(batch, born_host, told)
+        append()
 
-    def _created(self, done: Sent, creating: asyncio.Task[None]) -> None:
+    def _created(self, done: Callable[[Exception], None], creating: asyncio.Task[None]) -> None:
         self._creating.discard(creating)
         error = None if creating.cancelled() else creating.exception()
         if isinstance(error, Exception):
@@ -193,14 +251,18 @@ class Sender:
 
     def _appended(self, started: float, done: Sent, outcome: Appended | ErucaError) -> None:
         if isinstance(outcome, Appended):
-            seconds = self._clock.monotonic() - started
-            counts = self.counts
-            counts.requests += 1
-            counts.messages += outcome.batch.count
-            counts.bytes += outcome.batch.size
-            counts.append_seconds += seconds
-            counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
+            self._count(started, outcome.batch)
         done(outcome)
+
+    def _count(self, started: float, *batches: Batch) -> None:
+        seconds = self._clock.monotonic() - started
+        counts = self.counts
+        counts.requests += 1
+        for batch in batches:
+            counts.messages += batch.count
+            counts.bytes += batch.size
+        counts.append_seconds += seconds
+        counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
 
     def _turn(self, queue_count: int, topic: str) -> int:
         if len(self._turns) > TURNS_MAX:

@@ -28,6 +28,9 @@ class Appended:
     event: Event | None = None  # what the batch says, where it is a control record
 
 
+GroupDone: TypeAlias = Callable[[list[Appended] | ErucaError], None]
+"""Told once, of batches that were appended together; otherwise like :data:`Done`."""
+
 Done: TypeAlias = Callable[[Appended | ErucaError], None]
 """Told once: the batch as it lies, as durable as promised; or why it is not in the log.
 

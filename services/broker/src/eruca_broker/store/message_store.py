@@ -50,7 +50,7 @@ from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.core.timers import PendingTimers
 from eruca_broker.core.timers_events import TimersCancelled, TimersFired, timer_pieces
 from eruca_broker.store import config_snapshots
-from eruca_broker.store.appended import Appended, Done
+from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
@@ -214,6 +214,15 @@ class MessageStore:
             parts.insert(0, (self._event_batch(head), head))
         return self._writer.group_appended(parts, despite_full_disk=despite_full_disk)
 
+    def append_group_then(self, batches: Sequence[Batch], born_host: Host, done: GroupDone) -> None:
+        """Append a request's batches as one: all of them or none; *done* is told once.
+
+        Raises:
+            ErucaError: Writes are refused now, or all is too large; nothing has changed, and
+                *done* is not called.
+        """
+        self._writer.append_group([(batch, None) for batch in batches], born_host, done)
+
     def is_leaving(self, topic: str) -> bool:
         """Tell whether a topic's deletion is on its way."""
         return self._writer.is_leaving(topic)
@@ -302,6 +311,10 @@ class MessageStore:
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
         return self._reader.record(log_offset, self.visible_offset)
+
+    def raw_record(self, log_offset: int) -> memoryview:
+        """Return the bytes of a record that is known to start there; raises RecordNotFoundError."""
+        return self._reader.raw(log_offset)
 
     def log_read(self, from_offset: int, max_bytes: int) -> LogRead:
         """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""

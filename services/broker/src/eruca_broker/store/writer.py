@@ -42,7 +42,7 @@ from eruca.contract.errors import (
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batch import Batch
 from eruca_broker.core.events import Event, TopicDeleted
-from eruca_broker.store.appended import Appended, Done
+from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -162,18 +162,17 @@ class Writer:
     def append_group(
         self,
         parts: Sequence[tuple[Batch, Event | None]],
-        done: Done | None,
+        born_host: Host | None,
+        done: GroupDone,
         *,
         despite_full_disk: bool = False,
-    ) -> list[Appended]:
+    ) -> None:
         """Accept several batches, back to back in one segment and one write: all or none.
-
-        They are the broker's own, so their born hosts stay as they are. *done* is called once for
-        all of them, with the last.
 
         Args:
             parts: At least one, with the event it is, if it is one.
-            done: As in :meth:`append`.
+            born_host: The peer's; None: each record has its own already.
+            done: Called once for all of them.
             despite_full_disk: Whether to try although writes are refused for a full disk.
 
         Raises:
@@ -188,9 +187,12 @@ class Writer:
         size = sum(batch.size for batch, _ in parts)
         if not self._log.fits(size):
             self._roll(size)
-        appended = [self._accept(batch, None, None, event) for batch, event in parts]
-        appended[-1].done = done
-        return appended
+        appended = [self._accept(batch, born_host, None, event) for batch, event in parts]
+
+        def settle(outcome: Appended | ErucaError) -> None:
+            done(outcome if isinstance(outcome, ErucaError) else appended)
+
+        appended[-1].done = settle
 
     def group_appended(
         self, parts: Sequence[tuple[Batch, Event | None]], *, despite_full_disk: bool = False
@@ -198,16 +200,16 @@ class Writer:
         """Accept a group as :meth:`append_group` does; the future is done when it is published."""
         future: asyncio.Future[list[Receipt]] = self._loop.create_future()
 
-        def settle(outcome: Appended | ErucaError) -> None:
+        def settle(outcome: list[Appended] | ErucaError) -> None:
             if future.done():  # cancelled: whoever waited has left
                 return
             if isinstance(outcome, ErucaError):
                 future.set_exception(outcome)
                 future.exception()  # whoever waits gets it; nobody waiting is no defect
             else:
-                future.set_result([self._receipt(item) for item in appended])
+                future.set_result([self._receipt(appended) for appended in outcome])
 
-        appended = self.append_group(parts, settle, despite_full_disk=despite_full_disk)
+        self.append_group(parts, None, settle, despite_full_disk=despite_full_disk)
         return future
 
     async def write_snapshot(self) -> None:

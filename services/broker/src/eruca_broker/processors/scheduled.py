@@ -1,0 +1,291 @@
+"""Delayed messages: sending them, looking at those that wait, recalling one.
+
+A delayed message is stored at once, as durable as any, in a topic where messages wait
+(:mod:`eruca_broker.core.scheduled`); what delivers it is :mod:`eruca_broker.processors.timers`.
+
+Recalling is ending its timer by an event. Fired or recalled is decided in memory, at once and once;
+the event makes it last. Repeating a recall is harmless: as long as the log remembers the message,
+that it neither waits nor was delivered says that it was recalled.
+
+Source: RocketMQ 5.3, ``HookUtils.handleScheduleMessage``, ``RecallMessageProcessor``. Unlike there,
+a time is kept to the millisecond, a message with a delay level can be recalled, too, and no handle
+is needed: the message's id says which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, NamedTuple
+
+from eruca.contract.errors import (
+    AlreadyDeliveredError,
+    OverloadedError,
+    ScheduledNotFoundError,
+    TooLargeError,
+    ValidationError,
+)
+from eruca.contract.messages import NewMessage
+from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.contract.properties import UNIQ_KEY
+from eruca.contract.retries import ScheduledList, ScheduledMessage
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.scheduled import (
+    Destination,
+    PropertiesTooLargeError,
+    Wait,
+    delivery_time,
+    destination_of,
+    is_retry,
+    properties_of,
+    property_of,
+    waiting,
+)
+from eruca_broker.core.timers import Timer
+from eruca_broker.core.timers_events import TimersCancelled
+from eruca_broker.core.times import moment
+from eruca_broker.store.appended import Appended
+from eruca_broker.store.message_store import MessageStore
+
+LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks at
+_SAME_ID_MAX: Final = 64  # messages of one id that are recalled together
+_RETRY_AFTER_SECONDS: Final = 5.0
+_TIME_MAX: Final = 2**63 - 1
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+class Later(NamedTuple):
+    """Messages that are stored together, of which some wait for their time."""
+
+    destination: Destination  # of all
+    batches: list[Batch]
+    places: list[tuple[int, int]]  # of each message: which batch, and its index there
+    waits: list[Wait | None]  # of each message
+
+
+class StoredLater(NamedTuple):
+    """The same, as they lie in the log."""
+
+    later: Later
+    appended: list[Appended]
+
+    def queue_offset(self, number: int) -> int | None:
+        """Return a message's offset in its queue; None while it waits."""
+        batch, index = self.later.places[number]
+        is_waiting = self.later.waits[number] is not None
+        return None if is_waiting else self.appended[batch].queue_offset + index
+
+    def log_offset(self, number: int) -> int:
+        """Return where a message lies."""
+        batch, index = self.later.places[number]
+        return self.appended[batch].log_offset + int(self.appended[batch].batch.starts[index])
+
+    def deliver_at_ms(self, number: int) -> int | None:
+        """Return when a message is due; None where it does not wait."""
+        wait = self.later.waits[number]
+        return None if wait is None else wait.time_ms(self.appended[0].store_timestamp)
+
+
+class Scheduled:
+    """Messages of this broker that wait for their time."""
+
+    def __init__(self, store: MessageStore, *, delay_max_seconds: float, timers_max: int) -> None:
+        self._store = store
+        self._delay_max_seconds = delay_max_seconds
+        self._timers_max = timers_max
+
+    def check_room(self, count: int) -> None:
+        """Raise OverloadedError where *count* more timers are more than may be pending."""
+        if len(self._store.timers) + count > self._timers_max:
+            raise OverloadedError(
+                f"timers_max is reached: {self._timers_max} messages wait for their delivery",
+                fix="wait for Retry-After, then repeat; or raise ERUCA_BROKER_TIMERS_MAX",
+                retry_after_seconds=_RETRY_AFTER_SECONDS,
+            )
+
+    def waits_of(
+        self, messages: Sequence[NewMessage], pointers: Sequence[str], now_ms: int
+    ) -> list[Wait | None] | None:
+        """Return how long each message waits, None for not at all; None if none of them does.
+
+        Raises:
+            ValidationError: A message says it in two ways, or is to wait longer than is allowed.
+            OverloadedError: As many wait as may.
+        """
+        if not any(map(_is_delayed, messages)):
+            return None
+        waits = [
+            self._wait_of(message, pointer, now_ms)
+            for message, pointer in zip(messages, pointers, strict=True)
+        ]
+        count = sum(wait is not None for wait in waits)
+        if not count:
+            return None
+        self.check_room(count)
+        return waits
+
+    def stored_later(
+        self,
+        destination: Destination,
+        records: Sequence[bytes],
+        waits: Sequence[Wait | None],
+        pointers: Sequence[str],
+    ) -> Later:
+        """Return how *records*, which go to *destination* after these *waits*, are stored.
+
+        Raises:
+            TooLargeError: A message's properties leave no room for what waiting needs.
+        """
+        places: dict[Destination, list[bytes]] = {}
+        order = list[tuple[Destination, int]]()
+        for record, wait, pointer in zip(records, waits, pointers, strict=True):
+            place = destination if wait is None else wait.place
+            some = places.setdefault(place, [])
+            order.append((place, len(some)))
+            try:
+                some.append(record if wait is None else waiting(record, wait, destination))
+            except PropertiesTooLargeError as error:
+                raise TooLargeError(f"{pointer}: to be delayed, {error}") from error
+        numbers = {place: number for number, place in enumerate(places)}
+        return Later(
+            destination,
+            [batch_of_records(*place, some) for place, some in places.items()],
+            [(numbers[place], index) for place, index in order],
+            list(waits),
+        )
+
+    def page(
+        self, *, topic: str | None, limit: int, after: tuple[int, int] | None
+    ) -> tuple[ScheduledList, tuple[int, int] | None]:
+        """Return up to *limit* waiting messages as they come due, and behind which to go on.
+
+        With a topic, a page looks at so many messages that wait and no more; it may hold fewer
+        than *limit*, or none, and still not be the last.
+        """
+        found: list[ScheduledMessage] = []
+        last: Timer | None = None
+        looked_at = islice(
+            self._store.timers.following(None if after is None else Timer(*after)),
+            LOOKED_AT_MAX,
+        )
+        count = 0
+        for timer in looked_at:
+            count, last = count + 1, timer
+            if (message := self._message(timer, topic)) is not None:
+                found.append(message)
+                if len(found) == limit:
+                    break
+        is_last = count < LOOKED_AT_MAX and len(found) < limit
+        following = None if is_last or last is None else (last.due_ms, last.id)
+        return ScheduledList(scheduled=found), following
+
+    async def recall(self, message_id: str) -> None:
+        """See to it that a message that waits is never delivered; durable on return.
+
+        Where several messages have this id, all that still wait are recalled.
+
+        Raises:
+            ScheduledNotFoundError: None of this id was ever to be delivered later.
+            AlreadyDeliveredError: It has been delivered, or is being delivered now.
+        """
+        timers, destinations = self._timers_of(message_id)
+        if not timers:
+            raise ScheduledNotFoundError(
+                f"no message of id {message_id!r} was sent to this broker to be delivered later"
+            )
+        pending = self._store.timers
+        held = pending.take(timers)
+        if held:
+            try:
+                await self._store.change(TimersCancelled([timer.id for timer in held]))
+            except Exception:
+                pending.give_back(held)
+                raise
+            return
+        if any(pending.is_held(timer.id) for timer in timers) or any(
+            self._is_delivered(topic, message_id) for topic in destinations
+        ):
+            raise AlreadyDeliveredError(f"message {message_id!r} has been delivered")
+
+    def _wait_of(self, message: NewMessage, pointer: str, now_ms: int) -> Wait | None:
+        ways = [
+            name
+            for name in ("deliver_at", "delay_seconds", "delay_level")
+            if getattr(message, name) is not None
+        ]
+        if not ways:
+            return None
+        if len(ways) > 1:
+            raise _fault(f"{pointer}/{ways[1]}", f"{' and '.join(ways)} exclude each other")
+        if message.delay_level is not None:
+            wait = Wait(level=message.delay_level)
+        elif message.delay_seconds is not None:
+            wait = Wait(deliver_at_ms=now_ms + math.ceil(message.delay_seconds * 1000))
+        else:
+            assert message.deliver_at is not None
+            wait = Wait(deliver_at_ms=_ms_not_before(message.deliver_at))
+        delay_ms = wait.time_ms(now_ms) - now_ms
+        if delay_ms > self._delay_max_seconds * 1000:
+            raise _fault(
+                f"{pointer}/{ways[0]}",
+                f"it asks for a delay of {delay_ms / 1000:.0f} seconds; delay_max_seconds of this "
+                f"broker is {self._delay_max_seconds:.0f}",
+            )
+        return wait if delay_ms > 0 else None
+
+    def _message(self, timer: Timer, topic: str | None) -> ScheduledMessage | None:
+        raw = self._store.raw_record(timer.id)
+        properties = properties_of(raw)
+        destination = destination_of(properties)
+        if destination is None or (topic is not None and destination.topic != topic):
+            return None
+        message_id = property_of(properties, UNIQ_KEY).decode("utf-8", "replace")
+        return ScheduledMessage(
+            message_id=message_id or None,
+            topic=destination.topic,
+            queue_id=destination.queue_id,
+            deliver_at=moment(timer.due_ms),
+            stored_at=moment(self._store.record(timer.id).store_timestamp),
+            log_offset=timer.id,
+            size=len(raw),
+        )
+
+    def _timers_of(self, message_id: str) -> tuple[list[Timer], set[str]]:
+        """Return the timers there ever were for messages of an id, and the topics they are for."""
+        timers, topics = [], set()
+        for waiting_topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            for record in self._store.by_key(
+                waiting_topic, message_id, max_count=_SAME_ID_MAX, begin_ms=0, end_ms=_TIME_MAX
+            ):
+                properties = record.properties.encode("utf-8", "surrogatepass")
+                destination = destination_of(properties)
+                due_ms = delivery_time(waiting_topic, properties, record.store_timestamp)
+                is_message = property_of(properties, UNIQ_KEY) == message_id.encode()
+                if destination is None or due_ms is None or not is_message:
+                    continue
+                if not is_retry(destination):  # a group's own business
+                    timers.append(Timer(due_ms, record.log_offset))
+                    topics.add(destination.topic)
+        return timers, topics
+
+    def _is_delivered(self, topic: str, message_id: str) -> bool:
+        found = self._store.by_key(topic, message_id, max_count=1, begin_ms=0, end_ms=_TIME_MAX)
+        return bool(found)
+
+
+def _is_delayed(message: NewMessage) -> bool:
+    return not (
+        message.deliver_at is None and message.delay_seconds is None and message.delay_level is None
+    )
+
+
+def _ms_not_before(when: datetime) -> int:
+    """Return the first millisecond that is not before *when*."""
+    since = when - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1000 + math.ceil(since.microseconds / 1000)
+
+
+def _fault(pointer: str, detail: str) -> ValidationError:
+    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])

@@ -1,0 +1,185 @@
+"""Firing timers: what waited is delivered; and carrying forward what retention would delete.
+
+Both are one write: an event that names the timers, and behind it the messages, delivered to where
+they belong or, when carried, to the timer topic anew. No crash parts the two, so each timer is
+delivered exactly once: as long as the event is not in the log it is pending, afterwards it is not.
+
+What cannot be delivered, because its topic has been deleted or its record cannot be read any more,
+ends with the same event, is counted and logged. Nothing else may hold up those behind it.
+
+Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``. There an interrupted
+delivery is repeated, and what outlives retention is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import ErucaError, RecordNotFoundError
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.scheduled import (
+    Destination,
+    Wait,
+    delivered,
+    destination_of,
+    host_bits_of,
+    properties_of,
+    waiting,
+)
+from eruca_broker.core.timers import Timer
+from eruca_broker.core.timers_events import TimersFired
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
+
+FIRED_COUNT_MAX: Final = 256  # in one write; it takes a few milliseconds
+FIRED_SIZE_MAX: Final = 1024 * 1024  # bytes of records in one write; the first goes whatever it is
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class TimerCounts:
+    """What has become of timers since the start."""
+
+    fired: int = 0
+    carried: int = 0
+    dropped: int = 0  # could not be delivered
+    late_ms_sum: int = 0  # of those fired: how long after they were due
+    late_ms_max: int = 0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """One write."""
+
+    timers: list[Timer] = field(default_factory=list)  # that end by it
+    records: dict[tuple[Destination, int], list[bytes]] = field(default_factory=dict)
+    size: int = 0  # bytes of records
+
+    def add(self, timer: Timer, destination: Destination, record: bytes) -> None:
+        self.timers.append(timer)
+        # Only records with the same room for hosts make a batch.
+        self.records.setdefault((destination, host_bits_of(record)), []).append(record)
+        self.size += len(record)
+
+    def batches(self) -> list[Batch]:
+        return [
+            batch_of_records(destination.topic, destination.queue_id, some)
+            for (destination, _), some in self.records.items()
+        ]
+
+
+class Timers:
+    """Delivers what is due."""
+
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
+        self.counts = TimerCounts()
+        self._store = store
+        self._clock = clock
+        self._size_max = min(FIRED_SIZE_MAX, store.segment_size // 4)
+
+    async def fire(self) -> int:
+        """Deliver some of what is due; return how many timers have ended. Durable on return.
+
+        Raises:
+            ErucaError: The store takes no writes now; all is pending as before.
+        """
+        now_ms = self._clock.now_ms()
+        taken = self._store.timers.take_due(now_ms, FIRED_COUNT_MAX)
+        plan = await self._end(taken, self._deliver)
+        self.counts.fired += len(plan.timers)
+        for timer in plan.timers:
+            late_ms = max(now_ms - timer.due_ms, 0)
+            self.counts.late_ms_sum += late_ms
+            self.counts.late_ms_max = max(self.counts.late_ms_max, late_ms)
+        return len(plan.timers)
+
+    async def carry_forward(self, log_offset: int) -> None:
+        """Append again what waits in the log before *log_offset*, so that it may be deleted.
+
+        Raises:
+            ErucaError: There is no room for it; what has not been carried keeps its segments.
+        """
+        timers = self._store.timers.before(log_offset)
+        while timers:
+            some, timers = timers[:FIRED_COUNT_MAX], timers[FIRED_COUNT_MAX:]
+            taken = self._store.timers.take(some)
+            plan = await self._end(sorted(taken, key=_id), self._carry, despite_full_disk=True)
+            self.counts.carried += len(plan.timers)
+            left = {timer.id for timer in taken} - {timer.id for timer in plan.timers}
+            timers = [timer for timer in some if timer.id in left] + timers
+
+    async def _end(
+        self,
+        taken: Sequence[Timer],
+        take_in: Callable[[_Plan, Timer], None],
+        *,
+        despite_full_disk: bool = False,
+    ) -> _Plan:
+        """End held timers as far as one write goes; the others are pending again."""
+        plan = _Plan()
+        pending = self._store.timers
+        try:
+            for timer in taken:
+                if plan.size < self._size_max:
+                    take_in(plan, timer)
+            if plan.timers:
+                batches = plan.batches()
+                head = TimersFired([timer.id for timer in plan.timers], plan.size)
+                appended = self._store.append_group(
+                    batches, head, despite_full_disk=despite_full_disk
+                )
+        except BaseException:
+            pending.give_back(taken)
+            raise
+        ended = {timer.id for timer in plan.timers}
+        pending.give_back(timer for timer in taken if timer.id not in ended)
+        if plan.timers:
+            try:
+                await appended
+            except ErucaError:
+                pending.give_back(plan.timers)
+                raise
+        return plan
+
+    def _deliver(self, plan: _Plan, timer: Timer) -> None:
+        raw, wanted = self._read(timer)
+        if raw is None or wanted is None:
+            self._drop(plan, timer, "its record cannot be read")
+            return
+        topic = self._store.state.topics.get(wanted.topic)
+        if topic is None:
+            self._drop(plan, timer, f"topic {wanted.topic!r} has been deleted")
+        elif not self._store.is_leaving(wanted.topic):  # else it has gone in a moment
+            # The topic may have fewer queues by now, of which each is read.
+            queue_id = wanted.queue_id % topic.write_queue_count
+            destination = Destination(wanted.topic, queue_id)
+            plan.add(timer, destination, delivered(raw, destination))
+
+    def _carry(self, plan: _Plan, timer: Timer) -> None:
+        raw, destination = self._read(timer)
+        if raw is None or destination is None:
+            self._drop(plan, timer, "its record cannot be read")
+            return
+        wait = Wait(deliver_at_ms=timer.due_ms)
+        plan.add(timer, wait.place, waiting(raw, wait, destination))
+
+    def _read(self, timer: Timer) -> tuple[memoryview | None, Destination | None]:
+        try:
+            raw = self._store.raw_record(timer.id)
+        except RecordNotFoundError:
+            return None, None
+        return raw, destination_of(properties_of(raw))
+
+    def _drop(self, plan: _Plan, timer: Timer, reason: str) -> None:
+        plan.timers.append(timer)
+        self.counts.dropped += 1
+        _log.warning("delayed message dropped", log_offset=timer.id, reason=reason)
+
+
+def _id(timer: Timer) -> int:
+    return timer.id
