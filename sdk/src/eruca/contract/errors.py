@@ -403,6 +403,13 @@ class DiskFullError(UnavailableError):
     default_fix = "free disk space, shorten retention, or send to another broker"
 
 
+class DatabaseUnavailableError(UnavailableError):
+    """The service's PostgreSQL is not there; it goes on when that is back."""
+
+    code = "database-unavailable"
+    title = "The database does not answer"
+
+
 class StoreFailedError(UnavailableError):
     """The store has stopped accepting writes after an I/O error; the detail says which."""
 

@@ -1,0 +1,35 @@
+"""``python -m eruca_postgres DIRECTORY``: an embedded server until a signal comes.
+
+Prints its URL, to be used as ``DATABASE_URL`` by any number of services on this machine.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from eruca_chassis.start import StartError
+from eruca_postgres.embedded import EmbeddedServer
+
+
+def main() -> int:
+    """Serve, and return the exit code."""
+    if len(sys.argv) != 2:
+        sys.stderr.write("usage: python -m eruca_postgres DIRECTORY\n")
+        return 2
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # taken below, never in mid-start
+    try:
+        with EmbeddedServer(Path(sys.argv[1]).absolute()) as server:
+            sys.stdout.write(f"PostgreSQL is ready: {server.url}\n")
+            sys.stdout.flush()
+            signal.sigwait(signals)
+    except StartError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

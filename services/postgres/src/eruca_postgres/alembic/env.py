@@ -1,0 +1,13 @@
+"""What Alembic runs before a service's migrations: they use the connection they are given."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table_schema=context.config.attributes["schema"],
+    transaction_per_migration=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,93 @@
+"""The database of one service: its connections, and one error for when there is none.
+
+Each service has a schema of its own in the database, named in ``search_path`` of every connection,
+so that several share one server without seeing each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from sqlalchemy import exc, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from eruca.contract.errors import DatabaseUnavailableError
+
+CONNECT_SECONDS: Final = 5
+POOL_WAIT_SECONDS: Final = 10.0  # for a connection of the pool
+RETRY_AFTER_SECONDS: Final = 2.0
+
+
+class Database:
+    """Connections to one schema.
+
+    Args:
+        url: As SQLAlchemy takes it.
+        schema: The service's own.
+        connections_max: How many are open at a time.
+    """
+
+    def __init__(self, url: str, schema: str, *, connections_max: int) -> None:
+        assert schema.isidentifier(), schema
+        self.schema = schema
+        self.engine: AsyncEngine = create_async_engine(
+            url,
+            pool_size=connections_max,
+            max_overflow=0,
+            pool_timeout=POOL_WAIT_SECONDS,
+            pool_pre_ping=True,  # a server that was restarted has closed them all
+            connect_args={
+                "connect_timeout": CONNECT_SECONDS,
+                "options": f"-c search_path={schema}",
+                "application_name": f"eruca {schema}",
+            },
+        )
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Run the block as one transaction.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL is not there; nothing has changed, unless the
+                connection was lost while committing.
+        """
+        try:
+            async with self.engine.begin() as connection:
+                yield connection
+        except exc.DBAPIError as error:
+            if is_unavailable(error):
+                raise _unavailable(error) from error
+            raise
+        except (exc.TimeoutError, OSError) as error:
+            raise _unavailable(error) from error
+
+    async def check(self) -> None:
+        """Raise DatabaseUnavailableError where PostgreSQL does not answer."""
+        async with self.transaction() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.engine.dispose()
+
+
+def is_unavailable(error: exc.DBAPIError) -> bool:
+    """Tell whether *error* says that the server is not there, rather than what it thinks of us."""
+    return error.connection_invalidated or (
+        isinstance(error, exc.OperationalError) and _sql_state(error)[:2] in ("", "08", "57", "53")
+    )
+
+
+def _sql_state(error: exc.DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""
+
+
+def _unavailable(error: Exception) -> DatabaseUnavailableError:
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no connection"]
+    return DatabaseUnavailableError(
+        f"PostgreSQL does not answer: {reason[0]}",
+        fix="start it, or set DATABASE_URL to one that runs; work goes on when it is back",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )

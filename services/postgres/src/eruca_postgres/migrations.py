@@ -1,0 +1,74 @@
+"""Bringing a service's schema up to date when it starts, whoever of several instances is first.
+
+Migrations are Alembic's: numbered files in the service's ``migrations`` folder, applied under an
+advisory lock, each in a transaction. A schema that a newer version has changed is not touched.
+
+Source: Alembic 1.20; PostgreSQL 18, advisory locks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
+from sqlalchemy import Connection, create_engine, exc, pool, text
+
+from eruca_chassis.start import StartError
+
+_ENVIRONMENT: Final = Path(__file__).parent / "alembic"
+
+
+def upgrade(url: str, schema: str, versions: Path) -> None:
+    """Make *schema* what the newest file in *versions* says. Blocks; waits for other instances.
+
+    Raises:
+        StartError: PostgreSQL is not there, or the schema is of a newer version of the service.
+    """
+    config = _config(schema, versions)
+    engine = create_engine(url, poolclass=pool.NullPool)
+    try:
+        with engine.connect() as connection:
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _lock_key(schema)})
+            connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+            connection.commit()
+            connection.execute(text(f'SET search_path TO "{schema}"'))
+            _upgrade(config, connection, schema)
+            connection.commit()
+    except exc.OperationalError as error:
+        raise StartError(
+            f"PostgreSQL does not answer: {str(error.orig).strip().splitlines()[0]}; start it, or "
+            "set DATABASE_URL to one that runs"
+        ) from error
+    finally:
+        engine.dispose()  # and with its connection goes the lock
+
+
+def _upgrade(config: Config, connection: Connection, schema: str) -> None:
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except (CommandError, ResolutionError) as error:
+        heads = ", ".join(ScriptDirectory.from_config(config).get_heads())
+        raise StartError(
+            f"schema {schema} was made by a newer version of this service ({error}); this one "
+            f"knows {heads}: run the newer version, or give this one a database of its own"
+        ) from error
+
+
+def _config(schema: str, versions: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_ENVIRONMENT))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(versions))
+    config.attributes["schema"] = schema
+    return config
+
+
+def _lock_key(schema: str) -> int:
+    return zlib.crc32(f"eruca migrations {schema}".encode())

@@ -1,0 +1,55 @@
+"""Where a service's database is: given by ``DATABASE_URL``, or an embedded server's directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from eruca_chassis.settings import ServiceSettings
+
+DRIVER: Final = "postgresql+psycopg"
+_SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})
+
+
+class DatabaseSettings(ServiceSettings):
+    """What a service with a SQL projection can be told."""
+
+    database_url: str | None = Field(
+        default=None,
+        validation_alias="DATABASE_URL",
+        repr=False,  # it may hold a password
+        description="PostgreSQL, postgresql://USER:PASSWORD@HOST/DATABASE; unset: an embedded "
+        "server is started in postgres_dir",
+    )
+    postgres_dir: Path = Field(
+        default=Path("postgres"), description="data of the embedded PostgreSQL"
+    )
+    database_connections_max: int = Field(
+        default=8, ge=2, le=200, description="connections to PostgreSQL"
+    )
+    lease_seconds: float = Field(
+        default=10,
+        ge=1,
+        le=300,
+        description="after so long without a sign of life an instance's brokers go to others",
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _checked_url(cls, url: str | None) -> str | None:
+        return None if url is None else sqlalchemy_url(url)
+
+
+def sqlalchemy_url(url: str) -> str:
+    """Return *url* with the driver that is used here.
+
+    Raises:
+        ValueError: It is no URL of a PostgreSQL.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme not in _SCHEMES:
+        raise ValueError("is no postgresql:// URL")
+    return DRIVER + url[len(scheme) :]

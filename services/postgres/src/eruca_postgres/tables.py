@@ -1,0 +1,47 @@
+"""The tables of every SQL projection: who follows which broker, and how far it has come.
+
+``log_positions`` holds for each broker the log offset before which everything is in the service's
+rows. ``leases`` gives each broker to one instance at a time, and ``instances`` tells how many there
+are to share them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from alembic import op
+from sqlalchemy import BigInteger, Column, DateTime, MetaData, Sequence, Table, Text
+
+metadata: Final = MetaData()
+
+log_positions: Final = Table(
+    "log_positions",
+    metadata,
+    Column("broker_name", Text, primary_key=True),
+    Column("log_offset", BigInteger, nullable=False),  # of the next record to be read
+    Column("end_offset", BigInteger, nullable=False),  # where the log ended then
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+
+leases: Final = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),  # grows with each holder
+    Column("expires_at", DateTime(timezone=True), nullable=False),  # by PostgreSQL's clock
+)
+
+lease_fences: Final = Sequence("lease_fences", metadata=metadata)
+
+instances: Final = Table(
+    "instances",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+)
+
+
+def create_shared_tables() -> None:
+    """Create them; called by each service's first migration, and fixed for ever by that."""
+    metadata.create_all(op.get_bind())

@@ -1,0 +1,69 @@
+"""Rows and position are one transaction, and a server that goes away is said to be away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.positions import read_positions, write_position
+from eruca_postgres.settings import sqlalchemy_url
+from support.postgres import embedded_server, fresh_schema
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_position_and_rows_come_together_or_not_at_all(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(text("INSERT INTO things VALUES (1)"))
+        await write_position(connection, "broker-a", 100, end_offset=500)
+
+    async def crash_in_the_middle() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(text("INSERT INTO things VALUES (2)"))
+            await write_position(connection, "broker-a", 200, end_offset=500)
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        await crash_in_the_middle()
+
+    async with database.transaction() as connection:
+        position = (await read_positions(connection))["broker-a"]
+        assert (position.log_offset, position.end_offset) == (100, 500)
+        assert await connection.scalar(text("SELECT count(*) FROM things")) == 1
+
+
+async def test_a_server_that_stops_is_unavailable_and_back_when_it_is_back() -> None:
+    with embedded_server() as server:
+        async with fresh_schema(server.url) as database:
+            await database.check()
+
+            server.stop()
+            with pytest.raises(DatabaseUnavailableError) as refused:
+                await database.check()
+            assert "DATABASE_URL" in str(refused.value.fix)
+
+            server.start()
+            await database.check()
+
+
+def test_a_server_left_running_is_gone_on_with(tmp_path: Path) -> None:
+    with embedded_server() as server:
+        again = EmbeddedServer(Path(server._directory))
+        again.start()
+
+        assert again.url == server.url
+
+
+@pytest.mark.parametrize("url", ["postgres://u@h/d", "postgresql://u@h/d"])
+def test_any_way_of_writing_a_url_is_taken(url: str) -> None:
+    assert sqlalchemy_url(url) == "postgresql+psycopg://u@h/d"
+
+
+def test_another_database_is_refused() -> None:
+    with pytest.raises(ValueError, match="postgresql"):
+        sqlalchemy_url("mysql://u@h/d")

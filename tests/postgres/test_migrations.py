@@ -1,0 +1,78 @@
+"""A schema is brought up to date by whoever comes first, and by nobody who is too old."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from eruca_chassis.start import StartError
+from eruca_postgres.migrations import upgrade
+from support.postgres import EXAMPLE
+
+SECOND = '''"""Another column."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("things", sa.Column("name", sa.Text))
+'''
+
+
+def columns(url: str, schema: str) -> list[str]:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        found = connection.execute(
+            text(
+                "SELECT column_name FROM information_schema.columns "
+                "WHERE table_schema = :schema AND table_name = 'things' ORDER BY 1"
+            ),
+            {"schema": schema},
+        )
+        names = [row.column_name for row in found]
+    engine.dispose()
+    return names
+
+
+@pytest.fixture
+def two_versions(tmp_path: Path) -> Path:
+    (tmp_path / "0001_first.py").write_text((EXAMPLE / "0001_first.py").read_text())
+    (tmp_path / "0002_second.py").write_text(SECOND)
+    return tmp_path
+
+
+def test_several_instances_that_start_at_once_make_one_schema(alchemy_url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(upgrade, alchemy_url, "at_once", EXAMPLE) for _ in range(4)]:
+            done.result()
+
+    assert columns(alchemy_url, "at_once") == ["id"]
+
+
+def test_a_newer_version_adds_what_is_missing(alchemy_url: str, two_versions: Path) -> None:
+    upgrade(alchemy_url, "grown", EXAMPLE)
+    upgrade(alchemy_url, "grown", two_versions)
+
+    assert columns(alchemy_url, "grown") == ["id", "name"]
+
+
+def test_an_older_version_does_not_touch_a_newer_schema(
+    alchemy_url: str, two_versions: Path
+) -> None:
+    upgrade(alchemy_url, "newer", two_versions)
+
+    with pytest.raises(StartError, match="newer version"):
+        upgrade(alchemy_url, "newer", EXAMPLE)
+    assert columns(alchemy_url, "newer") == ["id", "name"]
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(StartError, match="DATABASE_URL"):
+        upgrade("postgresql+psycopg://nobody@127.0.0.1:1/none", "nowhere", EXAMPLE)

@@ -1,0 +1,42 @@
+"""A real PostgreSQL for tests, one per test process, and a fresh schema for each who asks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.migrations import upgrade
+from eruca_postgres.settings import sqlalchemy_url
+
+EXAMPLE: Final = Path(__file__).parent / "migrations_example"
+_numbers: Final = count()
+
+
+@contextmanager
+def embedded_server() -> Iterator[EmbeddedServer]:
+    """Run a server whose data goes with it."""
+    # Not pytest's own directories: those are closed to the user PostgreSQL runs as under root.
+    with tempfile.TemporaryDirectory(prefix="eruca-postgres-") as directory:
+        Path(directory).chmod(0o755)
+        with EmbeddedServer(Path(directory) / "data") as server:
+            yield server
+
+
+@asynccontextmanager
+async def fresh_schema(url: str) -> AsyncIterator[Database]:
+    """Open a schema that nobody has used, with the example's tables."""
+    schema = f"example_{next(_numbers)}"
+    await anyio.to_thread.run_sync(upgrade, sqlalchemy_url(url), schema, EXAMPLE)
+    database = Database(sqlalchemy_url(url), schema, connections_max=4)
+    try:
+        yield database
+    finally:
+        await database.close()
