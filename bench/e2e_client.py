@@ -27,7 +27,6 @@ import uvloop
 
 import eruca
 from bench.batches import BODY_SIZE, TOPIC
-from bench.machine import LOAD_CORE
 from eruca.core.accelerators import loading_numpy
 
 TASKS = 1_024
@@ -168,5 +167,4 @@ async def _main(role: str, namesrv: str, seconds: float, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    os.sched_setaffinity(0, {LOAD_CORE})
     uvloop.run(_main(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))

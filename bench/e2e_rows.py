@@ -1,4 +1,7 @@
-"""End to end through the SDK: producer, broker and consumer, each in a process of its own."""
+"""End to end through the SDK: producer, broker and consumer, each in a process of its own.
+
+The broker has a core; the clients run where there is room, as three processes on two cores do.
+"""
 
 from __future__ import annotations
 

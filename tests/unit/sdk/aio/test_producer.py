@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -81,6 +82,20 @@ async def test_what_is_sent_in_one_turn_of_the_loop_leaves_in_one_batch() -> Non
         await asyncio.gather(*(producer.send(message(str(n))) for n in range(5)))
 
     assert [bodies(request) for request in hot.requests] == [[b"0", b"1", b"2", b"3", b"4"]]
+
+
+async def test_sending_leaves_nothing_for_the_cycle_collector() -> None:
+    client, _ = client_of(storing)
+    async with client, client.producer() as producer:
+        await producer.send(message())
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.gather(*(producer.send(message(str(n))) for n in range(100)))
+            await producer.send_many([message(str(n)) for n in range(100)])
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
 
 
 async def test_a_full_batch_leaves_and_another_begins() -> None:
