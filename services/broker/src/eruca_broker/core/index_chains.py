@@ -31,9 +31,9 @@ def chain(slots: Slots, keys: NDArray[np.int64], first: int) -> tuple[NDArray[np
     """
     count = len(keys)
     numbers = np.arange(first, first + count, dtype=np.int32)
-    previous: NDArray[np.int32] = slots[keys]
+    previous: NDArray[np.int32] = slots.take(keys)  # quicker than slots[keys]
     slots[keys] = numbers  # of equal keys the last one stays
-    newest: NDArray[np.int32] = slots[keys]
+    newest: NDArray[np.int32] = slots.take(keys)
     overwritten = np.flatnonzero(newest != numbers)
     if len(overwritten):
         link = _link_in_loop if len(overwritten) <= _LOOP_COUNT_MAX else _link_sorted

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eruca.contract.hashing import string_hash
 from eruca_broker.core.property_hashes import (
@@ -20,7 +21,7 @@ from eruca_broker.core.property_hashes import (
     hash_texts,
     index_hashes,
 )
-from eruca_broker.core.property_shapes import AlikeTexts
+from eruca_broker.core.property_shapes import AlikeTexts, Shape, key_hashes, shape_of
 from eruca_broker.core.property_texts import Int64Array
 
 One: TypeAlias = tuple[str, int, int, bytes]
@@ -39,7 +40,7 @@ class Many(NamedTuple):
 class KeyEntries(NamedTuple):
     """What the key index takes: a row for each key, in log order."""
 
-    hashes: Int64Array  # of ``topic#key``
+    hashes: NDArray[np.int32]  # of ``topic#key``
     log_offsets: Int64Array  # of its record
     timestamps: Int64Array  # … store time in ms
 
@@ -99,28 +100,55 @@ def _are_alike(one: Many, other: Many) -> bool:
 
 
 def _entries_of(group: list[One] | list[Many]) -> KeyEntries:
-    topics: Sequence[str]
-    times: Sequence[int]
-    log_offsets: Int64Array
-    if isinstance(group[0], Many):
-        topics, times, offsets, texts = zip(*group, strict=True)
-        counts = list(map(len, offsets))
-        log_offsets = np.concatenate(offsets)
-        hashes = (
-            hash_texts(AlikeTexts.joined(texts)) if isinstance(texts[0], AlikeTexts) else texts[0]
-        )
+    topics, times, offsets, texts = zip(*group, strict=True)
+    if not isinstance(group[0], Many):
+        return _flat_entries(_hash_each(texts), topics, times, np.array(offsets, np.int64))
+    counts = list(map(len, offsets))
+    log_offsets = np.concatenate(offsets)
+    if isinstance(texts[0], AlikeTexts):
+        joined = AlikeTexts.joined(texts)
+        shape = shape_of(joined)
+        if shape is not None:
+            return _alike_entries(joined, shape, topics, times, counts, log_offsets)
+        hashes = hash_texts(joined)
     else:
-        topics, times, offsets, texts = zip(*group, strict=True)
-        counts = [1]
-        log_offsets = np.array(offsets, np.int64)
-        hashes = _hash_each(texts)
+        (hashes,) = texts
+    spread_topics = [
+        topic for topic, count in zip(topics, counts, strict=True) for _ in range(count)
+    ]
+    return _flat_entries(hashes, spread_topics, np.repeat(times, counts).tolist(), log_offsets)
+
+
+def _alike_entries(  # noqa: PLR0917
+    texts: AlikeTexts,
+    shape: Shape,
+    topics: Sequence[str],
+    times: Sequence[int],
+    counts: Sequence[int],
+    log_offsets: Int64Array,
+) -> KeyEntries:
+    """Return the entries of batches whose texts share one shape: a matrix of keys."""
+    hashes, sizes = key_hashes(texts, shape)
+    prefixes = np.array([prefix_hash(topic) for topic in topics], np.uint32)
+    prefixes = prefixes[:1] if len(set(topics)) == 1 else prefixes.repeat(counts)[:, None]
+    key_count = len(sizes)
+    return KeyEntries(
+        index_hashes(prefixes, hashes, sizes).reshape(-1),
+        log_offsets.repeat(key_count),
+        np.repeat(times, [count * key_count for count in counts]),
+    )
+
+
+def _flat_entries(
+    hashes: PropertyHashes, topics: Sequence[str], times: Sequence[int], log_offsets: Int64Array
+) -> KeyEntries:
+    """Return the entries of records whose keys are a list."""
     rows = hashes.key_rows
-    prefixes = np.fromiter(map(prefix_hash, topics), np.uint32, len(topics)).repeat(counts)
-    timestamps = np.array(times, np.int64).repeat(counts)
+    prefixes = np.fromiter(map(prefix_hash, topics), np.uint32, len(topics))
     return KeyEntries(
         index_hashes(prefixes[rows], hashes.key_hashes, hashes.key_sizes),
         log_offsets[rows],
-        timestamps[rows],
+        np.asarray(times, np.int64)[rows],
     )
 
 

@@ -90,21 +90,23 @@ def hash_texts(texts: AlikeTexts) -> PropertyHashes:
 
 def index_hashes(
     prefix_hashes: NDArray[np.uint32], key_hashes: NDArray[np.uint32], key_sizes: Int64Array
-) -> Int64Array:
+) -> NDArray[np.int32]:
     """Return ``|hash(topic#key)|`` from the hashes of ``topic#`` and of the key.
 
     Args:
-        prefix_hashes: Java's hash of ``topic#``, one per key.
+        prefix_hashes: Java's hash of ``topic#``, for each key or one for all.
         key_hashes: Java's hash of each key.
-        key_sizes: Each key's length in UTF-16 units.
+        key_sizes: Each key's length in UTF-16 units; in a matrix of keys, one for each column.
     """
     if len(key_sizes) and int(key_sizes.max()) >= len(POWERS):
         powers = np.array([pow(31, int(size), 1 << 32) for size in key_sizes], np.uint32)
     else:
         powers = POWERS[key_sizes]
-    signed = (prefix_hashes * powers + key_hashes).view(np.int32)
+    magnitudes = (prefix_hashes * powers + key_hashes).view(np.int32)
+    np.abs(magnitudes, out=magnitudes)
     # As in Java, the smallest number has no magnitude and stays what it is: 0 without its sign.
-    return (np.abs(signed) & 0x7FFF_FFFF).astype(np.int64)
+    magnitudes &= 0x7FFF_FFFF
+    return magnitudes
 
 
 def _hash_rows(

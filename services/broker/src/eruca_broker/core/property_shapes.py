@@ -35,6 +35,7 @@ _FOLD_COUNT_MIN: Final = 64  # rows up to which one reduction is cheaper than fo
 _TAG, _UNIQUE, _KEYS = TAGS.encode(), UNIQ_KEY.encode(), KEYS.encode()
 _KEY: Final = re.compile(rb"[^ ]+")
 
+UInt32Array: TypeAlias = NDArray[np.uint32]
 Extent: TypeAlias = tuple[int, int]
 """Where a value begins and ends in its text."""
 
@@ -117,21 +118,25 @@ def tag_codes(texts: AlikeTexts, shape: Shape) -> Int64Array | int:
     return _hashes(texts, shape, shape.tag).view(np.int32).astype(np.int64)
 
 
+def key_hashes(texts: AlikeTexts, shape: Shape) -> tuple[UInt32Array, Int64Array]:
+    """Return Java's hash of each key, a row for each text; and the keys' lengths."""
+    hashes = np.empty((len(texts.rows), len(shape.keys)), np.uint32)
+    for column, extent in enumerate(shape.keys):
+        hashes[:, column] = _hashes(texts, shape, extent)
+    return hashes, np.array([end - start for start, end in shape.keys], np.int64)
+
+
 def hash_alike(texts: AlikeTexts) -> KeysAndTags | None:
     """Return tags and keys of the texts; None where they have no shape."""
     shape = shape_of(texts)
     if shape is None:
         return None
-    count, key_count = len(texts.rows), len(shape.keys)
-    codes = np.empty(count, np.int64)
+    codes = np.empty(len(texts.rows), np.int64)
     codes[:] = tag_codes(texts, shape)
-    hashes = np.empty((count, key_count), np.uint32)
-    sizes = np.empty((count, key_count), np.int64)
-    for column, extent in enumerate(shape.keys):
-        hashes[:, column] = _hashes(texts, shape, extent)
-        sizes[:, column] = extent[1] - extent[0]
-    rows = np.repeat(np.arange(count), key_count)
-    return KeysAndTags(codes, Keys(rows, hashes.reshape(-1), sizes.reshape(-1)))
+    hashes, sizes = key_hashes(texts, shape)
+    rows = np.arange(len(texts.rows)).repeat(len(sizes))
+    sizes_of_all = np.broadcast_to(sizes, hashes.shape).reshape(-1)
+    return KeysAndTags(codes, Keys(rows, hashes.reshape(-1), sizes_of_all))
 
 
 def _extents_of(text: bytes) -> dict[bytes, Extent] | None:
@@ -154,7 +159,7 @@ def _within(varying: list[int], extent: Extent) -> list[int]:
     return varying[bisect_left(varying, extent[0]) : bisect_left(varying, extent[1])]
 
 
-def _hashes(texts: AlikeTexts, shape: Shape, extent: Extent) -> NDArray[np.uint32]:
+def _hashes(texts: AlikeTexts, shape: Shape, extent: Extent) -> UInt32Array:
     """Return Java's hash of the extent in each text; only one if all are equal."""
     start, end = extent
     own = string_hash(shape.first[start:end].decode("ascii"))
@@ -163,6 +168,6 @@ def _hashes(texts: AlikeTexts, shape: Shape, extent: Extent) -> NDArray[np.uint3
         return np.array([own & 0xFFFF_FFFF], np.uint32)
     left, right = varying[0], varying[-1] + 1
     weights = POWERS[end - right : end - left][::-1]
-    hashes: NDArray[np.uint32] = texts.rows[:, left:right].astype(np.uint32) @ weights
+    hashes: UInt32Array = texts.rows[:, left:right].astype(np.uint32) @ weights
     hashes += np.uint32((own - int(hashes[0])) & 0xFFFF_FFFF)
     return hashes

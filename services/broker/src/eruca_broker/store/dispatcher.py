@@ -98,9 +98,9 @@ class Dispatcher:
             OSError: The index could not be written; it stays behind, and the call may be repeated.
         """
         if self._backlog.count:
-            entries = self._backlog.entries()
-            first = int(np.searchsorted(entries.log_offsets, self._log.min_offset))
-            self._index.put_many(*(column[first:] for column in entries))  # what retention has left
+            hashes, log_offsets, timestamps = self._backlog.entries()
+            first = int(np.searchsorted(log_offsets, self._log.min_offset))  # what retention left
+            self._index.put_many(hashes[first:], log_offsets[first:], timestamps[first:])
             self._backlog.clear()
         self.indexed_offset = self.queued_offset
 

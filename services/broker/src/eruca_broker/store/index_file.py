@@ -42,6 +42,7 @@ _BLOCK_COUNT: Final = 204  # entries read with one that is wanted: 4 KiB cost ha
 _UNCOUNTED: Final = -1  # slots in use, where load_slots has yet to count them
 
 Int64Array = NDArray[np.int64]
+KeyHashes = NDArray[np.int64] | NDArray[np.int32]
 
 
 class DamagedIndexError(Exception):
@@ -141,7 +142,7 @@ class IndexFile:
         """Whether the file's own slots are up to date, as RocketMQ wants them."""
         return self.slots is None or self._saved_header == self.header
 
-    def add_many(self, hashes: Int64Array, offsets: Int64Array, timestamps: Int64Array) -> Added:
+    def add_many(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> Added:
         """Add entries given as columns, at least one and at most ``room``, all or none.
 
         Raises:
@@ -149,17 +150,16 @@ class IndexFile:
         """
         assert self.slots is not None, self.path
         header = self.header
-        keys = hashes % self._hash_slots
+        keys = (hashes.astype(np.uint32) % np.uint32(self._hash_slots)).astype(np.int64)
         previous, used = chain(self.slots, keys, header.index_count)
         begin = header.begin_timestamp if header.index_count > 1 else int(timestamps[0])
-        seconds = all_seconds_since(begin, timestamps)
-        if header.index_count == 1:
-            # RocketMQ counts the first entry's seconds from its predecessor's end.
-            seconds[0] = seconds_since(header.begin_timestamp, begin)
         rows: IndexEntries = np.empty(len(hashes), ENTRY_DTYPE)
         rows["key_hash"] = hashes
         rows["log_offset"] = offsets
-        rows["seconds"] = seconds
+        rows["seconds"] = all_seconds_since(begin, timestamps)
+        if header.index_count == 1:
+            # RocketMQ counts the first entry's seconds from its predecessor's end.
+            rows["seconds"][0] = seconds_since(header.begin_timestamp, begin)
         rows["previous"] = previous
         added = Added(header, keys, previous)
         self._write(memoryview(rows.view(np.uint8)), added)  # type: ignore[arg-type] # numpy's stub lacks Buffer

@@ -34,7 +34,7 @@ from eruca_broker.core.index_layout import (
     is_file_name,
 )
 from eruca_broker.store.directories import make_directory, sync_directory
-from eruca_broker.store.index_file import Added, DamagedIndexError, IndexFile
+from eruca_broker.store.index_file import Added, DamagedIndexError, IndexFile, KeyHashes
 from eruca_broker.store.open_files import OpenFiles
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
@@ -165,7 +165,7 @@ class KeyIndex:
         whole = [file.header.end_timestamp for file in self._files if file.is_whole_on_disk]
         return whole[-1] if whole else 0
 
-    def put_many(self, hashes: Int64Array, offsets: Int64Array, timestamps: Int64Array) -> None:
+    def put_many(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> None:
         """Add an entry for each key of some records, all or none.
 
         Records the index has are left out: those before ``end_offset``.
