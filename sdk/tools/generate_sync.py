@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "eruca"
-MODULES: Final = ("admin", "client", "log_follower", "producer", "pull_consumer")
+MODULES: Final = ("admin", "client", "log_follower", "producer", "pull_consumer", "push_consumer")
 CLASSES: Final = {
     "AsyncAdmin": "admin",
     "AsyncClient": "client",
     "AsyncLogFollower": "log_follower",
     "AsyncProducer": "producer",
     "AsyncPullConsumer": "pull_consumer",
+    "AsyncPushConsumer": "push_consumer",
 }
+# Entering these does something; entering the others only names them.
+STARTED: Final = frozenset({"AsyncPushConsumer"})
 # What the parts of the SDK use of each other; their users have no need of it.
 INTERNAL: Final = frozenset(
     {
@@ -79,7 +82,7 @@ def _class(node: ast.ClassDef) -> str:
         ]
     for member in node.body:
         if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            lines += _method(member, is_client=is_client)
+            lines += _method(member, of=node.name)
     return "\n".join(lines)
 
 
@@ -92,9 +95,10 @@ def _client_init(init: ast.FunctionDef) -> list[str]:
     ]
 
 
-def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_client: bool) -> list[str]:
+def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[str]:
+    is_client = of == "AsyncClient"
     if node.name in ("__aenter__", "__aexit__", "__aiter__", "__anext__"):
-        return _special(node, is_client=is_client)
+        return _special(node, of=of)
     if node.name.startswith("_") or node.name in INTERNAL:
         return []
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
@@ -126,9 +130,12 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_client: bool) ->
     return [*head, *body, ""]
 
 
-def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, is_client: bool) -> list[str]:
+def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[str]:
+    is_client = of == "AsyncClient"
     if node.name == "__aenter__":
         enter = ["        self._twin.check_open()"] if is_client else []
+        if of in STARTED:
+            enter = ["        self._portal.call(self._twin.__aenter__)"]
         return ["    def __enter__(self) -> Self:", *enter, "        return self", ""]
     if node.name == "__aiter__":
         return ["    def __iter__(self) -> Self:", "        return self", ""]
@@ -239,6 +246,13 @@ def _module_names(tree: ast.Module) -> set[str]:
         node.target.id
         for node in tree.body
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    names |= {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
     }
     return names | {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
 

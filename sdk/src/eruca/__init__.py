@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from eruca.aio.log_follower import AsyncLogFollower as AsyncLogFollower
     from eruca.aio.producer import AsyncProducer as AsyncProducer
     from eruca.aio.pull_consumer import AsyncPullConsumer as AsyncPullConsumer
+    from eruca.aio.push_consumer import AsyncPushConsumer as AsyncPushConsumer
     from eruca.contract.errors import ClientError as ClientError
+    from eruca.contract.errors import ClientIdInUseError as ClientIdInUseError
     from eruca.contract.errors import ClosedError as ClosedError
     from eruca.contract.errors import ConflictError as ConflictError
     from eruca.contract.errors import DamagedMessageError as DamagedMessageError
@@ -37,12 +39,22 @@ if TYPE_CHECKING:
     from eruca.contract.errors import RefusedError as RefusedError
     from eruca.contract.errors import RequestError as RequestError
     from eruca.contract.errors import SendFailedError as SendFailedError
+    from eruca.contract.errors import SubscriptionConflictError as SubscriptionConflictError
     from eruca.contract.errors import TimeoutExpiredError as TimeoutExpiredError
     from eruca.contract.errors import TooLargeError as TooLargeError
     from eruca.contract.errors import TopicNotFoundError as TopicNotFoundError
     from eruca.contract.errors import TransportError as TransportError
     from eruca.contract.errors import UnavailableError as UnavailableError
     from eruca.contract.errors import ValidationError as ValidationError
+    from eruca.core.allocation import AllocationStrategy as AllocationStrategy
+    from eruca.core.allocation import Averagely as Averagely
+    from eruca.core.allocation import AveragelyByCircle as AveragelyByCircle
+    from eruca.core.allocation import ByConfig as ByConfig
+    from eruca.core.allocation import ByMachineRoom as ByMachineRoom
+    from eruca.core.allocation import ConsistentHash as ConsistentHash
+    from eruca.core.allocation import MachineRoomNearby as MachineRoomNearby
+    from eruca.core.consume_context import ConsumeContext as ConsumeContext
+    from eruca.core.consume_status import ConsumeStatus as ConsumeStatus
     from eruca.core.log_block import LogRecord as LogRecord
     from eruca.core.message import Message as Message
     from eruca.core.message_queue import MessageQueue as MessageQueue
@@ -56,9 +68,11 @@ if TYPE_CHECKING:
     from eruca.sync.log_follower import LogFollower as LogFollower
     from eruca.sync.producer import Producer as Producer
     from eruca.sync.pull_consumer import PullConsumer as PullConsumer
+    from eruca.sync.push_consumer import PushConsumer as PushConsumer
 
 _ERRORS: Final = (
     "ClientError",
+    "ClientIdInUseError",
     "ClosedError",
     "ConflictError",
     "DamagedMessageError",
@@ -74,6 +88,7 @@ _ERRORS: Final = (
     "RefusedError",
     "RequestError",
     "SendFailedError",
+    "SubscriptionConflictError",
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",
@@ -83,18 +98,29 @@ _ERRORS: Final = (
 )
 _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "Admin": "eruca.sync.admin",
+    "AllocationStrategy": "eruca.core.allocation",
     "AsyncAdmin": "eruca.aio.admin",
     "AsyncClient": "eruca.aio.client",
     "AsyncLogFollower": "eruca.aio.log_follower",
     "AsyncProducer": "eruca.aio.producer",
     "AsyncPullConsumer": "eruca.aio.pull_consumer",
+    "AsyncPushConsumer": "eruca.aio.push_consumer",
+    "Averagely": "eruca.core.allocation",
+    "AveragelyByCircle": "eruca.core.allocation",
+    "ByConfig": "eruca.core.allocation",
+    "ByMachineRoom": "eruca.core.allocation",
     "Client": "eruca.sync.client",
+    "ConsistentHash": "eruca.core.allocation",
+    "ConsumeContext": "eruca.core.consume_context",
+    "ConsumeStatus": "eruca.core.consume_status",
     "LogFollower": "eruca.sync.log_follower",
     "LogRecord": "eruca.core.log_block",
+    "MachineRoomNearby": "eruca.core.allocation",
     "Message": "eruca.core.message",
     "MessageQueue": "eruca.core.message_queue",
     "Producer": "eruca.sync.producer",
     "PullConsumer": "eruca.sync.pull_consumer",
+    "PushConsumer": "eruca.sync.push_consumer",
     "ReceivedMessage": "eruca.core.received_message",
     "SendResult": "eruca.core.send_result",
     "by_hash": "eruca.core.selectors",
@@ -105,19 +131,30 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
 # Spelled out, because type checkers read it; a test keeps it equal to the table.
 __all__ = [
     "Admin",
+    "AllocationStrategy",
     "AsyncAdmin",
     "AsyncClient",
     "AsyncLogFollower",
     "AsyncProducer",
     "AsyncPullConsumer",
+    "AsyncPushConsumer",
+    "Averagely",
+    "AveragelyByCircle",
+    "ByConfig",
+    "ByMachineRoom",
     "Client",
     "ClientError",
+    "ClientIdInUseError",
     "ClosedError",
     "ConflictError",
+    "ConsistentHash",
+    "ConsumeContext",
+    "ConsumeStatus",
     "DamagedMessageError",
     "ErucaError",
     "LogFollower",
     "LogRecord",
+    "MachineRoomNearby",
     "Message",
     "MessageQueue",
     "NameServersUnreachableError",
@@ -130,11 +167,13 @@ __all__ = [
     "PermissionDeniedError",
     "Producer",
     "PullConsumer",
+    "PushConsumer",
     "ReceivedMessage",
     "RefusedError",
     "RequestError",
     "SendFailedError",
     "SendResult",
+    "SubscriptionConflictError",
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
@@ -29,6 +29,7 @@ from eruca.aio.producer import (
 from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.aio.transport import HttpTransport, HttpxTransport
 from eruca.contract.errors import ClosedError
+from eruca.contract.limits import SESSION_SECONDS_DEFAULT
 from eruca.core.batching import (
     BATCH_COUNT_DEFAULT,
     BATCH_SIZE_DEFAULT,
@@ -36,8 +37,10 @@ from eruca.core.batching import (
     LINGER_MS_DEFAULT,
 )
 from eruca.core.client_settings import ClientSettings
+from eruca.core.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
 from eruca.core.latency_fault import LatencyProfile
 from eruca.core.message_queue import MessageQueue
+from eruca.core.orderly_result import SUSPEND_SECONDS_DEFAULT
 from eruca.core.pull_positions import OutOfRangePolicy, StartPosition
 from eruca.core.pull_settings import (
     COMMIT_SECONDS_DEFAULT,
@@ -45,12 +48,23 @@ from eruca.core.pull_settings import (
     PREFETCH_SIZE_DEFAULT,
     PullSettings,
 )
+from eruca.core.push_settings import (
+    AVERAGELY,
+    CONCURRENCY_DEFAULT,
+    CONSUME_SECONDS_DEFAULT,
+    HELD_SIZE_MAX_DEFAULT,
+    PUSH_COMMIT_SECONDS_DEFAULT,
+    STOP_SECONDS_DEFAULT,
+    PushSettings,
+)
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
     from eruca.aio.broker_api import BrokerApi
     from eruca.aio.log_follower import AsyncLogFollower
+    from eruca.aio.push_consumer import AsyncPushConsumer
     from eruca.aio.routes import Routes
+    from eruca.core.allocation import AllocationStrategy
 
 
 class _Child(Protocol):
@@ -181,8 +195,8 @@ class AsyncClient:
             start: Where to begin in a queue for which *group* has no offset: ``earliest``,
                 ``latest``, a time, or ``committed``, which refuses to begin anywhere else.
             on_offset_out_of_range: What to do where retention has deleted what comes next, or the
-                queue ends before: go to the ``earliest`` or ``latest`` message, or raise an
-                ``error``, because going on would skip or repeat messages unnoticed.
+                queue ends before: go to the ``earliest``, ``latest`` or ``nearest`` message, or
+                raise an ``error``, because going on would skip or repeat messages unnoticed.
             auto_commit_seconds: How often offsets are committed while polling; None for only by
                 ``commit``. Without a group nothing is committed.
             prefetch_count: Messages kept ready per queue.
@@ -203,6 +217,114 @@ class AsyncClient:
             wait_for_topics=wait_for_topics,
         )
         consumer = AsyncPullConsumer(self, settings)
+        self._children[consumer] = None
+        return consumer
+
+    def push_consumer(
+        self,
+        group: str,
+        *,
+        message_model: Literal["clustering", "broadcasting"] = "clustering",
+        ordered: bool = False,
+        start: Literal["earliest", "latest"] | datetime | None = None,
+        concurrency: int = CONCURRENCY_DEFAULT,
+        batch_max_count: int = 1,
+        consume_timeout: float = CONSUME_SECONDS_DEFAULT,
+        none_is_failure: bool = False,
+        auto_commit: bool = True,
+        retry_max_times: int | None = None,
+        suspend_seconds: float = SUSPEND_SECONDS_DEFAULT,
+        on_poison: Literal["block", "park_key"] = "block",
+        queue_max_count: int = COUNT_MAX_DEFAULT,
+        queue_max_bytes: int = SIZE_MAX_DEFAULT,
+        max_bytes: int = HELD_SIZE_MAX_DEFAULT,
+        max_span: int = SPAN_MAX_DEFAULT,
+        strategy: AllocationStrategy = AVERAGELY,
+        on_assigned: Callable[[list[MessageQueue]], object] | None = None,
+        on_revoked: Callable[[list[MessageQueue]], object] | None = None,
+        on_lost: Callable[[list[MessageQueue]], object] | None = None,
+        commit_seconds: float = PUSH_COMMIT_SECONDS_DEFAULT,
+        session_seconds: float = SESSION_SECONDS_DEFAULT,
+        stop_timeout: float = STOP_SECONDS_DEFAULT,
+        client_id: str | None = None,
+        is_static: bool = False,
+        replaces_subscription_version: int | None = None,
+        offsets_dir: str | None = None,
+        wait_for_topics: bool = False,
+    ) -> AsyncPushConsumer:
+        """Return a new push consumer, which shares a group's queues and calls handlers.
+
+        Args:
+            group: The consumer group.
+            message_model: ``clustering``: each message is handled by one member of the group;
+                ``broadcasting``: by every member, once, without retries.
+            ordered: Whether each queue's messages are handled one after the other.
+            start: Where the group begins in a topic, if this member creates the group; in
+                broadcasting, where a client begins that has no offsets: by default ``latest``.
+            concurrency: Handlers at a time.
+            batch_max_count: Messages for one call; if more than 1, handlers get lists.
+            consume_timeout: Seconds for a handler. An async one is cancelled then, and has
+                failed; a thread goes on, but its messages are sent back, or, ordered, wait for it.
+            none_is_failure: Whether a handler that returns None has failed, as in RocketMQ.
+            auto_commit: Ordered: whether success commits; if not, COMMIT and ROLLBACK do.
+            retry_max_times: Retries before a message is a dead letter; by default the group's.
+            suspend_seconds: Ordered: before a failed message is tried again.
+            on_poison: Ordered: while a message fails, ``block`` its queue, or ``park_key``: only
+                the messages of its sharding key wait.
+            queue_max_count: Messages held of one queue.
+            queue_max_bytes: Bytes held of one queue.
+            max_bytes: Bytes held of all queues.
+            max_span: Offsets between the first and the last message held of one queue.
+            strategy: How queues are divided; the same for all members. By default averagely.
+            on_assigned: Called with queues before they are read.
+            on_revoked: Called with queues that are handed over, when their handlers have ended.
+            on_lost: Called with queues that somebody else may have by now.
+            commit_seconds: Between two commits of offsets; what a crash repeats.
+            session_seconds: Unheard of for so long, a member is out and its queues are free.
+            stop_timeout: Seconds for handlers to end when the consumer stops.
+            client_id: Its name in the group; by default one of its own. Broadcasting keeps its
+                offsets by this name, and so needs one that stays.
+            is_static: Whether a later process of this client id takes over at once.
+            replaces_subscription_version: Cut the group over to this member's subscriptions, if
+                theirs still have this version.
+            offsets_dir: Broadcasting: where offsets are kept; by default ``ERUCA_OFFSETS_DIR``,
+                else ``~/.eruca/offsets``.
+            wait_for_topics: Whether a topic that does not exist is waited for, or is an error.
+        """
+        from eruca.aio.push_consumer import AsyncPushConsumer  # needs the models, as admin does
+
+        self.check_open()
+        settings = PushSettings(
+            group=group,
+            message_model=message_model,
+            ordered=ordered,
+            start=start,
+            concurrency=concurrency,
+            batch_max_count=batch_max_count,
+            consume_timeout=consume_timeout,
+            none_is_failure=none_is_failure,
+            auto_commit=auto_commit,
+            retry_max_times=retry_max_times,
+            suspend_seconds=suspend_seconds,
+            on_poison=on_poison,
+            queue_max_count=queue_max_count,
+            queue_max_bytes=queue_max_bytes,
+            max_bytes=max_bytes,
+            max_span=max_span,
+            strategy=strategy,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            commit_seconds=commit_seconds,
+            session_seconds=session_seconds,
+            stop_timeout=stop_timeout,
+            client_id=client_id,
+            is_static=is_static,
+            replaces_subscription_version=replaces_subscription_version,
+            offsets_dir=offsets_dir,
+            wait_for_topics=wait_for_topics,
+        )
+        consumer = AsyncPushConsumer(self, settings)
         self._children[consumer] = None
         return consumer
 

@@ -44,7 +44,7 @@ def to_send_back(queue: ProcessQueue[M], failed: Sequence[M], model: MessageMode
     """Return which of the *failed* messages are sent back."""
     if model == "broadcasting":
         return []
-    return [message for message in failed if message.queue_offset in queue]
+    return [message for message in failed if message in queue]
 
 
 def settle(queue: ProcessQueue[M], batch: Sequence[M], not_sent_back: Collection[M]) -> int:

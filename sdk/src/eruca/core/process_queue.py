@@ -45,8 +45,8 @@ class ProcessQueue(Generic[M]):
         self.next_offset = next_offset  # where the next pull begins
         self.size = 0  # bytes held
 
-    def __contains__(self, offset: int) -> bool:
-        return offset in self._held
+    def __contains__(self, message: object) -> bool:
+        return self._held.get(getattr(message, "queue_offset", -1)) is message
 
     @property
     def count(self) -> int:
@@ -86,7 +86,9 @@ class ProcessQueue(Generic[M]):
         """Note that *messages* are done with, those that are held; return their bytes."""
         held, offsets, size = self._held, self._offsets, 0
         for message in messages:
-            if held.pop(message.queue_offset, None) is not None:
+            offset = message.queue_offset
+            if held.get(offset) is message:  # a queue that began anew has others of its offset
+                del held[offset]
                 size += message.size
         while offsets and offsets[0] not in held:
             offsets.popleft()
@@ -95,7 +97,11 @@ class ProcessQueue(Generic[M]):
 
     def clear(self) -> int:
         """Forget everything held; return its bytes. What may be committed stays where it is."""
-        self.next_offset = self.commit_offset
+        return self.restart(self.commit_offset)
+
+    def restart(self, next_offset: int) -> int:
+        """Forget everything held, and go on at *next_offset*; return the bytes forgotten."""
+        self.next_offset = next_offset
         size, self.size = self.size, 0
         self._held.clear()
         self._offsets.clear()

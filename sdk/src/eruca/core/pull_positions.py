@@ -16,10 +16,10 @@ from eruca.contract.wire import PullStatus
 from eruca.core.message_queue import MessageQueue
 
 StartPosition: TypeAlias = Literal["earliest", "latest", "committed"]
-OutOfRangePolicy: TypeAlias = Literal["earliest", "latest", "error"]
+OutOfRangePolicy: TypeAlias = Literal["earliest", "latest", "nearest", "error"]
 
 START_POSITIONS: Final = ("earliest", "latest", "committed")
-OUT_OF_RANGE_POLICIES: Final = ("earliest", "latest", "error")
+OUT_OF_RANGE_POLICIES: Final = ("earliest", "latest", "nearest", "error")
 
 
 def offset_after_miss(
@@ -40,6 +40,8 @@ def offset_after_miss(
         return min_offset
     if policy == "latest":
         return max_offset
+    if policy == "nearest":
+        return min_offset if status is PullStatus.OFFSET_TOO_SMALL else max_offset
     place = f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
     if status is PullStatus.OFFSET_TOO_SMALL:
         detail = (

@@ -1,0 +1,134 @@
+"""Broadcasting: this member reads every queue of its topics, and keeps its own offsets.
+
+There is nothing to divide and nothing to lock. A queue that appears while the member runs is read
+from its beginning; one that goes away is forgotten, but for its offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from eruca.aio.push.background import Background
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.membership import Membership
+from eruca.aio.push.offset_file import OffsetFile
+from eruca.aio.push.reader import Reader
+from eruca.aio.routes import Routes
+from eruca.contract.errors import ErucaError, TopicNotFoundError
+from eruca.core.message_queue import MessageQueue
+from eruca.core.push_settings import PushSettings
+
+ROUND_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 1.0  # between two looks for a topic that is not there yet
+
+_logger = logging.getLogger(__name__)
+
+
+class Broadcaster:
+    """The queues of one broadcasting member.
+
+    Args:
+        settings: The consumer's.
+        topics: What it subscribes to.
+        routes: The client's.
+        reader: Reads the queues.
+        offsets: Where it was left.
+        background: Runs what goes on in the background.
+    """
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        topics: Iterable[str],
+        *,
+        routes: Routes,
+        reader: Reader,
+        offsets: OffsetFile,
+        background: Background,
+    ) -> None:
+        self._settings = settings
+        self._topics = tuple(topics)
+        self._routes = routes
+        self._reader = reader
+        self._offsets = offsets
+        self._background = background
+        self._membership: Membership | None = None
+        self._held: dict[MessageQueue, HeldQueue] = {}
+        self._met: set[str] = set()  # topics whose queues have been seen: others are added ones
+        self._news = asyncio.Event()
+        self._is_stopping = False
+
+    @property
+    def held(self) -> Mapping[MessageQueue, HeldQueue]:
+        """What is read."""
+        return self._held
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """What is read, sorted."""
+        return sorted(self._held)
+
+    def start(self, membership: Membership) -> None:
+        """Begin, as a member."""
+        self._membership = membership
+        self._background.start(self._run(), "eruca broadcasting")
+
+    def kick(self) -> None:
+        """Have a round soon."""
+        self._news.set()
+
+    async def stop(self) -> None:
+        """Finish what is in hand of every queue."""
+        self._is_stopping = True
+        await asyncio.gather(*map(self._reader.finish, self._held.values()))
+        await self._offsets.store(
+            {held: held.process.commit_offset for held in self._held.values() if held.is_begun}
+        )
+        for held in self._held.values():
+            self._reader.drop(held)
+        self._held.clear()
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._news.clear()
+            is_complete = await self._round()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROUND_SECONDS if is_complete else LOOK_SECONDS):
+                    await self._news.wait()
+
+    async def _round(self) -> bool:
+        """Bring things in line; tell whether all topics were there."""
+        assert self._membership is not None
+        wanted: set[MessageQueue] = set()
+        is_complete = True
+        for topic in self._topics:
+            try:
+                queues = (await self._routes.subscribe_view(topic)).queues
+            except TopicNotFoundError:
+                is_complete = False
+                continue
+            except ErucaError as error:
+                _logger.info("the route of %s is not known just now: %s", topic, error)
+                is_complete = False
+                wanted |= {queue for queue in self._held if queue.topic == topic}
+                continue
+            wanted.update(queues)
+        if self._is_stopping:
+            return True
+        self._membership.keep({queue.broker_name for queue in wanted})
+        for queue in [queue for queue in self._held if queue not in wanted]:
+            self._reader.drop(self._held.pop(queue))
+        fresh = [self._hold(queue) for queue in sorted(wanted - self._held.keys())]
+        self._met |= {queue.topic for queue in wanted}
+        self._held |= {held.queue: held for held in fresh}
+        if fresh:
+            await self._reader.begin(fresh)
+        return is_complete
+
+    def _hold(self, queue: MessageQueue) -> HeldQueue:
+        start = "earliest" if queue.topic in self._met else self._settings.start or "latest"
+        return self._reader.hold(queue, self._offsets.offsets.get(queue), start=start)

@@ -1,0 +1,154 @@
+"""Calling what the program gave us: handlers, whose results mean something, and listeners.
+
+An exception is a failure, and its text goes with the message into the dead letter. An async handler
+that takes longer than the time limit is cancelled; a thread cannot be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from eruca.core.consume_context import ConsumeContext
+from eruca.core.consume_status import ConsumeStatus, status_of
+from eruca.core.handler_table import Registration
+from eruca.core.message_queue import MessageQueue
+from eruca.core.push_settings import Listener, PushSettings
+from eruca.core.received_message import ReceivedMessage
+
+_logger = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """What a handler made of its batch."""
+
+    status: ConsumeStatus
+    reason: str = "failed"
+    error: str | None = None
+
+
+SUCCEEDED = Outcome(ConsumeStatus.SUCCESS)
+
+
+class Calls:
+    """How the handlers of one consumer are called."""
+
+    def __init__(self, settings: PushSettings) -> None:
+        self._is_orderly = settings.ordered
+        self._none_is_failure = settings.none_is_failure
+        self._takes_list = settings.batch_max_count > 1
+        self._seconds = settings.consume_timeout
+        self._failed = ConsumeStatus.SUSPEND if settings.ordered else ConsumeStatus.RECONSUME_LATER
+
+    def call(
+        self,
+        registration: Registration,
+        messages: Sequence[ReceivedMessage],
+        context: ConsumeContext | None,
+    ) -> Outcome:
+        """Call a plain function."""
+        try:
+            returned = registration.function(*self._arguments(registration, messages, context))
+        except Exception as error:
+            return self._raised(error, messages)
+        return self._returned(returned)
+
+    async def call_async(
+        self,
+        registration: Registration,
+        messages: Sequence[ReceivedMessage],
+        context: ConsumeContext | None,
+    ) -> Outcome:
+        """Call an async function, within the time limit."""
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                returned = await registration.function(
+                    *self._arguments(registration, messages, context)
+                )
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._raised(error, messages)
+        except Exception as error:
+            return self._timed_out() if limit.expired() else self._raised(error, messages)
+        return self._returned(returned)
+
+    def timed_out(self) -> Outcome:
+        """Return the outcome of a batch that took too long."""
+        return self._timed_out()
+
+    def unhandled(self, message: ReceivedMessage) -> Outcome:
+        """Return the outcome of a message that no handler is there for."""
+        text = f"no handler is registered for topic {message.topic}"
+        _logger.warning("%s: %r is sent back", text, message)
+        return Outcome(self._failed, "unhandled", text)
+
+    def _arguments(
+        self,
+        registration: Registration,
+        messages: Sequence[ReceivedMessage],
+        context: ConsumeContext | None,
+    ) -> tuple[Any, ...]:
+        what = list(messages) if self._takes_list else messages[0]
+        return (what, context) if registration.takes_context else (what,)
+
+    def _returned(self, returned: object) -> Outcome:
+        if returned is None and not self._none_is_failure:
+            return SUCCEEDED
+        status = status_of(
+            returned, is_orderly=self._is_orderly, none_is_failure=self._none_is_failure
+        )
+        if status is ConsumeStatus.SUCCESS:
+            return SUCCEEDED
+        if status is None:
+            text = f"the handler returned {returned!r}, which is no verdict here"
+            _logger.error("%s: it counts as a failure", text)
+            return Outcome(self._failed, "failed", text)
+        return Outcome(status, "failed", f"the handler returned {returned}")
+
+    def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
+        _logger.warning("a handler failed at %r", messages[0], exc_info=error)
+        return Outcome(self._failed, "failed", f"{type(error).__name__}: {error}")
+
+    def _timed_out(self) -> Outcome:
+        text = f"the handler took longer than {self._seconds:g} s"
+        return Outcome(self._failed, "timed_out", text)
+
+
+async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
+    """Call a listener to assignments, if there is one and something to tell."""
+    if listener is None or not queues:
+        return
+    try:
+        result = listener(queues)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        _logger.exception("a listener to assignments failed")
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether calling *function* gives something to await."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  (not whether it is callable)
+    )
+
+
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Tell whether *function* needs a second argument, the context."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False  # a function of a library in C
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.default is parameter.empty
+    ]
+    return len(needed) > 1

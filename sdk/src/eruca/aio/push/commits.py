@@ -1,0 +1,136 @@
+"""Committed offsets on their way to the brokers: one request per broker and round.
+
+A round comes every ``commit_seconds`` while there is progress. What is between the rounds is what a
+crash repeats. A commit that is refused because a lock is gone changes nothing at all, so the broker
+is asked at once which lock that is, and the others go with the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.contract.errors import ErucaError, MemberNotFoundError, StaleLockError
+from eruca.contract.groups import OffsetCommit, OffsetCommits
+from eruca.contract.limits import OFFSET_COUNT_MAX
+from eruca.core.message_queue import MessageQueue
+
+_AGAIN_SECONDS: Final = 1.0  # after a failure, at least
+
+_logger = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Where offsets are kept."""
+
+    async def store(self, offsets: dict[HeldQueue, int]) -> None:
+        """Keep these; what could not be kept raises, and is offered again."""
+
+
+class BrokerOffsets:
+    """Offsets kept at the queues' brokers, under their locks' tokens."""
+
+    def __init__(
+        self,
+        api: GroupApi,
+        url_of: Callable[[MessageQueue], str],
+        on_doubt: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._url_of = url_of
+        self._on_doubt = on_doubt  # called with a broker that knows other locks than we do
+
+    async def store(self, offsets: dict[HeldQueue, int]) -> None:
+        """Store them, each broker's in one request."""
+        by_broker: dict[str, dict[HeldQueue, int]] = {}
+        for held, offset in offsets.items():
+            by_broker.setdefault(held.queue.broker_name, {})[held] = offset
+        outcomes = await asyncio.gather(
+            *(self._store_at(name, its) for name, its in by_broker.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _store_at(self, broker_name: str, offsets: dict[HeldQueue, int]) -> None:
+        pairs = list(offsets.items())
+        for start in range(0, len(pairs), OFFSET_COUNT_MAX):
+            part = pairs[start : start + OFFSET_COUNT_MAX]
+            commits = OffsetCommits(
+                offsets=[
+                    OffsetCommit(
+                        topic=held.queue.topic,
+                        queue_id=held.queue.queue_id,
+                        offset=offset,
+                        token=held.token,
+                    )
+                    for held, offset in part
+                ],
+                client_id=self._api.client_id,
+                incarnation=self._api.incarnation,
+            )
+            try:
+                await self._api.commit(self._url_of(part[0][0].queue), commits)
+            except (StaleLockError, MemberNotFoundError):
+                self._on_doubt(broker_name)
+                raise
+            for held, offset in part:
+                held.committed = offset
+
+
+class Commits:
+    """Keeps what may be committed, and commits it in rounds."""
+
+    def __init__(self, store: OffsetStore, seconds: float) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._dirty: set[HeldQueue] = set()
+        self._news = asyncio.Event()
+
+    def note(self, held: HeldQueue) -> None:
+        """Note that a queue may be committed further."""
+        self._dirty.add(held)
+        self._news.set()
+
+    def forget(self, held: HeldQueue) -> None:
+        """Commit a queue no more."""
+        self._dirty.discard(held)
+
+    async def run(self) -> None:
+        """Commit in rounds, for ever."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self.flush()
+            except ErucaError as error:
+                _logger.info("offsets are not committed for now: %s", error)
+                self._news.set()
+                await asyncio.sleep(max(self._seconds, _AGAIN_SECONDS))
+            else:
+                await asyncio.sleep(self._seconds)
+
+    async def flush(self, only: Iterable[HeldQueue] | None = None) -> None:
+        """Commit what there is: all of it, or that of some queues."""
+        queues = self._dirty if only is None else self._dirty.intersection(only)
+        offsets = {
+            held: held.process.commit_offset
+            for held in queues
+            if held.is_begun and not held.is_dropped
+        }
+        offsets = {held: offset for held, offset in offsets.items() if held.committed != offset}
+        self._dirty -= set(queues)
+        if not offsets:
+            return
+        try:
+            await self._store.store(offsets)
+        except BaseException:
+            for held in offsets:
+                if not held.is_dropped:
+                    self.note(held)
+            raise

@@ -1,0 +1,282 @@
+"""Handing messages out without order: many at a time, whichever is next.
+
+So many workers as the concurrency says take batches. An async handler is awaited by its worker. A
+plain function runs in a thread, which goes on with whatever batch is next as long as there is one:
+so quick handlers pay the way to a thread once for many batches, and no batch waits in the hands of
+a thread that is busy with another. Each result is reported as it comes, to be looked at by the
+event loop together with others that came meanwhile.
+
+What became of a batch is decided by :mod:`eruca.core.concurrent_result`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from eruca.aio.push.background import Background
+from eruca.aio.push.calling import Calls, Outcome
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.ready_batches import Batch, ReadyBatches
+from eruca.core.concurrent_result import AGAIN_SECONDS, acknowledged_count, settle, to_send_back
+from eruca.core.consume_context import ConsumeContext
+from eruca.core.handler_table import HandlerTable, Registration
+from eruca.core.push_settings import PushSettings
+from eruca.core.received_message import ReceivedMessage
+
+STINT_SECONDS: Final = 0.005  # that a worker goes on before it lets others have the event loop
+_LOOKS_PER_LIMIT: Final = 10  # for handlers that take too long, within one time limit
+_LOOK_SECONDS_MAX: Final = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+class SendsBack(Protocol):
+    """Where failed messages go."""
+
+    async def retry(
+        self,
+        held: HeldQueue,
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+        context: ConsumeContext | None,
+    ) -> bool:
+        """Have *messages* delivered again later; tell whether that is certain."""
+        ...
+
+
+class ConcurrentRunner:
+    """Runs the handlers of one consumer.
+
+    Args:
+        settings: The consumer's.
+        handlers: Its handlers.
+        send_backs: Where failed messages go; None in broadcasting, where they are dropped.
+        on_lost: Called with a queue whose session is over.
+        on_failure: Called with an error of our own, which ends the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        handlers: HandlerTable,
+        send_backs: SendsBack | None,
+        *,
+        on_lost: Callable[[HeldQueue], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._send_backs = send_backs
+        self._on_lost = on_lost
+        self._calls = Calls(settings)
+        self._loop = asyncio.get_running_loop()
+        self._ready = ReadyBatches(
+            time.monotonic, seconds=settings.consume_timeout, on_overdue=self._report_overdue
+        )
+        self._threads: ThreadPoolExecutor | None = None
+        self._resting: deque[asyncio.Future[None]] = deque()  # workers without work
+        self._paused: dict[HeldQueue, list[Batch]] = {}
+        self._done: deque[tuple[Batch, Outcome]] = deque()  # from threads
+        self._is_collecting = False  # the event loop has been told to look there
+        self._tasks = Background(on_failure)
+        for number in range(settings.concurrency):
+            self._tasks.start(self._work(), f"eruca worker {number}")
+        self._tasks.start(self._watch_limits(), "eruca time limits")
+
+    def add(self, held: HeldQueue) -> None:
+        """Begin with a queue: nothing to do, its messages come by themselves."""
+
+    def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        """Hand out *messages*, in batches, as soon as a handler is free."""
+        batches = self._batches(held, messages)
+        if held.is_paused:
+            self._paused.setdefault(held, []).extend(batches)
+            return
+        self._ready.put(batches)
+        self._wake(len(batches))
+
+    def restart(self, held: HeldQueue) -> None:
+        """Forget what is held of a queue; what is in hand does not count."""
+        self._ready.withdraw(held)
+        self._paused.pop(held, None)
+
+    def pause(self, held: HeldQueue) -> None:
+        """Hand out nothing more of a queue until it is resumed."""
+        self._paused.setdefault(held, []).extend(self._ready.withdraw(held))
+
+    def resume(self, held: HeldQueue) -> None:
+        """Hand a paused queue out again."""
+        batches = self._paused.pop(held, [])
+        self._ready.put(batches)
+        self._wake(len(batches))
+
+    async def drain(self, held: HeldQueue) -> None:
+        """Begin no further batch of a queue; return when none is in hand."""
+        held.is_draining = True
+        self._ready.withdraw(held)
+        self._paused.pop(held, None)
+        await held.until_idle()
+
+    def drop(self, held: HeldQueue) -> None:
+        """Have nothing of a queue count any more."""
+        held.drop()
+        self._ready.withdraw(held)
+        self._paused.pop(held, None)
+
+    async def close(self) -> None:
+        """Give up: async handlers are cancelled, threads left to themselves."""
+        await self._tasks.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def _batches(self, held: HeldQueue, messages: list[ReceivedMessage]) -> list[Batch]:
+        find, count_max = self._handlers.find, self._settings.batch_max_count
+        batches: list[Batch] = []
+        together: list[ReceivedMessage] = []
+        whose: Registration | None = None
+        for message in messages:
+            registration = find(message)
+            if together and (registration is not whose or len(together) >= count_max):
+                batches.append(self._batch(held, together, whose))
+                together = []
+            together.append(message)
+            whose = registration
+        if together:
+            batches.append(self._batch(held, together, whose))
+        return batches
+
+    def _batch(
+        self,
+        held: HeldQueue,
+        messages: list[ReceivedMessage],
+        registration: Registration | None,
+    ) -> Batch:
+        context = None
+        if registration is not None and registration.takes_context:
+            context = ConsumeContext(held.queue, held.is_lost)
+        return Batch(held, messages, registration, context)
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        rest_at = time.monotonic() + STINT_SECONDS
+        while True:
+            batch = self._ready.take()
+            if batch is None:
+                await self._rest()
+                rest_at = time.monotonic() + STINT_SECONDS
+                continue
+            if batch.registration is None:
+                self._finish(batch, self._calls.unhandled(batch.messages[0]))
+            elif batch.registration.is_async:
+                outcome = await self._calls.call_async(
+                    batch.registration, batch.messages, batch.context
+                )
+                self._finish(batch, outcome)
+                if time.monotonic() >= rest_at:
+                    await asyncio.sleep(0)  # a handler that never waits would keep the loop
+                    rest_at = time.monotonic() + STINT_SECONDS
+            else:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(
+                        self._settings.concurrency, thread_name_prefix="eruca-handler"
+                    )
+                await self._loop.run_in_executor(self._threads, self._run_in_thread, batch)
+
+    def _run_in_thread(self, first: Batch) -> None:
+        """Run plain functions in this thread as long as there are batches for them."""
+        batch: Batch | None = first
+        while batch is not None:
+            assert batch.registration is not None
+            outcome = self._calls.call(batch.registration, batch.messages, batch.context)
+            self._done.append((batch, outcome))
+            if not self._is_collecting:
+                self._is_collecting = True
+                self._loop.call_soon_threadsafe(self._collect)
+            batch = self._ready.take(in_thread=True)
+
+    def _collect(self) -> None:
+        # In this order: what a thread adds from now on, it tells.
+        self._is_collecting = False
+        done = self._done
+        while done:
+            self._finish(*done.popleft())
+
+    async def _rest(self) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._resting.append(future)
+        try:
+            await future
+        finally:
+            if not future.done():
+                self._resting.remove(future)
+
+    def _wake(self, count: int) -> None:
+        resting = self._resting
+        while count > 0 and resting:
+            future = resting.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+
+    async def _watch_limits(self) -> None:
+        limit = self._settings.consume_timeout
+        while True:
+            await asyncio.sleep(min(limit / _LOOKS_PER_LIMIT, _LOOK_SECONDS_MAX))
+            for batch in self._ready.expire():
+                _logger.warning("a handler takes longer than %g s at %r", limit, batch.messages[0])
+                self._conclude(batch, self._calls.timed_out())
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def _finish(self, batch: Batch, outcome: Outcome) -> None:
+        if self._ready.settle(batch):
+            self._conclude(batch, outcome)
+
+    def _conclude(self, batch: Batch, outcome: Outcome) -> None:
+        held, messages = batch.held, batch.messages
+        ack_index = None if batch.context is None else batch.context.ack_index
+        done = acknowledged_count(outcome.status, ack_index, len(messages))
+        if held.is_dropped:
+            held.end()
+            return
+        failed = to_send_back(held.process, messages[done:], self._settings.message_model)
+        if not failed:
+            held.freed(settle(held.process, messages, ()))
+            held.end()
+            return
+        self._tasks.start(self._send_back(batch, failed, outcome), "eruca send-back")
+
+    async def _send_back(
+        self, batch: Batch, failed: list[ReceivedMessage], outcome: Outcome
+    ) -> None:
+        held = batch.held
+        assert self._send_backs is not None
+        try:
+            is_sent = await self._send_backs.retry(held, failed, outcome, batch.context)
+            if held.is_dropped:
+                return
+            held.freed(settle(held.process, batch.messages, () if is_sent else failed))
+            if not is_sent:
+                for message in failed:
+                    message._retried += 1
+                self._loop.call_later(AGAIN_SECONDS, self._again, held, failed)
+        finally:
+            held.end()
+
+    def _again(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        if not held.is_dropped and not held.is_draining:
+            self.put(held, messages)
+
+    # --- the edges --------------------------------------------------------------------------------
+
+    def _report_overdue(self, held: HeldQueue) -> None:
+        self._loop.call_soon_threadsafe(self._on_lost, held)

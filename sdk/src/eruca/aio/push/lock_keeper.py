@@ -1,0 +1,150 @@
+"""Asking one broker for queue locks, until they are granted or not wanted any more.
+
+What is wanted is asked for in a request that the broker holds until something can be granted. When
+what is wanted changes, requests that ask for too much are given up; but one that was given up, or
+not answered, may have been granted all the same. So its queues are *uncertain*: they are asked for
+again until an answer comes, and what is granted and not wanted is released at once. A lock that is
+granted again to its holder stays the same lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.background import Background
+from eruca.contract.errors import ErucaError, MemberNotFoundError
+from eruca.contract.groups import GrantedLock, QueueRelease, WantedQueue
+from eruca.contract.limits import LOCK_COUNT_MAX
+from eruca.core.message_queue import MessageQueue
+
+HOLD_SECONDS: Final = 20.0  # one held request; within WAIT_SECONDS_MAX
+PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
+PAUSE_SECONDS_MAX: Final = 3.0
+
+_logger = logging.getLogger(__name__)
+
+
+class LockKeeper:
+    """The locks wanted at one broker.
+
+    Args:
+        broker_name: Which.
+        api: The member's requests.
+        url_of: Tells a broker's URL; raises ErucaError if there is none.
+        is_member: Tells whether there is a session there; without one there are no locks.
+        on_granted: Called with what was granted of what was wanted.
+        on_doubt: Called with the broker if it says we are no member.
+        background: Runs the requests.
+    """
+
+    def __init__(
+        self,
+        broker_name: str,
+        api: GroupApi,
+        url_of: Callable[[str], str],
+        *,
+        is_member: Callable[[str], bool],
+        on_granted: Callable[[dict[MessageQueue, GrantedLock]], None],
+        on_doubt: Callable[[str], None],
+        background: Background,
+    ) -> None:
+        self._name = broker_name
+        self._api = api
+        self._url_of = url_of
+        self._is_member = is_member
+        self._on_granted = on_granted
+        self._on_doubt = on_doubt
+        self._background = background
+        self._wanted: frozenset[MessageQueue] = frozenset()
+        self._uncertain: set[MessageQueue] = set()
+        self._asking: dict[asyncio.Task[None], frozenset[MessageQueue]] = {}
+        self._failure_count = 0
+        self._pause: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def want(self, queues: Collection[MessageQueue]) -> None:
+        """Ask for these, and for no others."""
+        self._wanted = frozenset(queues)
+        for task, asked in self._asking.items():
+            if asked - self._wanted - self._uncertain:
+                task.cancel()
+        self._ask()
+
+    def close(self) -> None:
+        """Ask for nothing more; leaving the group releases what is uncertain."""
+        self._is_closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        for task in self._asking:
+            task.cancel()
+
+    def _ask(self) -> None:
+        if self._is_closed or self._pause is not None or not self._is_member(self._name):
+            return
+        under_way = frozenset().union(*self._asking.values()) if self._asking else frozenset()
+        unwanted = self._uncertain - self._wanted - under_way
+        for queues, wait in ((self._wanted - under_way, HOLD_SECONDS), (unwanted, 0.0)):
+            asked = sorted(queues)
+            for start in range(0, len(asked), LOCK_COUNT_MAX):
+                part = frozenset(asked[start : start + LOCK_COUNT_MAX])
+                task = self._background.start(self._request(part, wait), "eruca locks")
+                self._asking[task] = part
+                task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        asked = self._asking.pop(task)
+        if task.cancelled():
+            self._uncertain |= asked
+        if not self._is_closed:
+            self._ask()
+
+    def _note_failure(self, error: ErucaError) -> None:
+        _logger.info("no locks at broker %s for now: %s", self._name, error)
+        if isinstance(error, MemberNotFoundError):
+            self._uncertain.clear()
+            self._on_doubt(self._name)
+        if self._pause is None and not self._is_closed:
+            seconds = min(PAUSE_SECONDS * 2.0**self._failure_count, PAUSE_SECONDS_MAX)
+            seconds = max(seconds, error.retry_after_seconds or 0.0)
+            self._pause = asyncio.get_running_loop().call_later(seconds, self._end_pause)
+        self._failure_count += 1
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self._ask()
+
+    async def _request(self, queues: frozenset[MessageQueue], wait: float) -> None:
+        wanted = [WantedQueue(topic=q.topic, queue_id=q.queue_id) for q in sorted(queues)]
+        try:
+            answer = await self._api.lock(self._url_of(self._name), wanted, wait=wait)
+        except ErucaError as error:
+            self._uncertain |= queues
+            self._note_failure(error)
+            return
+        self._failure_count = 0
+        self._uncertain -= queues
+        granted = {
+            MessageQueue(lock.topic, self._name, lock.queue_id): lock for lock in answer.locks
+        }
+        welcome = {queue: lock for queue, lock in granted.items() if queue in self._wanted}
+        self._wanted -= frozenset(welcome)
+        if welcome:
+            self._on_granted(welcome)
+        if unwelcome := {q: lock for q, lock in granted.items() if q not in welcome}:
+            self._background.start(self._release(unwelcome), "eruca unwanted locks")
+
+    async def _release(self, locks: dict[MessageQueue, GrantedLock]) -> None:
+        releases = [
+            QueueRelease(topic=lock.topic, queue_id=lock.queue_id, token=lock.token)
+            for lock in locks.values()
+        ]
+        try:
+            await self._api.release(self._url_of(self._name), releases)
+        except ErucaError as error:
+            _logger.info("unwanted locks at broker %s stay for now: %s", self._name, error)
+            self._uncertain |= locks.keys()
+            self._note_failure(error)

@@ -1,0 +1,76 @@
+"""Who is in the group, by the word of the coordinators: held requests that a change answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.background import Background
+from eruca.contract.errors import ErucaError
+from eruca.contract.groups import Member
+
+HOLD_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
+_AGAIN_SECONDS: Final = 1.0  # after a failure
+
+_logger = logging.getLogger(__name__)
+
+
+class MembersWatch:
+    """The latest member lists of some brokers.
+
+    Args:
+        api: The member's requests.
+        url_of: Tells a broker's URL; raises ErucaError if there is none.
+        on_change: Called when a list is new or has changed.
+        background: Runs the requests.
+    """
+
+    def __init__(
+        self,
+        api: GroupApi,
+        url_of: Callable[[str], str],
+        on_change: Callable[[], None],
+        background: Background,
+    ) -> None:
+        self._api = api
+        self._url_of = url_of
+        self._on_change = on_change
+        self._background = background
+        self._lists: dict[str, list[Member]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def members(self, broker_name: str) -> list[Member] | None:
+        """Return who is in the group by a broker's last word; None while it has said nothing."""
+        return self._lists.get(broker_name)
+
+    def follow(self, broker_names: Collection[str]) -> None:
+        """Watch the lists of these brokers, and no others."""
+        for name in broker_names:
+            if name not in self._tasks:
+                self._tasks[name] = self._background.start(
+                    self._watch(name), f"eruca members at {name}"
+                )
+        for name in set(self._tasks) - set(broker_names):
+            self._tasks.pop(name).cancel()
+            self._lists.pop(name, None)
+
+    async def _watch(self, name: str) -> None:
+        etag: str | None = None
+        while True:
+            try:
+                found = await self._api.members(
+                    self._url_of(name), etag=etag, wait=HOLD_SECONDS if etag else 0.0
+                )
+            except ErucaError as error:
+                # What it said last still counts: without it there would be nothing to go by.
+                _logger.info("the members at broker %s are not known just now: %s", name, error)
+                etag = None
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            if found is not None:
+                answer, etag = found
+                self._lists[name] = answer.members
+                self._on_change()

@@ -1,0 +1,247 @@
+"""Being a member of the group at every broker that has queues of its topics.
+
+Each broker gets heartbeats from a task of its own, so that one that does not answer delays no
+other. A heartbeat joins the group or renews the session; its answer says which locks are gone. When
+a session ends by our own clock, all queues of that broker are lost, whatever the broker thinks: it
+cannot have ended there before.
+
+A group's coordinators know when it first met each topic, and brokers that meet it later start where
+the coordinator did. So joining goes through the brokers in order of their names, coordinators
+first, and each heartbeat passes on what the ones before it told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.background import Background
+from eruca.contract.errors import ErucaError, RefusedError, RequestError
+from eruca.contract.groups import Heartbeat, LockToken
+from eruca.contract.limits import LOCK_COUNT_MAX
+from eruca.core.message_queue import MessageQueue
+from eruca.core.session import BEATS_PER_SESSION, Session
+
+AGAIN_SECONDS: Final = 1.0  # after a heartbeat that was not answered
+LATE_SECONDS: Final = 1.0  # by which a timer may be late before somebody is told
+LEAVE_SECONDS: Final = 3.0  # for a broker to answer that we have left
+
+_logger = logging.getLogger(__name__)
+
+
+class Membership:
+    """One member's sessions.
+
+    Args:
+        api: The member's requests.
+        url_of: Tells a broker's URL; raises ErucaError if there is none.
+        heartbeat: What every heartbeat says, but for locks and when topics were met.
+        locks_at: Tells the locks held at a broker, by queue.
+        on_beat: Called when a broker has answered.
+        on_locks_gone: Called with queues whose locks, of these tokens, are not held any more.
+        on_over: Called with a broker whose session is over.
+        on_refused: Called with an error that repeating does not mend.
+        tasks: Runs what goes on in the background.
+    """
+
+    def __init__(
+        self,
+        api: GroupApi,
+        url_of: Callable[[str], str],
+        heartbeat: Heartbeat,
+        *,
+        locks_at: Callable[[str], Mapping[MessageQueue, int]],
+        on_beat: Callable[[], None],
+        on_locks_gone: Callable[[Mapping[MessageQueue, int]], None],
+        on_over: Callable[[str], None],
+        on_refused: Callable[[ErucaError], None],
+        tasks: Background,
+    ) -> None:
+        self._api = api
+        self._url_of = url_of
+        self._heartbeat = heartbeat
+        self._locks_at = locks_at
+        self._on_beat = on_beat
+        self._on_locks_gone = on_locks_gone
+        self._on_over = on_over
+        self._on_refused = on_refused
+        self._tasks = tasks
+        self._sessions: dict[str, Session] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._hurry: dict[str, asyncio.Event] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._topics_since: dict[str, datetime] = {}
+        self._disabled: set[str] = set()
+
+    @property
+    def brokers(self) -> list[str]:
+        """Where we are a member, or try to be."""
+        return list(self._sessions)
+
+    @property
+    def disabled(self) -> frozenset[str]:
+        """The brokers where consumption is switched off for the group."""
+        return frozenset(self._disabled)
+
+    def session(self, broker_name: str) -> Session:
+        """Return the session at a broker."""
+        session = self._sessions.get(broker_name)
+        if session is None:
+            session = self._sessions[broker_name] = Session(self._heartbeat.session_seconds)
+        return session
+
+    def is_alive(self, broker_name: str) -> bool:
+        """Tell whether we are a member at a broker, as far as we know."""
+        session = self._sessions.get(broker_name)
+        return session is not None and not session.is_over(time.monotonic())
+
+    async def join(self, broker_names: Collection[str]) -> None:
+        """Join at all of these; those that do not answer are tried again in the background.
+
+        Raises:
+            SubscriptionConflictError: The group subscribes to something else.
+            ClientIdInUseError: Another process has our client id.
+            ErucaError: The broker will not have us, or none answered.
+        """
+        failures: list[ErucaError] = []
+        for name in sorted(broker_names):
+            try:
+                await self._beat(name)
+            except (RequestError, RefusedError):
+                raise
+            except ErucaError as error:
+                _logger.info("broker %s did not answer when joining: %s", name, error)
+                failures.append(error)
+        if failures and len(failures) == len(broker_names):
+            raise failures[0]
+        self.keep(broker_names)
+
+    def keep(self, broker_names: Collection[str]) -> None:
+        """Be a member at these, and not at others."""
+        for name in sorted(broker_names):
+            if name not in self._keepers:
+                self._hurry[name] = asyncio.Event()
+                self._keepers[name] = self._tasks.start(
+                    self._keep(name), f"eruca heartbeats to {name}"
+                )
+        for name in set(self._keepers) - set(broker_names):
+            self._keepers.pop(name).cancel()
+            self._forget(name)
+
+    def beat_soon(self, broker_name: str) -> None:
+        """Have a broker told, and asked, at once."""
+        if (event := self._hurry.get(broker_name)) is not None:
+            event.set()
+
+    async def leave(self) -> None:
+        """Leave the group everywhere; a broker that does not answer forgets us in time."""
+        names = [name for name in self._sessions if self.is_alive(name)]
+        await self.close()
+        await asyncio.gather(*map(self._leave, names))
+
+    async def close(self) -> None:
+        """Send no more heartbeats."""
+        keepers, self._keepers = list(self._keepers.values()), {}
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+        for timer in self._timers.values():
+            timer.cancel()
+
+    async def _keep(self, name: str) -> None:
+        hurry = self._hurry[name]
+        pause = 0.0
+        if self.is_alive(name):  # it has just been joined
+            pause = self.session(name).seconds / BEATS_PER_SESSION
+        while True:
+            due = time.monotonic() + pause
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await hurry.wait()
+            hurry.clear()
+            self._warn_if_late(time.monotonic() - due)
+            session = self.session(name)
+            try:
+                await self._beat(name)
+            except (RequestError, RefusedError) as error:
+                self._on_refused(error)
+                return
+            except ErucaError as error:
+                _logger.info("broker %s did not answer a heartbeat: %s", name, error)
+                pause = min(AGAIN_SECONDS, session.seconds / BEATS_PER_SESSION)
+            else:
+                pause = session.seconds / BEATS_PER_SESSION
+
+    async def _beat(self, name: str) -> None:
+        session = self.session(name)
+        locks = dict(self._locks_at(name))
+        tokens = [
+            LockToken(topic=queue.topic, queue_id=queue.queue_id, token=token)
+            for queue, token in list(locks.items())[:LOCK_COUNT_MAX]
+        ]
+        heartbeat = self._heartbeat.model_copy(
+            update={"locks": tokens, "topics_since": dict(self._topics_since)}
+        )
+        sent_at = time.monotonic()
+        answer = await self._api.beat(
+            self._url_of(name), heartbeat, timeout=session.seconds / BEATS_PER_SESSION
+        )
+        self._end_if_over(name)  # a late answer does not bring back what we had to give up
+        session.renew(sent_at, answer.session_seconds)
+        self._set_timer(name)
+        for topic, since in answer.topics_since.items():
+            self._topics_since.setdefault(topic, since)
+        (self._disabled.discard if answer.consume_enabled else self._disabled.add)(name)
+        gone = {MessageQueue(lost.topic, name, lost.queue_id) for lost in answer.lost_locks}
+        if gone:
+            self._on_locks_gone({queue: locks[queue] for queue in gone if queue in locks})
+        self._on_beat()
+
+    def _set_timer(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        session = self._sessions[name]
+        delay = max(session.expires_at - time.monotonic(), 0.0)
+        self._timers[name] = asyncio.get_running_loop().call_later(delay, self._on_timer, name)
+
+    def _on_timer(self, name: str) -> None:
+        if not self._end_if_over(name) and self._sessions[name].is_begun:
+            self._set_timer(name)
+
+    def _end_if_over(self, name: str) -> bool:
+        session = self._sessions[name]
+        if not (session.is_begun and session.is_over(time.monotonic())):
+            return False
+        session.end()
+        _logger.warning("the session at broker %s is over: its queues are lost", name)
+        self._on_over(name)
+        return True
+
+    def _warn_if_late(self, seconds: float) -> None:
+        if seconds > LATE_SECONDS:
+            _logger.warning(
+                "the event loop was blocked for %.1f s: heartbeats were late, and queues may have"
+                " been lost; a handler that blocks should be a plain function, which runs in a"
+                " thread",
+                seconds,
+            )
+
+    def _forget(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        self._sessions.pop(name, None)
+        self._hurry.pop(name, None)
+        self._disabled.discard(name)
+
+    async def _leave(self, name: str) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._api.leave(self._url_of(name))
+        except (ErucaError, TimeoutError) as error:
+            _logger.info("broker %s was not told that we leave: %s", name, error)

@@ -1,0 +1,90 @@
+"""Broadcasting: how far this client has come, in a file of its own.
+
+``DIRECTORY/CLIENT_ID/GROUP/offsets.json``::
+
+    {"offsets": [{"topic": "flights", "broker_name": "broker-a", "queue_id": 0, "offset": 17}, …]}
+
+Crash rule: a new file is written and flushed beside the old one, the old one becomes ``.bak``, and
+the new one takes its place. Where the file cannot be read, ``.bak`` is; where neither can, the
+client starts as if it were new.
+
+Source: RocketMQ 5.3, ``LocalFileOffsetStore``; its file has Java objects for keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.contract.errors import ValidationError
+from eruca.core.message_queue import MessageQueue
+
+_logger = logging.getLogger(__name__)
+
+
+class _Entry(msgspec.Struct):
+    topic: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+class _Content(msgspec.Struct):
+    offsets: list[_Entry]
+
+
+def offsets_directory(given: str | None) -> Path:
+    """Return where offset files lie: as given, else by ``ERUCA_OFFSETS_DIR``, else at home."""
+    return Path(given or os.environ.get("ERUCA_OFFSETS_DIR") or Path.home() / ".eruca" / "offsets")
+
+
+class OffsetFile:
+    """The offsets of one client in one group; reads the file when it is made."""
+
+    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+        folder = directory / quote(client_id, safe="@") / quote(group, safe="")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValidationError(
+                f"offsets_dir: {folder} cannot be made: {error}",
+                fix="name a directory by offsets_dir or ERUCA_OFFSETS_DIR",
+            ) from error
+        self._path = folder / "offsets.json"
+        self._backup = folder / "offsets.json.bak"
+        self.offsets: dict[MessageQueue, int] = _read(self._path) or _read(self._backup) or {}
+
+    async def store(self, offsets: dict[HeldQueue, int]) -> None:
+        """Keep these offsets, and those that were kept before."""
+        self.offsets |= {held.queue: offset for held, offset in offsets.items()}
+        entries = [_Entry(*queue, offset) for queue, offset in sorted(self.offsets.items())]
+        await asyncio.to_thread(self._write, msgspec.json.encode(_Content(entries)))
+        for held, offset in offsets.items():
+            held.committed = offset
+
+    def _write(self, content: bytes) -> None:
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if self._path.exists():
+            self._path.replace(self._backup)
+        fresh.replace(self._path)
+
+
+def _read(path: Path) -> dict[MessageQueue, int] | None:
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=_Content)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        _logger.warning("%s cannot be read: %s", path, error)
+        return None
+    return {MessageQueue(e.topic, e.broker_name, e.queue_id): e.offset for e in content.offsets}

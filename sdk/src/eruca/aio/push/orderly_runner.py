@@ -1,0 +1,400 @@
+"""Handing messages out in order: one batch of a queue at a time, many queues at once.
+
+Each queue has a task. While there is something to take, it holds one of as many places as the
+concurrency says, and gives it up when the queue is empty, suspended, or has had it for a minute.
+An async handler is awaited; a plain function runs in a thread, several batches in a row as long as
+they succeed and are quick.
+
+What became of a batch is decided by :mod:`eruca.core.orderly_result`. Where dead letters were made
+of some of its messages, it is put back without those: RocketMQ puts back all of it, and buries them
+twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from eruca.aio.push.background import Background
+from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.core.consume_context import ConsumeContext
+from eruca.core.consume_status import ConsumeStatus
+from eruca.core.handler_table import HandlerTable, Registration
+from eruca.core.keyed_queue import KeyedQueue
+from eruca.core.ordered_queue import OrderedQueue
+from eruca.core.orderly_result import (
+    LOCK_LOOK_SECONDS,
+    TURN_SECONDS,
+    Action,
+    Gate,
+    action_if_all_dead,
+    action_of,
+    is_exhausted,
+    must_step_back,
+    suspend_seconds,
+)
+from eruca.core.push_settings import PushSettings
+from eruca.core.received_message import ReceivedMessage
+
+STINT_SECONDS: Final = 0.005  # that a thread goes on with further batches before it reports
+_STINT_BATCHES: Final = 64  # that it is given at a time
+
+_Queue: TypeAlias = KeyedQueue[ReceivedMessage] | OrderedQueue[ReceivedMessage]
+
+_logger = logging.getLogger(__name__)
+
+
+class Buries(Protocol):
+    """Where messages go that have failed too often."""
+
+    async def bury(
+        self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
+    ) -> bool:
+        """Make dead letters of *messages*; tell whether that is certain."""
+        ...
+
+
+class _Lane:
+    """One queue, and what its task knows of it."""
+
+    def __init__(self, held: HeldQueue, *, by_key: bool) -> None:
+        self.held = held
+        self._by_key = by_key
+        self.news = asyncio.Event()  # messages, a resume, or an end
+        self.ready_at = 0.0  # suspended until then
+        self.is_busy = False  # a batch is in hand
+        self.is_stuck = False  # it was said that nothing is committed
+        self.task: asyncio.Task[None] | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with nothing."""
+        self.queue: _Queue = (
+            KeyedQueue(self.held.process, _sharding_key)
+            if self._by_key
+            else OrderedQueue(self.held.process)
+        )
+
+
+class _Batch(NamedTuple):
+    """Messages for one call, and what was said beside the verdict."""
+
+    messages: list[ReceivedMessage]
+    registration: Registration | None
+    context: ConsumeContext
+
+
+class OrderlyRunner:
+    """Runs the handlers of one consumer.
+
+    Args:
+        settings: The consumer's.
+        handlers: Its handlers.
+        send_backs: Where dead letters are made; None in broadcasting, where they are dropped.
+        retry_max_times: After so many retries a message is a dead letter.
+        on_lost: Called with a queue whose session is over.
+        on_failure: Called with an error of our own, which ends the consumer.
+    """
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        handlers: HandlerTable,
+        send_backs: Buries | None,
+        *,
+        retry_max_times: int | None,
+        on_lost: Callable[[HeldQueue], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._send_backs = send_backs
+        self._retry_max_times = retry_max_times
+        self._on_lost = on_lost
+        self._calls = Calls(settings)
+        self._loop = asyncio.get_running_loop()
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._threads: ThreadPoolExecutor | None = None
+        self._lanes: dict[HeldQueue, _Lane] = {}
+        self._tasks = Background(on_failure)
+
+    def add(self, held: HeldQueue) -> None:
+        """Begin with a queue."""
+        lane = _Lane(held, by_key=self._settings.on_poison == "park_key")
+        self._lanes[held] = lane
+        lane.task = self._tasks.start(self._run(lane), f"eruca queue {held.queue}")
+
+    def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        """Hand out *messages*, after those before them."""
+        lane = self._lanes[held]
+        lane.queue.add(messages)
+        lane.news.set()
+
+    def restart(self, held: HeldQueue) -> None:
+        """Forget what is held of a queue; what is in hand does not count."""
+        self._lanes[held].restart()
+
+    def pause(self, held: HeldQueue) -> None:
+        """Hand out nothing more of a queue until it is resumed: its task looks by itself."""
+
+    def resume(self, held: HeldQueue) -> None:
+        """Hand a paused queue out again."""
+        if (lane := self._lanes.get(held)) is not None:
+            lane.news.set()
+
+    async def drain(self, held: HeldQueue) -> None:
+        """Begin no further batch of a queue; return when none is in hand."""
+        held.is_draining = True
+        lane = self._lanes.pop(held, None)
+        if lane is not None and lane.task is not None:
+            if not lane.is_busy:
+                lane.task.cancel()  # it waits for messages, for its time, or for a place
+            await asyncio.wait((lane.task,))
+
+    def drop(self, held: HeldQueue) -> None:
+        """Have nothing of a queue count any more."""
+        held.drop()
+        lane = self._lanes.pop(held, None)
+        if lane is not None:
+            lane.news.set()
+
+    async def close(self) -> None:
+        """Give up: async handlers are cancelled, threads left to themselves."""
+        await self._tasks.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- a queue's task ---------------------------------------------------------------------------
+
+    async def _run(self, lane: _Lane) -> None:
+        held = lane.held
+        while not held.is_draining and not held.is_dropped:
+            lane.news.clear()
+            now = time.monotonic()
+            ready_at = None if held.is_paused else lane.queue.ready_at()
+            if ready_at is None:
+                await lane.news.wait()
+                continue
+            due = max(ready_at, lane.ready_at)
+            if due > now:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(due - now):
+                        await lane.news.wait()
+                continue
+            if held.gate(now) is Gate.WAIT:
+                self._on_lost(held)
+                await asyncio.sleep(LOCK_LOOK_SECONDS)
+                continue
+            async with self._places:
+                await self._take_turn(lane)
+
+    async def _take_turn(self, lane: _Lane) -> None:
+        held = lane.held
+        began_at = yielded_at = time.monotonic()
+        lane.is_busy = True
+        try:
+            while not held.is_paused:
+                now = time.monotonic()
+                if held.gate(now) is not Gate.OPEN:
+                    return
+                if must_step_back(now - began_at):
+                    lane.ready_at = now + TURN_SECONDS
+                    return
+                if now - yielded_at >= STINT_SECONDS:
+                    await asyncio.sleep(0)  # handlers that never wait would keep the loop
+                    yielded_at = time.monotonic()
+                queue = lane.queue
+                batches = self._next(held, queue, now)
+                if not batches:
+                    return
+                held.begin()
+                try:
+                    if not await self._handle(lane, queue, batches):
+                        return
+                finally:
+                    held.end()
+        finally:
+            lane.is_busy = False
+
+    def _next(self, held: HeldQueue, queue: _Queue, now: float) -> list[_Batch]:
+        """Take the next batch; where a thread will run it, several."""
+        batches: list[_Batch] = []
+        while len(batches) < _STINT_BATCHES:
+            batch = self._next_batch(held, queue, now)
+            if batch is None:
+                break
+            batches.append(batch)
+            if batch.registration is None or batch.registration.is_async:
+                break
+        if len(batches) > 1 and batches[-1].registration is not batches[0].registration:
+            _give_back(queue, batches.pop().messages, now)
+        return batches
+
+    def _next_batch(self, held: HeldQueue, queue: _Queue, now: float) -> _Batch | None:
+        messages = queue.take(self._settings.batch_max_count, now)
+        if not messages:
+            return None
+        registration = self._handlers.find(messages[0])
+        for index, message in enumerate(messages):
+            if index and self._handlers.find(message) is not registration:
+                _give_back(queue, messages[index:], now)
+                del messages[index:]
+                break
+        context = ConsumeContext(held.queue, held.is_lost, auto_commit=self._settings.auto_commit)
+        return _Batch(messages, registration, context)
+
+    # --- handling ---------------------------------------------------------------------------------
+
+    async def _handle(self, lane: _Lane, queue: _Queue, batches: list[_Batch]) -> bool:
+        """Have batches handled and deal with the results; tell whether the queue goes on."""
+        registration = batches[0].registration
+        if registration is None:
+            outcomes = [self._calls.unhandled(batches[0].messages[0])]
+        elif registration.is_async:
+            batch = batches[0]
+            outcomes = [await self._calls.call_async(registration, batch.messages, batch.context)]
+        else:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(
+                    self._settings.concurrency, thread_name_prefix="eruca-handler"
+                )
+            run = self._loop.run_in_executor(
+                self._threads, self._run_in_thread, lane.held, registration, batches
+            )
+            outcomes = await self._within_limit(run, batches[0])
+        if lane.held.is_dropped:
+            return False
+        now = time.monotonic()
+        for batch in reversed(batches[len(outcomes) :]):
+            _give_back(queue, batch.messages, now)
+        goes_on = True
+        for batch, outcome in zip(batches, outcomes, strict=False):
+            goes_on = await self._conclude(lane, queue, batch, outcome)
+        return goes_on
+
+    def _run_in_thread(
+        self, held: HeldQueue, registration: Registration, batches: list[_Batch]
+    ) -> list[Outcome]:
+        """Call a plain function for one batch after the other while all goes well and quickly."""
+        outcomes: list[Outcome] = []
+        ends_at = time.monotonic() + STINT_SECONDS
+        for batch in batches:
+            outcome = self._calls.call(registration, batch.messages, batch.context)
+            outcomes.append(outcome)
+            now = time.monotonic()
+            if outcome is not SUCCEEDED or now >= ends_at or held.gate(now) is not Gate.OPEN:
+                break
+        return outcomes
+
+    async def _within_limit(
+        self, run: asyncio.Future[list[Outcome]], first: _Batch
+    ) -> list[Outcome]:
+        """Wait for a thread, however long it takes: what comes after must not overtake."""
+        limit = self._settings.consume_timeout
+        done, _ = await asyncio.wait((run,), timeout=limit)
+        if not done:
+            _logger.warning(
+                "a handler takes longer than %g s; its queue waits for it, at %r",
+                limit,
+                first.messages[0],
+            )
+        return await run
+
+    # --- results ----------------------------------------------------------------------------------
+
+    async def _conclude(self, lane: _Lane, queue: _Queue, batch: _Batch, outcome: Outcome) -> bool:
+        """Deal with one result; tell whether the queue goes on."""
+        if isinstance(queue, KeyedQueue):
+            return await self._conclude_by_key(lane, queue, batch, outcome)
+        held, context = lane.held, batch.context
+        action = action_of(outcome.status, auto_commit=context.auto_commit)
+        dead: list[ReceivedMessage] = []
+        if action is Action.PUT_BACK:
+            dead = await self._bury_exhausted(held, batch.messages, outcome)
+            if held.is_dropped:
+                return False
+            if len(dead) == len(batch.messages):
+                action = action_if_all_dead(auto_commit=context.auto_commit)
+        if action is Action.COMMIT:
+            held.freed(queue.commit())
+            return True
+        if action is Action.KEEP:
+            self._warn_if_stuck(lane, queue)
+            return True
+        if action is Action.PUT_BACK:
+            queue.put_back(batch.messages)
+            held.freed(queue.discard(dead) if dead else 0)
+        else:
+            queue.roll_back()
+        lane.ready_at = time.monotonic() + self._suspend_seconds(context)
+        return False
+
+    async def _conclude_by_key(
+        self,
+        lane: _Lane,
+        queue: KeyedQueue[ReceivedMessage],
+        batch: _Batch,
+        outcome: Outcome,
+    ) -> bool:
+        held = lane.held
+        if outcome.status is not ConsumeStatus.SUSPEND:
+            held.freed(queue.succeed(batch.messages))
+            return True
+        dead = await self._bury_exhausted(held, batch.messages, outcome)
+        if held.is_dropped:
+            return False
+        if dead:
+            held.freed(queue.succeed(dead))
+        if alive := [message for message in batch.messages if message not in dead]:
+            queue.park(alive, time.monotonic() + self._suspend_seconds(batch.context))
+        return True
+
+    async def _bury_exhausted(
+        self, held: HeldQueue, messages: list[ReceivedMessage], outcome: Outcome
+    ) -> list[ReceivedMessage]:
+        """Count a failure of each; return those that are dead letters now."""
+        limit = self._retry_max_times
+        dead = [m for m in messages if is_exhausted(m.reconsume_times, limit)]
+        if dead and not await self._bury(held, dead, outcome):
+            dead = []
+        for message in messages:
+            if message not in dead:
+                message._retried += 1
+        return dead
+
+    async def _bury(self, held: HeldQueue, dead: list[ReceivedMessage], outcome: Outcome) -> bool:
+        if self._send_backs is not None:
+            return await self._send_backs.bury(held, dead, outcome)
+        _logger.error("%d messages failed too often and are dropped: %r", len(dead), dead[0])
+        return True
+
+    def _suspend_seconds(self, context: ConsumeContext) -> float:
+        return suspend_seconds(context.suspend_seconds, self._settings.suspend_seconds)
+
+    def _warn_if_stuck(self, lane: _Lane, queue: OrderedQueue[ReceivedMessage]) -> None:
+        held = lane.held
+        if not lane.is_stuck and queue.ready_at() is None and not held.has_flow_room():
+            lane.is_stuck = True
+            _logger.warning(
+                "%s: %d messages are uncommitted, and no more are pulled until a handler says"
+                " COMMIT",
+                held.queue,
+                held.process.count,
+            )
+
+
+def _sharding_key(message: ReceivedMessage) -> str | None:
+    return message.sharding_key
+
+
+def _give_back(queue: _Queue, messages: Sequence[ReceivedMessage], now: float) -> None:
+    if isinstance(queue, KeyedQueue):
+        queue.give_back(messages, now)
+    else:
+        queue.put_back(messages)

@@ -1,0 +1,231 @@
+"""Reading the queues that are held: from the brokers to the runner, and offsets back.
+
+Concurrency rule: the event loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from eruca.aio.broker_fetcher import BrokerFetcher, Prefetch
+from eruca.aio.push.background import Background
+from eruca.aio.push.calling import tell
+from eruca.aio.push.commits import Commits
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.core.flow_control import FlowLimits
+from eruca.core.message_queue import MessageQueue
+from eruca.core.pull_positions import StartPosition
+from eruca.core.pull_settings import PullSettings
+from eruca.core.push_settings import PushSettings
+from eruca.core.received_message import ReceivedMessage
+from eruca.core.session import Session
+from eruca.core.tag_expression import Subscription
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+
+class Runner(Protocol):
+    """What hands messages out, in order or not."""
+
+    def add(self, held: HeldQueue) -> None:
+        """Begin with a queue."""
+
+    def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        """Hand out *messages*."""
+
+    def restart(self, held: HeldQueue) -> None:
+        """Forget what is held of a queue; what is in hand does not count."""
+
+    def pause(self, held: HeldQueue) -> None:
+        """Hand out nothing more of a queue until it is resumed."""
+
+    def resume(self, held: HeldQueue) -> None:
+        """Hand a paused queue out again."""
+
+    async def drain(self, held: HeldQueue) -> None:
+        """Begin no further batch of a queue; return when none is in hand."""
+
+    def drop(self, held: HeldQueue) -> None:
+        """Have nothing of a queue count any more."""
+
+    async def close(self) -> None:
+        """Give up what runs."""
+
+
+class Reader:
+    """Reads the queues of one consumer.
+
+    Args:
+        client: Whose routes and transports are used.
+        settings: The consumer's.
+        subscriptions: By topic, the retry topic's included.
+        runner: Hands messages out.
+        commits: Takes offsets.
+        background: Runs what goes on in the background.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        settings: PushSettings,
+        subscriptions: Mapping[str, Subscription],
+        *,
+        runner: Runner,
+        commits: Commits,
+        background: Background,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._runner = runner
+        self._commits = commits
+        self._background = background
+        self._prefetch = Prefetch(settings.queue_max_count, settings.max_bytes)
+        self._limits = FlowLimits(
+            settings.queue_max_count,
+            settings.queue_max_bytes,
+            None if settings.ordered else settings.max_span,
+        )
+        self._pull_settings = _pull_settings(settings, subscriptions)
+        self._fetchers: dict[str, BrokerFetcher] = {}
+        self._paused: set[MessageQueue] = set()
+        self._is_paused = False  # all queues, those to come as well
+
+    def hold(
+        self,
+        queue: MessageQueue,
+        offset: int | None,
+        token: int | None = None,
+        session: Session | None = None,
+        *,
+        start: StartPosition | datetime = "latest",
+    ) -> HeldQueue:
+        """Return a queue that is ours from now on, not being read yet."""
+        held = HeldQueue(
+            queue,
+            model=self._settings.message_model,
+            limits=self._limits,
+            prefetch=self._prefetch,
+            intake=self,
+            offset=offset,
+            start=start,
+            token=token,
+            session=session,
+        )
+        held.is_paused = self._is_paused or queue in self._paused
+        return held
+
+    async def begin(self, helds: list[HeldQueue]) -> None:
+        """Tell the program, and read these queues, unless they are gone again by then."""
+        await tell(self._settings.on_assigned, [held.queue for held in helds])
+        for held in helds:
+            if held.is_draining or held.is_dropped:
+                continue
+            self._runner.add(held)
+            name = held.queue.broker_name
+            fetcher = self._fetchers.get(name)
+            if fetcher is None:
+                fetcher = self._fetchers[name] = BrokerFetcher(
+                    self._client, name, self._pull_settings, self._prefetch, on_news=_no_news
+                )
+            fetcher.add(held)
+        for name in {held.queue.broker_name for held in helds} & self._fetchers.keys():
+            self._fetchers[name].kick()
+
+    async def finish(self, held: HeldQueue) -> None:
+        """Begin no further batch of a queue; return when none is in hand and the program knows."""
+        held.is_draining = True
+        self._stop_pulling(held)
+        await self._runner.drain(held)
+        self._commits.forget(held)
+        if not held.is_dropped:
+            await tell(self._settings.on_revoked, [held.queue])
+
+    def drop(self, held: HeldQueue) -> None:
+        """Read a queue no more, at once."""
+        self._stop_pulling(held)
+        self._commits.forget(held)
+        self._runner.drop(held)
+
+    async def tell_lost(self, queues: list[MessageQueue]) -> None:
+        """Tell the program that queues are lost."""
+        await tell(self._settings.on_lost, queues)
+
+    def pause(self, helds: list[HeldQueue], *, all_queues: bool) -> None:
+        """Pull and hand out nothing of these queues; of all, those to come as well."""
+        self._is_paused = self._is_paused or all_queues
+        self._paused |= {held.queue for held in helds}
+        for held in helds:
+            held.is_paused = True
+            self._runner.pause(held)
+
+    def resume(self, helds: list[HeldQueue], *, all_queues: bool) -> None:
+        """Undo a pause."""
+        if all_queues:
+            self._is_paused = False
+            self._paused.clear()
+        self._paused -= {held.queue for held in helds}
+        for held in helds:
+            held.is_paused = False
+            self._runner.resume(held)
+        for fetcher in self._fetchers.values():
+            fetcher.kick()
+
+    async def close(self) -> None:
+        """Pull no more."""
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        await self._runner.close()
+
+    # --- what a held queue tells ------------------------------------------------------------------
+
+    def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        """Hand out what was pulled."""
+        self._runner.put(held, messages)
+
+    def restart(self, held: HeldQueue) -> None:
+        """Forget the queue's messages: it has been made anew."""
+        self._runner.restart(held)
+
+    def progressed(self, held: HeldQueue) -> None:
+        """Note that the queue may be committed further, and may have room."""
+        if held.is_dropped:
+            return
+        self._commits.note(held)
+        if not held.is_pulling and held.has_room(0):
+            fetcher = self._fetchers.get(held.queue.broker_name)
+            if fetcher is not None:
+                fetcher.kick()
+
+    def _stop_pulling(self, held: HeldQueue) -> None:
+        name = held.queue.broker_name
+        fetcher = self._fetchers.get(name)
+        if fetcher is None or fetcher.flows.get(held.queue) is not held:
+            return
+        fetcher.remove(held.queue)
+        if not fetcher.flows:
+            del self._fetchers[name]
+            self._background.start(fetcher.close(), "eruca fetcher's end")
+
+
+def _pull_settings(
+    settings: PushSettings, subscriptions: Mapping[str, Subscription]
+) -> PullSettings:
+    return PullSettings(
+        group=settings.group,
+        topics=tuple(subscriptions),
+        queues=(),
+        subscriptions=subscriptions,
+        start="earliest",
+        on_offset_out_of_range="nearest",
+        auto_commit_seconds=None,
+        prefetch_count=settings.queue_max_count,
+        prefetch_bytes=settings.max_bytes,
+        wait_for_topics=True,
+    )
+
+
+def _no_news() -> None:
+    """Take no notice: messages come by the held queues."""

@@ -1,0 +1,313 @@
+"""What this member should read, and the way there from what it reads.
+
+A round works out the share of each topic (:mod:`eruca.core.rebalance`) and sets things going:
+locks are asked for, queues that are somebody else's now are handed over. A round comes whenever a
+member list or a route changes, a broker has answered a heartbeat, or a queue has been given up or
+lost; and every 20 s, should anything have been missed.
+
+Handing a queue over: no further batch begins, the ones in hand end, ``on_revoked`` is called, then
+one request commits the final offset and releases the lock. Its next owner's request, which the
+broker holds, is answered at that moment.
+
+Source: RocketMQ 5.3, ``RebalanceService``, ``RebalanceImpl``, ``RebalancePushImpl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.background import Background
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.lock_keeper import LockKeeper
+from eruca.aio.push.members_watch import MembersWatch
+from eruca.aio.push.membership import Membership
+from eruca.aio.push.url_book import UrlBook
+from eruca.aio.routes import Routes
+from eruca.contract.errors import (
+    ErucaError,
+    MemberNotFoundError,
+    StaleLockError,
+    TopicNotFoundError,
+)
+from eruca.contract.groups import GrantedLock, QueueRelease
+from eruca.contract.names import retry_topic
+from eruca.core.allocation import AllocationError
+from eruca.core.message_queue import MessageQueue
+from eruca.core.push_settings import PushSettings
+from eruca.core.rebalance import TopicView, changes, coordinator_of, share_of
+from eruca.core.session import Session
+
+REBALANCE_SECONDS: Final = 20.0  # RocketMQ's rebalance.waitInterval
+LOOK_SECONDS: Final = 1.0  # between two looks for a topic that is not there yet
+_AGAIN_SECONDS: Final = 0.2  # after a release that was not answered; doubles
+_AGAIN_SECONDS_MAX: Final = 3.0
+
+_logger = logging.getLogger(__name__)
+
+
+class Reading(Protocol):
+    """What reads queues and hands their messages out."""
+
+    def hold(self, queue: MessageQueue, offset: int, token: int, session: Session) -> HeldQueue:
+        """Return a queue that has been granted, not being read yet."""
+        ...
+
+    async def begin(self, helds: list[HeldQueue]) -> None:
+        """Tell the program, and read these queues, unless they are gone again by then."""
+
+    async def finish(self, held: HeldQueue) -> None:
+        """Begin no further batch of a queue; return when none is in hand and the program knows."""
+
+    def drop(self, held: HeldQueue) -> None:
+        """Read a queue no more, at once."""
+
+    async def tell_lost(self, queues: list[MessageQueue]) -> None:
+        """Tell the program that queues are lost."""
+
+
+class Rebalancer:
+    """The queues of one member of a clustering group.
+
+    Args:
+        settings: The consumer's.
+        topics: What it subscribes to, its retry topic included.
+        client_id: The member.
+        api: Its requests.
+        routes: The client's.
+        urls: Where brokers are.
+        reading: What reads the queues.
+        background: Runs what goes on in the background.
+    """
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        topics: Iterable[str],
+        client_id: str,
+        *,
+        api: GroupApi,
+        routes: Routes,
+        urls: UrlBook,
+        reading: Reading,
+        background: Background,
+    ) -> None:
+        self._settings = settings
+        self._topics = tuple(topics)
+        self._client_id = client_id
+        self._api = api
+        self._routes = routes
+        self._urls = urls
+        self._reading = reading
+        self._background = background
+        self._membership: Membership | None = None
+        self._watch = MembersWatch(api, urls.url_of, self.kick, background)
+        self._keepers: dict[str, LockKeeper] = {}
+        self._held: dict[MessageQueue, HeldQueue] = {}
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+        self._is_stopping = False
+
+    @property
+    def held(self) -> Mapping[MessageQueue, HeldQueue]:
+        """What is read, or being handed over."""
+        return self._held
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """What is read, sorted."""
+        return sorted(queue for queue in self._held if queue not in self._leaving)
+
+    def start(self, membership: Membership) -> None:
+        """Begin, as a member."""
+        self._membership = membership
+        self._background.start(self._run(), "eruca rebalance")
+
+    def kick(self) -> None:
+        """Have a round soon."""
+        self._news.set()
+
+    def locks_at(self, broker_name: str) -> dict[MessageQueue, int]:
+        """Return the locks held at a broker."""
+        return {
+            queue: held.token
+            for queue, held in self._held.items()
+            if queue.broker_name == broker_name and held.token is not None
+        }
+
+    def lose_broker(self, broker_name: str) -> None:
+        """Lose all queues of a broker."""
+        self.lose([held for q, held in self._held.items() if q.broker_name == broker_name])
+
+    def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
+        """Lose queues, as far as they are still held by these tokens."""
+        gone = [self._held[queue] for queue in tokens if queue in self._held]
+        self.lose([held for held in gone if held.token == tokens[held.queue]])
+
+    def lose(self, lost: Collection[HeldQueue]) -> None:
+        """Read queues no more that somebody else may have."""
+        lost = [held for held in lost if self._held.get(held.queue) is held]
+        if not lost:
+            return
+        for held in lost:
+            del self._held[held.queue]
+            self._reading.drop(held)
+        queues = sorted(held.queue for held in lost)
+        self._background.start(self._reading.tell_lost(queues), "eruca lost queues")
+        self.kick()
+
+    async def stop(self) -> None:
+        """Hand over everything; return when that is done."""
+        self._is_stopping = True
+        for keeper in self._keepers.values():
+            keeper.close()
+        for queue in self.queues:
+            self._give_up(queue)
+        if self._leaving:
+            await asyncio.wait(self._leaving.values())
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._news.clear()
+            is_complete = await self._round()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REBALANCE_SECONDS if is_complete else LOOK_SECONDS):
+                    await self._news.wait()
+
+    async def _round(self) -> bool:
+        """Bring things in line; tell whether all topics were there."""
+        assert self._membership is not None
+        views: list[TopicView] = []
+        is_complete = True
+        queues_of: dict[str, tuple[MessageQueue, ...]] = {}
+        for topic in self._topics:
+            try:
+                queues_of[topic] = (await self._routes.subscribe_view(topic)).queues
+            except TopicNotFoundError:
+                queues_of[topic] = ()
+                is_complete = False
+            except ErucaError as error:
+                _logger.info("the route of %s is not known just now: %s", topic, error)
+                views.append(TopicView(topic, (), None))
+                is_complete = False
+        if self._is_stopping:
+            return True
+        brokers = {queue.broker_name for queues in queues_of.values() for queue in queues}
+        brokers |= {queue.broker_name for queue in self._held}
+        self._membership.keep(brokers)
+        coordinators = {topic: coordinator_of(queues) for topic, queues in queues_of.items()}
+        self._watch.follow({name for name in coordinators.values() if name is not None})
+        for topic, queues in queues_of.items():
+            views.append(TopicView(topic, queues, self._client_ids(topic, coordinators[topic])))
+        self._go_to(self._share(views))
+        return is_complete
+
+    def _client_ids(self, topic: str, coordinator: str | None) -> tuple[str, ...] | None:
+        """Return who shares a topic; None while its coordinator has not said who is there."""
+        if coordinator is None:
+            return (self._client_id,)  # it has no queues to share
+        members = self._watch.members(coordinator)
+        if members is None:
+            return None
+        is_retry = topic == retry_topic(self._settings.group)
+        return tuple(
+            member.client_id
+            for member in members
+            if member.message_model == "clustering"
+            and (is_retry or any(s.topic == topic for s in member.subscriptions))
+        )
+
+    def _share(self, views: list[TopicView]) -> frozenset[MessageQueue]:
+        assert self._membership is not None
+        current = self.queues
+        share: set[MessageQueue] = set()
+        for view in views:
+            try:
+                share |= share_of(self._settings.strategy, self._client_id, view, current)
+            except AllocationError as error:
+                _logger.warning("the share of %s stays as it is: %s", view.topic, error)
+                share |= {queue for queue in current if queue.topic == view.topic}
+        disabled = self._membership.disabled
+        return frozenset(queue for queue in share if queue.broker_name not in disabled)
+
+    def _go_to(self, should: frozenset[MessageQueue]) -> None:
+        to_acquire, to_give_up = changes(should, self.queues)
+        for queue in sorted(to_give_up):
+            self._give_up(queue)
+        wanted: dict[str, list[MessageQueue]] = {name: [] for name in self._keepers}
+        for queue in to_acquire - self._leaving.keys():
+            wanted.setdefault(queue.broker_name, []).append(queue)
+        for name, queues in wanted.items():
+            self._keeper(name).want(queues)
+
+    def _keeper(self, broker_name: str) -> LockKeeper:
+        assert self._membership is not None
+        keeper = self._keepers.get(broker_name)
+        if keeper is None:
+            keeper = self._keepers[broker_name] = LockKeeper(
+                broker_name,
+                self._api,
+                self._urls.url_of,
+                is_member=self._membership.is_alive,
+                on_granted=self._take_over,
+                on_doubt=self._membership.beat_soon,
+                background=self._background,
+            )
+        return keeper
+
+    # --- queues that come and go ------------------------------------------------------------------
+
+    def _take_over(self, locks: dict[MessageQueue, GrantedLock]) -> None:
+        assert self._membership is not None
+        helds = []
+        for queue, lock in locks.items():
+            session = self._membership.session(queue.broker_name)
+            held = self._reading.hold(queue, lock.next_offset, lock.token, session)
+            self._held[queue] = held
+            helds.append(held)
+        self._background.start(self._reading.begin(helds), "eruca take over")
+
+    def _give_up(self, queue: MessageQueue) -> None:
+        task = self._background.start(self._hand_over(self._held[queue]), "eruca hand over")
+        self._leaving[queue] = task
+        task.add_done_callback(lambda _: self._gone(queue))
+
+    def _gone(self, queue: MessageQueue) -> None:
+        del self._leaving[queue]
+        self.kick()
+
+    async def _hand_over(self, held: HeldQueue) -> None:
+        await self._reading.finish(held)
+        if held.is_dropped:
+            return
+        assert self._membership is not None
+        assert held.token is not None
+        release = QueueRelease(
+            topic=held.queue.topic,
+            queue_id=held.queue.queue_id,
+            token=held.token,
+            offset=held.process.commit_offset,
+        )
+        pause = _AGAIN_SECONDS
+        while not held.is_lost():
+            try:
+                await self._api.release(self._urls.url_of(held.queue.broker_name), [release])
+            except (StaleLockError, MemberNotFoundError) as error:
+                _logger.warning("%s was lost while it was handed over: %s", held.queue, error)
+                self._membership.beat_soon(held.queue.broker_name)
+                break
+            except ErucaError as error:
+                _logger.info("%s is not released yet: %s", held.queue, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _AGAIN_SECONDS_MAX)
+            else:
+                break
+        if self._held.get(held.queue) is held:
+            del self._held[held.queue]
+        self._reading.drop(held)

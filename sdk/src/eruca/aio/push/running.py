@@ -1,0 +1,315 @@
+"""A started consumer: its parts, wired together, and the order in which they start and end.
+
+Start: find the brokers, join, then share out. End: hand everything over (or give up waiting),
+leave, and only then end what runs in the background; so a lock is never left to expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.background import Background
+from eruca.aio.push.broadcaster import Broadcaster
+from eruca.aio.push.commits import BrokerOffsets, Commits
+from eruca.aio.push.concurrent_runner import ConcurrentRunner
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.membership import Membership
+from eruca.aio.push.offset_file import OffsetFile, offsets_directory
+from eruca.aio.push.orderly_runner import OrderlyRunner
+from eruca.aio.push.reader import Reader
+from eruca.aio.push.rebalancer import Rebalancer
+from eruca.aio.push.send_backs import SendBacks
+from eruca.aio.push.url_book import UrlBook
+from eruca.contract.errors import ErucaError, TopicNotFoundError, ValidationError
+from eruca.contract.groups import Heartbeat
+from eruca.contract.groups import Subscription as SubscriptionModel
+from eruca.contract.names import retry_topic
+from eruca.core.handler_table import HandlerTable
+from eruca.core.message_queue import MessageQueue
+from eruca.core.push_settings import PushSettings
+from eruca.core.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+_logger = logging.getLogger(__name__)
+
+
+class RunningConsumer:
+    """The parts of one consumer.
+
+    Args:
+        client: Whose routes and transports are used.
+        settings: The consumer's.
+        handlers: Its handlers.
+        client_id: Its name in the group.
+        incarnation: Tells it from others of its name.
+        on_failure: Called with an error that ends the consumer.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        settings: PushSettings,
+        handlers: HandlerTable,
+        *,
+        client_id: str,
+        incarnation: str,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._topics = handlers.topics
+        self._background = Background(on_failure)
+        self._handlers = handlers
+        subscriptions = {topic: handlers.subscription(topic) for topic in self._topics}
+        self._every_topic = list(self._topics)
+        if settings.is_clustering:
+            retries = retry_topic(settings.group)
+            self._every_topic.append(retries)
+            self._subscriptions = {**subscriptions, retries: Subscription(SUBSCRIBE_ALL)}
+        else:
+            self._subscriptions = subscriptions
+        self._urls = UrlBook(client.routes, self._every_topic)
+        self._api = GroupApi(
+            client.hot_transport,
+            settings.group,
+            client_id=client_id,
+            incarnation=incarnation,
+            timeout=client.settings.timeout_seconds,
+        )
+        self._membership = Membership(
+            self._api,
+            self._urls.url_of,
+            _heartbeat(settings, incarnation, subscriptions),
+            locks_at=self._locks_at,
+            on_beat=self._kick,
+            on_locks_gone=self._lose_locks,
+            on_over=self._lose_broker,
+            on_refused=on_failure,
+            tasks=self._background,
+        )
+        self._client_id = client_id
+        self._on_failure = on_failure
+        self._reader: Reader | None = None
+        self._commits: Commits | None = None
+        self._division: Rebalancer | Broadcaster | None = None
+        self._stop_listening: Callable[[], None] | None = None
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """What is read."""
+        return [] if self._division is None else self._division.queues
+
+    async def start(self) -> None:
+        """Join, and begin."""
+        brokers = await self._find_brokers()
+        retry_max_times = self._settings.retry_max_times
+        if brokers:
+            await self._membership.join(brokers)
+            if self._settings.ordered and retry_max_times is None:
+                config = await self._api.config(self._urls.url_of(min(self._joined(brokers))))
+                retry_max_times = config.retry_max_times
+        self._wire(retry_max_times)
+        self._stop_listening = self._client.routes.on_change(self._on_route_change)
+        assert self._division is not None
+        assert self._commits is not None
+        self._background.start(self._commits.run(), "eruca commits")
+        self._division.start(self._membership)
+
+    async def stop(self) -> None:
+        """Hand everything over, and leave."""
+        if self._stop_listening is not None:
+            self._stop_listening()
+        if self._division is not None:
+            try:
+                async with asyncio.timeout(self._settings.stop_timeout):
+                    await self._division.stop()
+            except TimeoutError:
+                _logger.warning(
+                    "handlers have not ended within %g s: what they have in hand will be handled"
+                    " again",
+                    self._settings.stop_timeout,
+                )
+                await self._commit_rest()
+        await self._membership.leave()
+        await self._close()
+
+    async def abort(self) -> None:
+        """End at once."""
+        if self._stop_listening is not None:
+            self._stop_listening()
+        await self._membership.leave()
+        await self._close()
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out nothing of these queues; of all, if there are none."""
+        chosen = self._chosen(queues)
+        assert self._reader is not None
+        self._reader.pause(chosen, all_queues=not tuple(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Undo a pause."""
+        chosen = self._chosen(queues)
+        assert self._reader is not None
+        self._reader.resume(chosen, all_queues=not tuple(queues))
+
+    def _chosen(self, queues: Iterable[MessageQueue]) -> list[HeldQueue]:
+        held = self._held
+        chosen = tuple(queues)
+        for queue in chosen:
+            if queue not in held:
+                raise ValidationError(
+                    f"queue: {queue} is not read by this consumer", fix="see assignment"
+                )
+        return [held[queue] for queue in chosen or held]
+
+    async def _close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+        await self._background.close()
+
+    async def _commit_rest(self) -> None:
+        assert self._commits is not None
+        for held in self._held.values():
+            self._commits.note(held)
+        try:
+            await self._commits.flush()
+        except ErucaError as error:
+            _logger.info("the last offsets are not committed: %s", error)
+
+    async def _find_brokers(self) -> list[str]:
+        names: set[str] = set()
+        for topic in self._topics:
+            try:
+                view = await self._client.routes.subscribe_view(topic)
+            except TopicNotFoundError:
+                if not self._settings.wait_for_topics:
+                    raise
+            else:
+                names.update(queue.broker_name for queue in view.queues)
+        return sorted(names)
+
+    def _joined(self, brokers: Iterable[str]) -> list[str]:
+        return [name for name in brokers if self._membership.is_alive(name)]
+
+    def _wire(self, retry_max_times: int | None) -> None:
+        settings, client = self._settings, self._client
+        send_backs = None
+        file = None
+        if settings.is_clustering:
+            send_backs = SendBacks(
+                self._api,
+                self._urls.url_of_queue,
+                self._membership.beat_soon,
+                settings.retry_max_times,
+            )
+            store: BrokerOffsets | OffsetFile = BrokerOffsets(
+                self._api, self._urls.url_of_queue, self._membership.beat_soon
+            )
+        else:
+            store = file = OffsetFile(
+                offsets_directory(settings.offsets_dir), self._client_id, settings.group
+            )
+        self._commits = Commits(store, settings.commit_seconds)
+        if settings.ordered:
+            runner: OrderlyRunner | ConcurrentRunner = OrderlyRunner(
+                settings,
+                self._handlers,
+                send_backs,
+                retry_max_times=retry_max_times,
+                on_lost=self._lose_one,
+                on_failure=self._on_failure,
+            )
+        else:
+            runner = ConcurrentRunner(
+                settings,
+                self._handlers,
+                send_backs,
+                on_lost=self._lose_one,
+                on_failure=self._on_failure,
+            )
+        self._reader = Reader(
+            client,
+            settings,
+            self._subscriptions,
+            runner=runner,
+            commits=self._commits,
+            background=self._background,
+        )
+        if file is not None:
+            self._division = Broadcaster(
+                settings,
+                self._every_topic,
+                routes=client.routes,
+                reader=self._reader,
+                offsets=file,
+                background=self._background,
+            )
+        else:
+            self._division = Rebalancer(
+                settings,
+                self._every_topic,
+                self._client_id,
+                api=self._api,
+                routes=client.routes,
+                urls=self._urls,
+                reading=self._reader,
+                background=self._background,
+            )
+
+    # --- what the membership tells ----------------------------------------------------------------
+
+    @property
+    def _held(self) -> Mapping[MessageQueue, HeldQueue]:
+        return {} if self._division is None else self._division.held
+
+    def _locks_at(self, broker_name: str) -> Mapping[MessageQueue, int]:
+        division = self._division
+        return division.locks_at(broker_name) if isinstance(division, Rebalancer) else {}
+
+    def _kick(self) -> None:
+        if self._division is not None:
+            self._division.kick()
+
+    def _lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
+        if isinstance(self._division, Rebalancer):
+            self._division.lose_locks(tokens)
+
+    def _lose_broker(self, broker_name: str) -> None:
+        if isinstance(self._division, Rebalancer):
+            self._division.lose_broker(broker_name)
+
+    def _lose_one(self, held: HeldQueue) -> None:
+        if isinstance(self._division, Rebalancer):
+            self._division.lose([held])
+
+    def _on_route_change(self, topic: str) -> None:
+        if topic in self._every_topic:
+            self._kick()
+
+
+def _heartbeat(
+    settings: PushSettings, incarnation: str, subscriptions: Mapping[str, Subscription]
+) -> Heartbeat:
+    return Heartbeat(
+        incarnation=incarnation,
+        subscriptions=[
+            SubscriptionModel(
+                topic=topic,
+                filter=subscription.expression,
+                filter_type="tag" if subscription.expression_type == TAG_TYPE else "sql92",
+            )
+            for topic, subscription in sorted(subscriptions.items())
+        ],
+        message_model=settings.message_model,
+        consume_type="push",
+        session_seconds=settings.session_seconds,
+        is_static=settings.is_static,
+        replaces_subscription_version=settings.replaces_subscription_version,
+        start=settings.start,
+    )

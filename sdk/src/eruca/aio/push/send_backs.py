@@ -1,0 +1,109 @@
+"""Messages on their way to the retry topic, or to the dead letters.
+
+Once the broker has answered they are stored there, and done with here. What it did not take stays
+with the consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.calling import Outcome
+from eruca.aio.push.held_queue import HeldQueue
+from eruca.contract.errors import ErucaError, MemberNotFoundError, StaleLockError
+from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
+from eruca.contract.retries import SendBack
+from eruca.core.consume_context import ConsumeContext
+from eruca.core.message_queue import MessageQueue
+from eruca.core.received_message import ReceivedMessage
+
+DEAD_LETTER_LEVEL: Final = -1  # RocketMQ's delay level for "never again"
+
+_logger = logging.getLogger(__name__)
+
+
+class SendBacks:
+    """Sends messages back to the brokers they came from."""
+
+    def __init__(
+        self,
+        api: GroupApi,
+        url_of: Callable[[MessageQueue], str],
+        on_doubt: Callable[[str], None],
+        retry_max_times: int | None,
+    ) -> None:
+        self._api = api
+        self._url_of = url_of
+        self._on_doubt = on_doubt
+        self._retry_max_times = retry_max_times
+
+    async def retry(
+        self,
+        held: HeldQueue,
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+        context: ConsumeContext | None,
+    ) -> bool:
+        """Have *messages* delivered again later; tell whether that is certain."""
+        level = None if context is None else context.delay_level
+        seconds = None if context is None or level is not None else context.delay_seconds
+        return await self._send(held, messages, outcome, delay_level=level, delay_seconds=seconds)
+
+    async def bury(
+        self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
+    ) -> bool:
+        """Make dead letters of *messages*; tell whether that is certain."""
+        return await self._send(held, messages, outcome, delay_level=DEAD_LETTER_LEVEL)
+
+    async def _send(
+        self,
+        held: HeldQueue,
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+        *,
+        delay_level: int | None = None,
+        delay_seconds: float | None = None,
+    ) -> bool:
+        try:
+            backs = self._forms(held, messages, outcome, delay_level, delay_seconds)
+        except ValueError as fault:  # what a handler asked for is no delay
+            _logger.error("the group's policy decides on the retry instead: %s", fault)
+            backs = self._forms(held, messages, outcome, None, None)
+        try:
+            await self._api.send_back(self._url_of(held.queue), backs)
+        except ErucaError as failure:
+            if isinstance(failure, StaleLockError | MemberNotFoundError):
+                self._on_doubt(held.queue.broker_name)
+            _logger.warning(
+                "%d messages of %s are not sent back: %s", len(backs), held.queue, failure
+            )
+            return False
+        return True
+
+    def _forms(
+        self,
+        held: HeldQueue,
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+        delay_level: int | None,
+        delay_seconds: float | None,
+    ) -> list[SendBack]:
+        assert held.token is not None
+        error = None if outcome.error is None else outcome.error[:ERROR_TEXT_SIZE_MAX]
+        return [
+            SendBack(
+                topic=held.queue.topic,
+                queue_id=held.queue.queue_id,
+                queue_offset=message.queue_offset,
+                token=held.token,
+                delay_level=delay_level,
+                delay_seconds=delay_seconds,
+                reason=outcome.reason,
+                error=error,
+                retry_max_times=self._retry_max_times,
+            )
+            for message in messages
+        ]

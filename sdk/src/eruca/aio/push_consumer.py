@@ -1,0 +1,300 @@
+"""The push consumer: shares a group's queues with its other members and calls handlers.
+
+::
+
+    consumer = client.push_consumer("billing")
+
+    @consumer.on("flights", tag="UA || AA")
+    async def bill(message: eruca.ReceivedMessage) -> None:
+        ...
+
+    async with consumer:
+        await consumer.wait_stopped()
+
+**Handlers** are async, and run as tasks, or plain functions, and run in threads. One that returns
+is done with its messages; one that raises has failed: its messages come again after a delay, and
+after too many failures are dead letters. See :class:`eruca.ConsumeStatus` for what else it may
+return, and :class:`eruca.ConsumeContext` for what it may ask and say if it takes a second argument.
+
+**Delivery** is at least once. As long as members come and go in an orderly way, every message is
+handled once. After a crash, or when a member was cut off for longer than its session, what it had
+in flight is handled again by others: what was in its handlers' hands, and what was done and not yet
+committed (see ``commit_seconds``).
+
+Its machinery, with its states and invariants, is :mod:`eruca.aio.push`.
+
+Concurrency rule: belongs to the event loop that first uses it.
+
+Source: RocketMQ 5.3, ``DefaultMQPushConsumer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from eruca.aio.local_address import local_address
+from eruca.aio.push.calling import is_async, takes_context
+from eruca.aio.push.running import RunningConsumer
+from eruca.contract.errors import ClosedError, ErucaError, ValidationError
+from eruca.core.handler_table import HandlerTable
+from eruca.core.message_queue import MessageQueue
+from eruca.core.push_settings import PushSettings
+from eruca.core.tag_expression import SUBSCRIBE_ALL
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_INCARNATION_BYTES: Final = 8
+_BROADCASTING_NAME: Final = "DEFAULT"  # RocketMQ's instance name: offsets must be found again
+
+_logger = logging.getLogger(__name__)
+
+
+class AsyncPushConsumer:
+    """Consumes as a member of a group; made by :meth:`eruca.AsyncClient.push_consumer`.
+
+    As a context manager it starts when the block begins, and stops when it ends.
+    """
+
+    def __init__(self, client: AsyncClient, settings: PushSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._handlers = HandlerTable()
+        self._client_id = settings.client_id or _new_client_id(settings)
+        self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
+        self._running: RunningConsumer | None = None
+        self._failure: BaseException | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+
+    @property
+    def group(self) -> str:
+        """Its group."""
+        return self._settings.group
+
+    @property
+    def client_id(self) -> str:
+        """Its name in the group."""
+        return self._client_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not been stopped."""
+        return self._running is not None and not self._stopped.is_set()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it, if it did not end as it was told to."""
+        return self._failure
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues it reads just now, sorted; the retry topic's are among them."""
+        return [] if self._running is None else self._running.queues
+
+    def subscribe(
+        self,
+        topic: str,
+        filter: str | None = SUBSCRIBE_ALL,
+        handler: Callable[..., Any] | None = None,
+        *,
+        filter_type: str = "tag",
+    ) -> None:
+        """Have *handler* called with the messages of *topic* that *filter* lets through.
+
+        Args:
+            topic: Which.
+            filter: Tags, ``"a || b"``, or an SQL expression over properties.
+            handler: An async or a plain function of a message; of a list of messages, where the
+                consumer's batches may have several. If it needs a second argument, it gets an
+                :class:`eruca.ConsumeContext`.
+            filter_type: ``tag`` or ``sql92``.
+
+        Raises:
+            ValidationError: A value cannot be used, or the consumer has been started.
+        """
+        if self._running is not None:
+            raise ValidationError("subscriptions are made before the consumer is started")
+        if not callable(handler):
+            raise ValidationError(f"handler: {handler!r} cannot be called")
+        self._handlers.add(
+            topic,
+            handler,
+            expression=filter,
+            filter_type=filter_type,
+            is_async=is_async(handler),
+            takes_context=takes_context(handler),
+        )
+
+    def on(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Callable[[F], F]:
+        """Return a decorator that makes a function the handler of *topic*.
+
+        Args:
+            topic: Which.
+            tag: Tags to let through, ``"a || b"``; by default all.
+            sql: An SQL expression over properties; instead of tags.
+        """
+        if tag is not None and sql is not None:
+            raise ValidationError("tag and sql exclude each other")
+
+        def decorate(function: F) -> F:
+            self.subscribe(
+                topic,
+                SUBSCRIBE_ALL if tag is None and sql is None else sql or tag,
+                function,
+                filter_type="tag" if sql is None else "sql92",
+            )
+            return function
+
+        return decorate
+
+    async def start(self) -> None:
+        """Join the group and begin; queues come as the other members hand them over.
+
+        Raises:
+            ValidationError: There is no handler.
+            TopicNotFoundError: A topic does not exist, and is not waited for.
+            SubscriptionConflictError: The group subscribes to something else.
+            ClientIdInUseError: Another process has this client id.
+            ErucaError: No broker answered, or one will not have this member.
+        """
+        self._client.check_open()
+        if self._stopped.is_set():
+            raise ClosedError("the consumer has been stopped")
+        if self._running is not None:
+            raise ValidationError("the consumer has been started already")
+        if not self._handlers.topics:
+            raise ValidationError(
+                "the consumer has no handler", fix="subscribe, or decorate one with on()"
+            )
+        running = self._running = RunningConsumer(
+            self._client,
+            self._settings,
+            self._handlers,
+            client_id=self._client_id,
+            incarnation=self._incarnation,
+            on_failure=self._fail,
+        )
+        try:
+            await running.start()
+        except BaseException:
+            await running.abort()
+            self._end()
+            raise
+
+    async def wait_stopped(self) -> None:
+        """Return when the consumer has been stopped.
+
+        Raises:
+            ErucaError: It could not go on: it was fenced, or the group's subscriptions changed.
+        """
+        await self._stopped.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def run(self) -> None:
+        """Start, unless that has been done, and return when the consumer has been stopped.
+
+        Cancelling it stops the consumer.
+        """
+        if self._running is None:
+            await self.start()
+        try:
+            await self.wait_stopped()
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
+
+        Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
+        be handled again by others.
+        """
+        if self._running is None:
+            self._end()
+            return
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="eruca consumer stops")
+        await asyncio.shield(self._stopping)
+
+    async def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+
+        They stay this member's. A batch that has begun goes on.
+        """
+        self._checked_running().pause(queues)
+
+    async def resume(self, *queues: MessageQueue) -> None:
+        """Hand out messages from *queues* again; from all, if none is given."""
+        self._checked_running().resume(queues)
+
+    async def close(self) -> None:
+        """Stop; see :meth:`stop`."""
+        await self.stop()
+
+    async def leave(self, *, drain: bool, failed: bool) -> None:
+        """Stop, because the client is closed; without *drain*, at once."""
+        del failed
+        if not drain and self._running is not None and self._stopping is None:
+            await self._running.abort()
+            self._end()
+            return
+        await self.stop()
+
+    async def __aenter__(self) -> Self:
+        if self._running is None:
+            await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _stop(self) -> None:
+        assert self._running is not None
+        try:
+            await self._running.stop()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._stopped.set()
+        self._client.forget(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """End because of what nobody could mend."""
+        if self._failure is not None or self._stopped.is_set():
+            return
+        if isinstance(error, ErucaError):
+            _logger.error("consumer %s of %s cannot go on: %s", self._client_id, self.group, error)
+        else:
+            _logger.error("consumer %s of %s failed", self._client_id, self.group, exc_info=error)
+        self._failure = error
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="eruca consumer stops")
+
+    def _checked_running(self) -> RunningConsumer:
+        if self._running is None or self._stopped.is_set():
+            raise ClosedError("the consumer is not running")
+        return self._running
+
+
+def _new_client_id(settings: PushSettings) -> str:
+    """Return a client id: a new one, or in broadcasting one that finds its offsets again."""
+    address = socket.inet_ntoa(local_address())
+    if not settings.is_clustering:
+        return f"{address}@{_BROADCASTING_NAME}"
+    return f"{address}@{os.getpid()}#{secrets.token_hex(4)}"

@@ -1,0 +1,152 @@
+"""The push consumer: shares a group's queues with its other members and calls handlers.
+
+Generated from ``eruca.aio.push_consumer`` by ``sdk/tools/generate_sync.py``; change that one. How it
+works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from eruca.aio.push_consumer import AsyncPushConsumer, F
+from eruca.core.tag_expression import SUBSCRIBE_ALL
+from eruca.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from eruca.core.message_queue import MessageQueue
+
+
+class PushConsumer:
+    """Consumes as a member of a group; made by :meth:`eruca.Client.push_consumer`.
+
+    As a context manager it starts when the block begins, and stops when it ends.
+    """
+
+    def __init__(self, portal: Portal, twin: AsyncPushConsumer) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    @property
+    def group(self) -> str:
+        """Its group."""
+        return self._twin.group
+
+    @property
+    def client_id(self) -> str:
+        """Its name in the group."""
+        return self._twin.client_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not been stopped."""
+        return self._twin.is_running
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it, if it did not end as it was told to."""
+        return self._twin.failure
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues it reads just now, sorted; the retry topic's are among them."""
+        return self._twin.assignment
+
+    def subscribe(
+        self,
+        topic: str,
+        filter: str | None = SUBSCRIBE_ALL,
+        handler: Callable[..., Any] | None = None,
+        *,
+        filter_type: str = "tag",
+    ) -> None:
+        """Have *handler* called with the messages of *topic* that *filter* lets through.
+
+        Args:
+            topic: Which.
+            filter: Tags, ``"a || b"``, or an SQL expression over properties.
+            handler: An async or a plain function of a message; of a list of messages, where the
+                consumer's batches may have several. If it needs a second argument, it gets an
+                :class:`eruca.ConsumeContext`.
+            filter_type: ``tag`` or ``sql92``.
+
+        Raises:
+            ValidationError: A value cannot be used, or the consumer has been started.
+        """
+        return self._portal.run(
+            self._twin.subscribe, topic, filter, handler, filter_type=filter_type
+        )
+
+    def on(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Callable[[F], F]:
+        """Return a decorator that makes a function the handler of *topic*.
+
+        Args:
+            topic: Which.
+            tag: Tags to let through, ``"a || b"``; by default all.
+            sql: An SQL expression over properties; instead of tags.
+        """
+        return self._portal.run(self._twin.on, topic, tag=tag, sql=sql)
+
+    def start(self) -> None:
+        """Join the group and begin; queues come as the other members hand them over.
+
+        Raises:
+            ValidationError: There is no handler.
+            TopicNotFoundError: A topic does not exist, and is not waited for.
+            SubscriptionConflictError: The group subscribes to something else.
+            ClientIdInUseError: Another process has this client id.
+            ErucaError: No broker answered, or one will not have this member.
+        """
+        self._portal.call(self._twin.start)
+
+    def wait_stopped(self) -> None:
+        """Return when the consumer has been stopped.
+
+        Raises:
+            ErucaError: It could not go on: it was fenced, or the group's subscriptions changed.
+        """
+        self._portal.call(self._twin.wait_stopped)
+
+    def run(self) -> None:
+        """Start, unless that has been done, and return when the consumer has been stopped.
+
+        Cancelling it stops the consumer.
+        """
+        self._portal.call(self._twin.run)
+
+    def stop(self) -> None:
+        """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
+
+        Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
+        be handled again by others.
+        """
+        self._portal.call(self._twin.stop)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+
+        They stay this member's. A batch that has begun goes on.
+        """
+        self._portal.call(self._twin.pause, *queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Hand out messages from *queues* again; from all, if none is given."""
+        self._portal.call(self._twin.resume, *queues)
+
+    def close(self) -> None:
+        """Stop; see :meth:`stop`."""
+        self._portal.leave(self._twin.close)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.leave(self._twin.__aexit__, kind, error, traceback)
