@@ -169,18 +169,18 @@ def queue_of_sharding_keys(
 def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
     text = ""
     count = 1
+    if message.tag is not None:  # in front, where it is found soonest
+        _check_tag(message.tag, f"{pointer}/tag")
+        text = _stored(names.TAGS, message.tag)
+        count += 1
     if message.properties:
         for name, value in message.properties.items():
             _check_property(name, value, f"{pointer}/properties")
-        text = names.encode_properties(message.properties)
+        text += names.encode_properties(message.properties)
         count += len(message.properties)
     if message.keys:
         _check_keys(message.keys, f"{pointer}/keys")
         text += _stored(names.KEYS, names.KEY_SEPARATOR.join(message.keys))
-        count += 1
-    if message.tag is not None:
-        _check_tag(message.tag, f"{pointer}/tag")
-        text += _stored(names.TAGS, message.tag)
         count += 1
     if message.sharding_key is not None:
         if not message.sharding_key.strip():
