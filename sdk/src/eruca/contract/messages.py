@@ -10,7 +10,7 @@ the way in; on the way out a body that is UTF-8 comes as ``text``, any other as 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -147,7 +147,8 @@ class QueuePosition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_SIZE_MAX + 128)]
     queue_id: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    filter: str = "*"  # tags, "a || b"
+    filter: str = "*"  # tags, "a || b"; or a condition over properties, "price > 20"
+    filter_type: Literal["tag", "sql92"] = "tag"
 
 
 class MultiPullQueueAnswer(Struct, frozen=True, kw_only=True):

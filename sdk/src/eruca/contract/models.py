@@ -28,6 +28,7 @@ from pydantic import (
 from eruca.contract import names
 from eruca.contract.limits import (
     DERIVED_TOPIC_SIZE_MAX,
+    FILTER_SIZE_MAX,
     GROUP_SIZE_MAX,
     KV_VALUE_SIZE_MAX,
     PULL_COUNT_DEFAULT,
@@ -192,7 +193,8 @@ class QueuePositionRequest(Request):
     topic: TopicName
     queue_id: QueueId
     offset: Offset
-    filter: str = "*"
+    filter: Annotated[str, Field(max_length=FILTER_SIZE_MAX)] = "*"
+    filter_type: Literal["tag", "sql92"] = "tag"
 
 
 class MultiPullRequest(Request):

@@ -7,11 +7,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eruca_broker.core.held_pulls import Examined, HeldPull, HeldPulls, Position, Queue
+from eruca_broker.core.held_pulls import (
+    Examined,
+    HeldPull,
+    HeldPulls,
+    Position,
+    Queue,
+    examine_once,
+)
+from eruca_broker.core.message_filter import EVERYTHING, MessageFilter, parse_filter
 
 A: Queue = ("orders", 0)
 B: Queue = ("orders", 1)
-RED = frozenset({100})
+RED = parse_filter("red")
 
 
 def never_examined(position: Position) -> Examined:
@@ -32,10 +40,10 @@ def held(
     table: HeldPulls,
     *queues: Queue,
     deadline: float = 10.0,
-    tag_codes: frozenset[int] | None = None,
+    filter: MessageFilter = EVERYTHING,
 ) -> tuple[HeldPull, Woken]:
     woken = Woken()
-    pull = HeldPull([Position(queue, 5, tag_codes) for queue in queues], deadline, woken)
+    pull = HeldPull([Position(queue, 5, filter) for queue in queues], deadline, woken)
     table.hold(pull)
     return pull, woken
 
@@ -63,7 +71,7 @@ def test_a_pull_of_many_queues_is_woken_once_by_whichever_comes_first() -> None:
 
 def test_an_arrival_that_does_not_match_keeps_holding_from_beyond_it() -> None:
     table = HeldPulls(10)
-    pull, woken = held(table, A, tag_codes=RED)
+    pull, woken = held(table, A, filter=RED)
     asked: list[int] = []
 
     def examine(position: Position) -> Examined:
@@ -79,11 +87,27 @@ def test_an_arrival_that_does_not_match_keeps_holding_from_beyond_it() -> None:
 
 def test_an_arrival_that_matches_wakes() -> None:
     table = HeldPulls(10)
-    _, woken = held(table, A, tag_codes=RED)
+    pull, woken = held(table, A, filter=RED)
 
     assert table.arrived([A], lambda _: Examined(matches=True, next_offset=6)) == 1
 
     assert woken.times == 1
+    assert pull.positions[0].offset == 6  # where the answer begins to read
+
+
+def test_who_waits_at_one_place_with_one_filter_is_examined_for_once() -> None:
+    table = HeldPulls(10)
+    asked: list[Position] = []
+    for wanted in (RED, parse_filter("red"), parse_filter("a = 1", "sql92"), EVERYTHING):
+        held(table, A, filter=wanted)
+
+    def examine(position: Position) -> Examined:
+        asked.append(position)
+        return Examined(matches=position.filter == RED, next_offset=9)
+
+    assert table.arrived([A], examine_once(examine)) == 3
+
+    assert [position.filter for position in asked] == [RED, parse_filter("a = 1", "sql92")]
 
 
 def test_a_pull_expires_at_its_deadline_and_not_before() -> None:
@@ -174,7 +198,7 @@ class HoldingMachine(RuleBasedStateMachine):
             self.table,
             *[("t", queue_id) for queue_id in queue_ids],
             deadline=self.now + wait,
-            tag_codes=RED if filtered else None,
+            filter=RED if filtered else EVERYTHING,
         )
         self.model[pull] = woken
 
@@ -191,7 +215,7 @@ class HoldingMachine(RuleBasedStateMachine):
             pull
             for pull in self.model
             for position in pull.positions
-            if position.queue == ("t", queue_id) and (matches or position.tag_codes is None)
+            if position.queue == ("t", queue_id) and (matches or position.filter.passes_all)
         ]
         count = self.table.arrived([("t", queue_id)], lambda _: Examined(matches, 7))
         assert count == len(expected)

@@ -9,7 +9,15 @@ and a user can try a filter without a broker.
 from __future__ import annotations
 
 from eruca.core.sql92.compiler import CACHE_SIZE, Sql92Filter, compile_sql92
+from eruca.core.sql92.conditions import Properties
 from eruca.core.sql92.parser import DEPTH_MAX
 from eruca.core.sql92.values import EvaluationError
 
-__all__ = ["CACHE_SIZE", "DEPTH_MAX", "EvaluationError", "Sql92Filter", "compile_sql92"]
+__all__ = [
+    "CACHE_SIZE",
+    "DEPTH_MAX",
+    "EvaluationError",
+    "Properties",
+    "Sql92Filter",
+    "compile_sql92",
+]

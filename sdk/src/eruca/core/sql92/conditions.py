@@ -15,8 +15,8 @@ Source: RocketMQ 5.3, ``ComparisonExpression``, ``LogicExpression``, ``UnaryExpr
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from eruca.core.sql92.values import (
     READERS,
@@ -28,7 +28,14 @@ from eruca.core.sql92.values import (
     equal,
 )
 
-Properties: TypeAlias = Mapping[str, str]
+
+class Properties(Protocol):
+    """A message's properties: a dict, or whatever else can look one up."""
+
+    def get(self, name: str, /) -> str | None:
+        """Return a property's value; None where the message has none of this name."""
+
+
 Term: TypeAlias = Callable[[Properties], Value | None]
 Condition: TypeAlias = Callable[[Properties], bool | None]
 Order: TypeAlias = Callable[[int, int], bool]

@@ -43,6 +43,7 @@ class Parser:
         self._depth = 0
         self._end = 0  # of the last token taken
         self.names: set[str] = set()  # of the properties met so far
+        self.token_count = 0  # taken so far
 
     def parse(self) -> Condition:
         """Parse the text to its end.
@@ -187,6 +188,7 @@ class Parser:
     def _take(self) -> Token:
         token = self._token
         self._end = token.end
+        self.token_count += 1
         self._token = next_token(self._text, token.end)
         return token
 

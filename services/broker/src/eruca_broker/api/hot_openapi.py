@@ -14,6 +14,7 @@ from eruca.contract.errors import (
     ConflictError,
     DiskFullError,
     ErucaError,
+    FilterSyntaxError,
     MalformedBatchError,
     MalformedBodyError,
     NotAcceptableError,
@@ -31,6 +32,7 @@ from eruca.contract.errors import (
 from eruca.contract.limits import (
     BATCH_COUNT_MAX,
     DERIVED_TOPIC_SIZE_MAX,
+    FILTER_SIZE_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
     PULL_SIZE_DEFAULT,
@@ -55,8 +57,9 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca_broker.api import examples
 from eruca_broker.api.hot import MULTI_PULL_PATH, PULL_PATH, RECORDS_PATH, SEND_PATH
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
-from eruca_broker.api.pull import FILTER_SIZE_MAX, MultiPullRequest
+from eruca_broker.api.pull import MultiPullRequest
 from eruca_broker.api.query import QUEUE_ID_MAX
+from eruca_broker.core.message_filter import FILTER_TYPES
 from eruca_chassis.problems import problems
 
 Json: TypeAlias = dict[str, Any]
@@ -99,6 +102,7 @@ _PULL_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     QueueNotFoundError,
     NotAcceptableError,
     ValidationError,
+    FilterSyntaxError,
     OverloadedError,
     NotReadyError,
 )
@@ -285,8 +289,11 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 "pass, or then with `no_new_message`, which is no error: pull again from "
                 "`next_offset`.\n\n"
                 f"With `Accept: {RECORDS_MEDIA_TYPE}` the answer is the log's own bytes behind a "
-                "preamble. There the filter compares tags by their hash alone, as the client must "
-                "know; in JSON the tags themselves are compared."
+                "preamble. There a filter of tags compares their hashes alone, as the client must "
+                "know; in JSON the tags themselves are compared. A filter of type `sql92` is "
+                "decided here in both forms.\n\n"
+                "A filter that lets little through is answered after a bounded look at messages, "
+                "with `no_matched_message` and the `next_offset` it got to: pull again from there."
             ),
             "parameters": [
                 _TOPIC,
@@ -314,8 +321,14 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 ),
                 _parameter(
                     "filter",
-                    "Tags, as in `AA || UA`; `*` is all.",
+                    "Tags, as in `AA || UA`, or, with `filter_type=sql92`, a condition over "
+                    "properties, as in `delay > 15 AND origin = 'JFK'`; `*` is all.",
                     {"type": "string", "maxLength": FILTER_SIZE_MAX, "default": "*"},
+                ),
+                _parameter(
+                    "filter_type",
+                    "What `filter` is.",
+                    {"type": "string", "enum": list(FILTER_TYPES), "default": FILTER_TYPES[0]},
                 ),
             ],
             "responses": _responses(
@@ -349,6 +362,13 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                         "queues": [
                             {"topic": "flights", "queue_id": 0, "offset": 1200},
                             {"topic": "flights", "queue_id": 1, "offset": 977, "filter": "AA"},
+                            {
+                                "topic": "flights",
+                                "queue_id": 2,
+                                "offset": 1044,
+                                "filter": "delay > 15 AND origin = 'JFK'",
+                                "filter_type": "sql92",
+                            },
                         ],
                         "max_count": 256,
                         "wait_seconds": 15,

@@ -8,13 +8,15 @@ than asked for, and ``next_offset`` says where to go on.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
+from eruca.contract.errors import FilterSyntaxError
 from eruca.contract.limits import (
+    FILTER_SIZE_MAX,
     JSON_BODY_SIZE_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
@@ -38,12 +40,7 @@ from eruca.contract.wire import (
     encode_multi_pull_heads,
     encode_pull_head,
 )
-from eruca.core.tag_expression import (
-    SUBSCRIBE_ALL,
-    Subscription,
-    TagExpressionError,
-    parse_tag_expression,
-)
+from eruca.core.tag_expression import SUBSCRIBE_ALL
 from eruca_broker.api.answers import held_size
 from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type, choose
@@ -51,12 +48,19 @@ from eruca_broker.api.query import (
     QUEUE_ID_MAX,
     fault,
     integer,
+    one_of,
     parse_query,
     path_integer,
     seconds,
 )
 from eruca_broker.core.budget import Budget
 from eruca_broker.core.held_pulls import Position
+from eruca_broker.core.message_filter import (
+    FILTER_TYPES,
+    FilterType,
+    MessageFilter,
+    parse_filter,
+)
 from eruca_broker.core.rendering import render
 from eruca_broker.processors.pull_message import (
     Puller,
@@ -71,11 +75,12 @@ from eruca_chassis.exchange import JSON_OK, AnswerHead, BodyLimit, Exchange
 _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)
 _RECORDS_OK: Final = AnswerHead(200, (b"content-type", RECORDS_MEDIA_TYPE.encode()))
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
-PULL_PARAMETERS: Final = frozenset({"offset", "max_count", "max_bytes", "wait_seconds", "filter"})
+PULL_PARAMETERS: Final = frozenset(
+    ("offset", "max_count", "max_bytes", "wait_seconds", "filter", "filter_type")
+)
 _RENDER_STRETCH: Final = 256  # messages rendered before others get their turn; about 3 ms
 _T = TypeVar("_T")
 Rendering: TypeAlias = Generator[None, None, _T]  # each step is a stretch of work
-FILTER_SIZE_MAX: Final = 4_096  # characters
 
 
 class MultiPullRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -107,7 +112,11 @@ class PullRoutes:
             path["topic"],
             path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX),
             integer(parameters, "offset", default=None, least=0, most=OFFSET_MAX),
-            _subscription(parameters.get("filter", SUBSCRIBE_ALL), "query"),
+            _filter(
+                parameters.get("filter", SUBSCRIBE_ALL),
+                one_of(parameters, "filter_type", FILTER_TYPES),
+                "query",
+            ),
         )
         limits = _limits(parameters)
         media_type = choose(exchange.headers.get(b"accept"), _OFFERED)
@@ -163,7 +172,7 @@ class PullRoutes:
                 position.topic,
                 position.queue_id,
                 position.offset,
-                _subscription(position.filter, f"body/queues/{index}"),
+                _filter(position.filter, position.filter_type, f"body/queues/{index}"),
             )
             for index, position in enumerate(request.queues)
         ]
@@ -240,7 +249,7 @@ def _blocks(sections: list[Section]) -> Iterator[bytes | memoryview]:
 def _render(
     exchange: Exchange, limits: PullLimits, queue: QueuePull, read: QueueRead
 ) -> Rendering[None]:
-    answer = yield from _Renderer(limits.max_bytes).answer(read, queue.subscription)
+    answer = yield from _Renderer(limits.max_bytes).answer(read, queue.filter)
     exchange.answer(JSON_OK, _ENCODER.encode(answer))
 
 
@@ -255,8 +264,8 @@ def _render_many(
     for place, read in sections:
         if renderer.is_full:
             break
-        topic, queue_id, _, subscription = queues[place]
-        answer = yield from renderer.answer(read, subscription)
+        topic, queue_id, _, wanted = queues[place]
+        answer = yield from renderer.answer(read, wanted)
         answers.append(MultiPullQueueAnswer(topic=topic, queue_id=queue_id, answer=answer))
     exchange.answer(JSON_OK, _ENCODER.encode(MultiPullAnswer(answers)))
 
@@ -273,7 +282,7 @@ class _Renderer:
         """Whether the answer ends here."""
         return self._room <= 0
 
-    def answer(self, read: QueueRead, subscription: Subscription) -> Rendering[PullAnswer]:
+    def answer(self, read: QueueRead, wanted: MessageFilter) -> Rendering[PullAnswer]:
         """Return what was read of one queue, ended early where there is no more room.
 
         Tags are compared here: with JSON there is no SDK that would do it.
@@ -286,7 +295,7 @@ class _Renderer:
                 break
             room = self._room if self._has_messages else PULL_SIZE_MAX
             message, body_size = render(record, body_room=room)
-            if subscription.matches_tag(message.tag):
+            if wanted.matches_tag(message.tag):
                 messages.append(message)
                 self._has_messages = True
                 self._room -= body_size
@@ -313,16 +322,12 @@ def _records(read: QueueRead) -> Iterator[Record]:
             position += record.size
 
 
-def _subscription(expression: str, part: str) -> Subscription:
-    """Return what a filter lets pass; *part* says where in the request it stands."""
+def _filter(expression: str, filter_type: FilterType, part: str) -> MessageFilter:
+    """Return what a filter lets through; *part* says where in the request it stands."""
     if len(expression) > FILTER_SIZE_MAX:
         raise fault(part, "filter", f"it has more than {FILTER_SIZE_MAX} characters")
     try:
-        return _parsed(expression)
-    except TagExpressionError as error:
-        raise fault(part, "filter", str(error)) from error
-
-
-@lru_cache(maxsize=1024)
-def _parsed(expression: str) -> Subscription:
-    return parse_tag_expression(expression)
+        return parse_filter(expression, filter_type)
+    except FilterSyntaxError as error:
+        error.errors = [{"pointer": f"/{part}/filter", "detail": error.detail}]
+        raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote_plus
 
 from eruca.contract.errors import ValidationError
@@ -17,6 +17,7 @@ from eruca.contract.models import OFFSET_MAX
 QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = len(str(OFFSET_MAX))
 _SMALL: Final = {str(number): number for number in range(64)}
+_T = TypeVar("_T", bound=str)
 _DECIMAL: Final = re.compile(r"\d+(\.\d*)?", re.ASCII)
 
 
@@ -80,6 +81,15 @@ def seconds(parameters: Mapping[str, str], name: str, *, default: float, most: f
     if not 0 <= value <= most:
         raise fault("query", name, f"{_shown(text)} is no number of seconds from 0 to {most:g}")
     return value
+
+
+def one_of(parameters: Mapping[str, str], name: str, allowed: tuple[_T, ...]) -> _T:
+    """Return one of the *allowed* texts from the query; the first where it is not there."""
+    text = parameters.get(name, allowed[0])
+    for value in allowed:
+        if text == value:
+            return value
+    raise fault("query", name, f"{_shown(text)!r} is none of {', '.join(allowed)}")
 
 
 def fault(part: str, name: str, detail: str) -> ValidationError:

@@ -3,7 +3,8 @@
 A pull that finds nothing new is held instead of answered. It waits on each of its queues at once,
 with one position per queue, and is woken by the first arrival that passes its filter. An arrival
 that does not pass moves the position beyond it, so that no entry is examined twice for one pull
-and an answer after the wait tells where the queue has been read to.
+and an answer after the wait tells where the queue has been read to. Where an arrival is more than
+may be examined at once, the pull is woken too: its answer says how far it got.
 
 The table decides and holds no clock and no future: its owner says what time it is, asks for the
 next deadline and keeps one timer for it. Deadlines lie in one heap; a pull that was released early
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from eruca_broker.core.message_filter import EVERYTHING, MessageFilter
+
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
 
 _GARBAGE_MIN: Final = 64  # abandoned places in the heap that are never worth a rebuild
@@ -31,7 +34,7 @@ class Position:
 
     queue: Queue
     offset: int  # nothing from here on has been examined yet
-    tag_codes: frozenset[int] | None = None  # None: every message passes
+    filter: MessageFilter = EVERYTHING
 
 
 @dataclass(slots=True, eq=False)
@@ -47,11 +50,27 @@ class HeldPull:
 class Examined(NamedTuple):
     """What lies in a queue from a position on."""
 
-    matches: bool  # a message there passes the filter
-    next_offset: int  # else: everything before it has been examined
+    matches: bool  # a message there passes the filter, or not all could be examined at once
+    next_offset: int  # everything before it has been examined, and did not pass
 
 
 Examine: TypeAlias = Callable[[Position], Examined]
+
+
+def examine_once(examine: Examine) -> Examine:
+    """Return an *examine* that looks once for all who wait at one place with one filter.
+
+    What it has seen it remembers, so it is for the arrivals of one moment.
+    """
+    seen: dict[tuple[Queue, int, MessageFilter], Examined] = {}
+
+    def examined(position: Position) -> Examined:
+        key = (position.queue, position.offset, position.filter)
+        if key not in seen:
+            seen[key] = examine(position)
+        return seen[key]
+
+    return examined
 
 
 class HeldPulls:
@@ -109,10 +128,9 @@ class HeldPulls:
             if waiting is None:
                 continue
             for pull, position in list(waiting.items()):
-                if position.tag_codes is not None:
-                    matches, next_offset = examine(position)
+                if not position.filter.passes_all:
+                    matches, position.offset = examine(position)
                     if not matches:
-                        position.offset = next_offset
                         continue
                 self._wake(pull)
                 woken += 1

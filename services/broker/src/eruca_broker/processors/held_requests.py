@@ -12,7 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from eruca.contract.errors import OverloadedError
-from eruca_broker.core.held_pulls import Examine, HeldPull, HeldPulls, Position, Queue
+from eruca_broker.core.held_pulls import (
+    Examine,
+    HeldPull,
+    HeldPulls,
+    Position,
+    Queue,
+    examine_once,
+)
 from eruca_chassis.clock import Clock
 
 RETRY_AFTER_SECONDS: Final = 1.0
@@ -104,7 +111,7 @@ class HeldRequests:
     def arrived(self, queues: Iterable[Queue]) -> None:
         """Wake whom new messages in *queues* concern, and everyone who follows the log."""
         if len(self._table):
-            self._table.arrived(queues, self._examine)
+            self._table.arrived(queues, examine_once(self._examine))
             self._table.arrived((LOG_FEED,), self._examine)
 
     def topic_gone(self, topic: str) -> None:

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.wire import PullStatus
-from eruca.core.tag_expression import Subscription
 from eruca_broker.core.held_pulls import Examined, Position
+from eruca_broker.core.message_filter import MessageFilter
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.reader import QueueRead
 
 
@@ -51,7 +52,7 @@ class QueuePull(NamedTuple):
     topic: str
     queue_id: int
     offset: int
-    subscription: Subscription
+    filter: MessageFilter
 
 
 class Section(NamedTuple):
@@ -100,7 +101,8 @@ class Puller:
         """Return what lies in *queues*, without those that have nothing new.
 
         The limits are of the answer as a whole, shared out evenly among the queues that have
-        something. A queue for which no room was left is not in the answer; pulling again gets it.
+        something, and so is what filters over properties may cost. A queue for which no room was
+        left is not in the answer; pulling again gets it.
         None where all are at their ends and that is to be waited for.
 
         Raises:
@@ -146,7 +148,13 @@ class Puller:
     def _may_wait(self, limits: PullLimits) -> bool:
         return limits.wait_seconds > 0 and not self._held.is_closed
 
-    def _read(self, queue: QueuePull, max_count: int, max_bytes: int) -> QueueRead:
+    def _read(
+        self,
+        queue: QueuePull,
+        max_count: int,
+        max_bytes: int,
+        scan_work_max: int = SCAN_WORK_MAX,
+    ) -> QueueRead:
         self._topics.for_pulling(queue.topic, queue.queue_id)
         return self._store.read(
             queue.topic,
@@ -154,7 +162,9 @@ class Puller:
             queue.offset,
             max_count=max_count,
             max_bytes=max_bytes,
-            tag_codes=queue.subscription.tag_codes,
+            tag_codes=queue.filter.tag_codes,
+            sql92=queue.filter.sql92,
+            scan_work_max=scan_work_max,
         )
 
     def _read_many(
@@ -175,14 +185,15 @@ class Puller:
             if not at_the_end or (asked is not None and asked[index].offset != queue.offset):
                 with_news.append(index)
         sections = []
-        count, size = limits.max_count, limits.max_bytes
+        count, size, work = limits.max_count, limits.max_bytes, SCAN_WORK_MAX
         for done, index in enumerate(with_news):
             if count <= 0 or size <= 0:
                 break
             share = len(with_news) - done
-            read = self._read(queues[index], -(-count // share), -(-size // share))
+            read = self._read(queues[index], -(-count // share), -(-size // share), work // share)
             count -= read.count
             size -= read.size
+            work = max(work - read.scan_work, 0)
             self._count(read)
             sections.append(Section(index, read))
         return sections
@@ -194,23 +205,25 @@ class Puller:
 
 def examine(store: MessageStore, position: Position) -> Examined:
     """Tell whether a message that *position*'s filter lets pass lies there, and up to where not."""
-    topic, queue_id = position.queue
-    offset = position.offset
-    while True:
-        # A few messages of no matter which size: only whether there is one is asked.
-        read = store.read(
-            topic, queue_id, offset, max_count=1, max_bytes=1, tag_codes=position.tag_codes
-        )
-        if read.status is PullStatus.NO_NEW_MESSAGE:
-            return Examined(matches=False, next_offset=offset)
-        if read.status is not PullStatus.NO_MATCHED_MESSAGE or read.next_offset <= offset:
-            return Examined(matches=True, next_offset=offset)
-        offset = read.next_offset
+    # Of no matter which size: only whether there is one is asked.
+    read = store.read(
+        *position.queue,
+        position.offset,
+        max_count=1,
+        max_bytes=1,
+        tag_codes=position.filter.tag_codes,
+        sql92=position.filter.sql92,
+    )
+    if read.status is PullStatus.NO_MATCHED_MESSAGE:
+        # Where more came than is looked at in one go, whoever waits is told how far that was.
+        return Examined(matches=read.next_offset < read.max_offset, next_offset=read.next_offset)
+    is_news = read.status is not PullStatus.NO_NEW_MESSAGE
+    return Examined(matches=is_news, next_offset=position.offset)
 
 
 def position_of(queue: QueuePull) -> Position:
     """Return where a pull of *queue* waits."""
-    return Position((queue.topic, queue.queue_id), queue.offset, queue.subscription.tag_codes)
+    return Position((queue.topic, queue.queue_id), queue.offset, queue.filter)
 
 
 def _check_distinct(queues: Sequence[QueuePull]) -> None:

@@ -35,6 +35,7 @@ import structlog
 from eruca.contract.errors import ErucaError, StoreFailedError
 from eruca.contract.names import EVENTS_TOPIC, dead_letter_topic
 from eruca.contract.records import Host, Record
+from eruca.core.sql92 import Sql92Filter
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.events import (
     EVENTS_QUEUE_ID,
@@ -59,6 +60,7 @@ from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import write_digests
+from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
@@ -267,6 +269,8 @@ class MessageStore:
         max_count: int,
         max_bytes: int,
         tag_codes: frozenset[int] | None = None,
+        sql92: Sql92Filter | None = None,
+        scan_work_max: int = SCAN_WORK_MAX,
     ) -> QueueRead:
         """Return messages of a queue from *offset* on, at most so many and so large.
 
@@ -277,6 +281,8 @@ class MessageStore:
             max_count: How many at most.
             max_bytes: How large at most, all together; the first one comes all the same.
             tag_codes: Hashes of the tags wanted, or None for every message.
+            sql92: What the messages' properties must meet; not together with *tag_codes*.
+            scan_work_max: What looking at properties may cost; see ``store.property_scan``.
         """
         lowest, highest = self.queue_range(topic, queue_id)
         return self._reader.read(
@@ -287,6 +293,8 @@ class MessageStore:
             max_count=max_count,
             max_bytes=max_bytes,
             tag_codes=tag_codes,
+            sql92=sql92,
+            scan_work_max=scan_work_max,
         )
 
     def offset_by_time(

@@ -28,13 +28,20 @@ from eruca.contract.records import (
     decode_record,
 )
 from eruca.contract.wire import PullStatus
+from eruca.core.sql92 import Sql92Filter
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.property_scan import (
+    SCAN_RECORDS_MAX,
+    SCAN_WORK_MAX,
+    ScanLimits,
+    scan,
+)
 
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
-SCAN_COUNT_MAX: Final = 16_384  # entries one filtered pull looks at before it answers
+SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers
 
 
 @dataclass(slots=True)
@@ -48,6 +55,7 @@ class QueueRead:
     sizes: bytes = b""  # u32 big-endian per record, as the wire has it
     slices: list[memoryview] = field(default_factory=list)  # the records, in order
     size: int = 0  # bytes of all slices
+    scan_work: int = 0  # what a filter over properties has cost; see store.property_scan
 
     @property
     def count(self) -> int:
@@ -82,6 +90,8 @@ class Reader:
         max_count: int,
         max_bytes: int,
         tag_codes: frozenset[int] | None,
+        sql92: Sql92Filter | None = None,
+        scan_work_max: int = SCAN_WORK_MAX,
     ) -> QueueRead:
         """Return messages of *queue* from *offset* on; the first one comes whatever its size."""
 
@@ -94,6 +104,20 @@ class Reader:
             return ended(PullStatus.OFFSET_TOO_LARGE, max_offset)
         if offset == max_offset or queue is None:
             return ended(PullStatus.NO_NEW_MESSAGE, offset)
+        if sql92 is not None:
+            entries = queue.entries(offset, min(SCAN_RECORDS_MAX, max_offset - offset))
+            limits = ScanLimits(max_count, max_bytes, scan_work_max)
+            found = scan(self._log, entries, sql92, limits)
+            return QueueRead(
+                PullStatus.FOUND if found.rows else PullStatus.NO_MATCHED_MESSAGE,
+                offset + found.end,
+                min_offset,
+                max_offset,
+                _sizes(found.rows),
+                list(self._slices_of_few(found.rows)) if found.rows else [],
+                sum(size for _, size in found.rows),
+                found.work,
+            )
         wanted = max_count if tag_codes is None else SCAN_COUNT_MAX
         entries = queue.entries(offset, min(wanted, max_offset - offset))
         next_offset = offset + len(entries)
@@ -106,7 +130,7 @@ class Reader:
                 offset + few.end,
                 min_offset,
                 max_offset,
-                struct.pack(f">{len(few.rows)}I", *(size for _, size in few.rows)),
+                _sizes(few.rows),
                 list(self._slices_of_few(few.rows)),
                 few.size,
             )
@@ -285,6 +309,10 @@ class _Few(NamedTuple):
     rows: list[tuple[int, int]]  # log offset, size
     size: int  # bytes of all of them
     end: int  # entries that are done with
+
+
+def _sizes(rows: Sequence[tuple[int, int]]) -> bytes:
+    return struct.pack(f">{len(rows)}I", *(size for _, size in rows))
 
 
 def _choose_few(

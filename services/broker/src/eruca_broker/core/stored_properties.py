@@ -1,0 +1,75 @@
+"""Single properties of a record, looked up where it lies in the log.
+
+A filter over properties asks for one or two of them, of many records: the text is searched for
+those, and the others are neither split nor decoded. The reading is RocketMQ's: of several
+properties with one name the last one counts, and one without a value does not.
+
+Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``, ``MessageEvaluationContext``.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final
+
+from eruca.contract.properties import NAME_SEPARATOR, PROPERTY_SEPARATOR
+from eruca.contract.records import MAGIC_V2, RecordLayout, layout_of
+
+_SEPARATOR: Final = PROPERTY_SEPARATOR.encode()
+_U32: Final = struct.Struct(">I")
+_MAGIC_AT: Final = 4
+_HOST_BITS_AT: Final = RecordLayout.SYS_FLAG + 3  # the flag's lowest byte
+_NAMES_MAX: Final = 1_024  # searched names kept encoded
+
+
+class StoredProperties:
+    """The properties in a stored text; ``get`` is all a filter needs of them."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        self._text = _SEPARATOR + text  # so that a separator stands before every name
+
+    @property
+    def size(self) -> int:
+        """How many bytes are searched for a property."""
+        return len(self._text)
+
+    def get(self, name: str, /) -> str | None:
+        """Return a property's value; None where there is none of this name."""
+        needle = _needle(name)
+        end = len(self._text)
+        while (found := self._text.rfind(needle, 0, end)) >= 0:
+            start = found + len(needle)
+            stop = self._text.find(_SEPARATOR, start)
+            value = self._text[start : stop if stop >= 0 else None]
+            if value:
+                return _decoded(value)
+            end = found + 1  # it has no value: one before it may; they may share a separator
+        return None
+
+
+def stored_properties(record: memoryview) -> StoredProperties:
+    """Return the properties of *record*, which is known to be whole."""
+    (magic,) = _U32.unpack_from(record, _MAGIC_AT)
+    layout = layout_of(record[_HOST_BITS_AT])
+    (body_size,) = _U32.unpack_from(record, layout.body_size)
+    at = layout.body + body_size
+    if magic == MAGIC_V2:
+        at += 2 + int.from_bytes(record[at : at + 2])
+    else:
+        at += 1 + record[at]
+    return StoredProperties(bytes(record[at + 2 :]))
+
+
+@lru_cache(_NAMES_MAX)
+def _needle(name: str) -> bytes:
+    return f"{PROPERTY_SEPARATOR}{name}{NAME_SEPARATOR}".encode()
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return value.decode("utf-8", "replace")  # a producer's slip; the message can be read

@@ -1,0 +1,64 @@
+"""Which of a queue's messages a filter over properties lets through: the part that reads records.
+
+A consume queue knows no properties, so each message's record is looked at where it lies in the log,
+its properties only: bodies are neither read nor copied. What one answer may cost is bounded three
+ways, whichever comes first: by records; by the stretch they take, since the pages of cold ones come
+from disk; and by *work*, the filter's length times the bytes of properties it was tried on, which
+bounds a long filter over large properties as well as a short one over small ones. At least one
+record is looked at, so that whoever pulls again gets on.
+
+Source: RocketMQ 5.3, ``ExpressionMessageFilter``, ``DefaultMessageStore.getMessage``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from numpy.typing import NDArray
+
+from eruca.core.sql92 import Sql92Filter
+from eruca_broker.core.stored_properties import stored_properties
+from eruca_broker.store.commit_log import CommitLog
+
+SCAN_RECORDS_MAX: Final = 2_048  # records looked at for one answer; about 5 ms on a small machine
+SCAN_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of records they may take
+SCAN_WORK_MAX: Final = 4 * 1024 * 1024  # tokens of the filter times bytes of properties
+_WORK_PER_TOKEN: Final = 64  # what a step costs where there is next to nothing to search
+
+
+class ScanLimits(NamedTuple):
+    """What is enough."""
+
+    count_max: int  # matches
+    size_max: int  # bytes of matches; the first one comes whatever its size
+    work_max: int  # in the unit of SCAN_WORK_MAX
+
+
+class Scan(NamedTuple):
+    """How far a filter got, and what it let through."""
+
+    rows: list[tuple[int, int]]  # log offset and size of each match, in order
+    end: int  # entries that are done with
+    work: int  # what it has cost
+
+
+def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: ScanLimits) -> Scan:
+    """Try *sql92* on the records of *entries*, some of one queue, until it is enough."""
+    starts, sizes = entries["log_offset"].tolist(), entries["size"].tolist()
+    rows: list[tuple[int, int]] = []
+    end = work = matched_size = seen_size = 0
+    for start, size in zip(starts, sizes, strict=True):
+        seen_size += size
+        if end and (seen_size > SCAN_SIZE_MAX or work >= limits.work_max):
+            break
+        properties = stored_properties(log.view(start, size))
+        work += sql92.cost * (_WORK_PER_TOKEN + properties.size)
+        if sql92.matches(properties):
+            matched_size += size
+            if rows and matched_size > limits.size_max:
+                break
+            rows.append((start, size))
+        end += 1
+        if len(rows) == limits.count_max:
+            break
+    return Scan(rows, end, work)
