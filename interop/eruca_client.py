@@ -113,7 +113,7 @@ class ErucaClient:
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """Return a group's committed offset in each queue where it has one above 0."""
         try:
-            offsets = self._sdk.admin.group_offsets(group, topic=topic)
+            offsets = self._sdk.admin.groups.offsets(group, topic=topic)
         except NotFoundError:
             return {}  # it never committed anything
         return {

@@ -19,10 +19,19 @@ from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "eruca"
-MODULES: Final = ("admin", "client", "log_follower", "producer", "pull_consumer", "push_consumer")
+MODULES: Final = (
+    "admin",
+    "client",
+    "group_admin",
+    "log_follower",
+    "producer",
+    "pull_consumer",
+    "push_consumer",
+)
 CLASSES: Final = {
     "AsyncAdmin": "admin",
     "AsyncClient": "client",
+    "AsyncGroupAdmin": "group_admin",
     "AsyncLogFollower": "log_follower",
     "AsyncProducer": "producer",
     "AsyncPullConsumer": "pull_consumer",

@@ -101,10 +101,10 @@ async def test_where_a_group_stands_is_set_and_shown(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:
     one, other = eruca.MessageQueue(topic, "broker-a", 0), eruca.MessageQueue(topic, "broker-b", 1)
-    await client.admin.commit_offsets(name, {one: 0, other: 0})
+    await client.admin.groups.commit(name, {one: 0, other: 0})
 
-    everywhere = await client.admin.group_offsets(name)
-    in_topic = await client.admin.group_offsets(name, topic=topic)
+    everywhere = await client.admin.groups.offsets(name)
+    in_topic = await client.admin.groups.offsets(name, topic=topic)
 
     assert {q: o.committed_offset for q, o in everywhere.items()} == {one: 0, other: 0}
     assert {q for q, o in in_topic.items() if o.committed_offset is None} == {

@@ -363,7 +363,7 @@ async def test_everything_can_be_paused_at_once(client: eruca.AsyncClient, topic
 
 async def committed(client: eruca.AsyncClient, group: str, topic: str) -> int:
     """Return how many messages of a topic the group is past."""
-    offsets = await client.admin.group_offsets(group, topic=topic)
+    offsets = await client.admin.groups.offsets(group, topic=topic)
     return sum(offset.committed_offset or 0 for offset in offsets.values())
 
 

@@ -41,7 +41,7 @@ async def test_messages_are_sent_and_pulled_without_async(
                 messages = [next(consumer) for _ in range(60)]
                 assert sum(consumer.lag().values()) == 0
             assert {m.message_id for m in messages} == ids
-            offsets = client.admin.group_offsets("sync-group", topic=name)
+            offsets = client.admin.groups.offsets("sync-group", topic=name)
             assert sum(o.committed_offset or 0 for o in offsets.values()) == 60
 
     await off_the_loop(cluster, run)

@@ -1,31 +1,28 @@
-"""Administration: topics, queues, groups, brokers, single messages, the name servers' table.
+"""Administration: topics, queues, brokers, single messages, the name servers' table.
 
 What concerns a topic is done on every broker it concerns: on all masters of a cluster, or those
-that have the topic. A broker that cannot be reached makes the call fail, with what was done on the
-others left done; repeating a call is harmless.
+that have the topic; see :mod:`eruca.aio.masters`. Groups are in :mod:`eruca.aio.group_admin`.
 
 Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from eruca.aio.broker_api import parsed
-from eruca.aio.transport import JSON_HEADER, HttpResponse, path_segment, problem_error, target_of
+from eruca.aio.group_admin import AsyncGroupAdmin
+from eruca.aio.masters import Masters, on_each
+from eruca.aio.transport import JSON_HEADER, path_segment, problem_error, target_of
 from eruca.contract.errors import (
-    BrokerNotFoundError,
     ErucaError,
     KeyNotFoundError,
-    NoRouteError,
     RecordNotFoundError,
     TopicNotFoundError,
     ValidationError,
 )
-from eruca.contract.groups import CommittedOffset, OffsetCommit
 from eruca.contract.limits import (
     KEY_QUERY_COUNT_MAX,
     LIST_LIMIT_MAX,
@@ -35,7 +32,6 @@ from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.models import (
     BrokerGroup,
-    BrokerList,
     BrokerStatus,
     ClusterList,
     KvEntry,
@@ -51,7 +47,6 @@ from eruca.contract.models import (
 )
 from eruca.contract.records import Host
 from eruca.core.message_queue import MessageQueue
-from eruca.core.route_table import MASTER_ID
 
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
@@ -64,6 +59,15 @@ class AsyncAdmin:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
+        self._masters = Masters(client)
+        self._groups: AsyncGroupAdmin | None = None
+
+    @property
+    def groups(self) -> AsyncGroupAdmin:
+        """Consumer groups, their positions and dead letters."""
+        if self._groups is None:
+            self._groups = AsyncGroupAdmin(self._client)
+        return self._groups
 
     # Topics.
 
@@ -103,13 +107,13 @@ class AsyncAdmin:
             permission=permission,
             ordered=ordered,
         )
-        urls = await self._masters(cluster, broker_name)
+        urls = await self._masters.all(cluster, broker_name)
 
         async def put(url: str) -> TopicConfig:
             config, _ = await self._client.broker_api.put_topic(url, topic, settings)
             return config
 
-        configs = await _on_each(urls, put)
+        configs = await on_each(urls, put)
         await self._client.routes.wait_until(topic, lambda route: _shows(route, configs))
         return configs
 
@@ -121,7 +125,7 @@ class AsyncAdmin:
         Raises:
             TopicNotFoundError: No broker has it.
         """
-        urls = await self._masters(cluster, broker_name)
+        urls = await self._masters.all(cluster, broker_name)
 
         async def delete(url: str) -> bool:
             try:
@@ -130,7 +134,7 @@ class AsyncAdmin:
                 return False
             return True
 
-        deleted = [name for name, was_there in (await _on_each(urls, delete)).items() if was_there]
+        deleted = [name for name, was_there in (await on_each(urls, delete)).items() if was_there]
         if not deleted:
             raise TopicNotFoundError(f"no broker has topic {topic}")
         self._client.routes.refresh_soon(topic)
@@ -142,7 +146,7 @@ class AsyncAdmin:
         cursor: str | None = None
         while True:
             target = target_of("/v1/topics", cursor=cursor, limit=LIST_LIMIT_MAX)
-            page = parsed(TopicNames, await self._ask("GET", target), target)
+            page = parsed(TopicNames, await self._masters.ask_name_server("GET", target), target)
             topics += page.topics
             cursor = page.next_cursor
             if cursor is None:
@@ -150,8 +154,8 @@ class AsyncAdmin:
 
     async def topic(self, topic: str) -> dict[str, TopicConfig]:
         """Return *topic* as each of its brokers holds it, by broker name."""
-        urls = await self._masters_of_topic(topic)
-        return await _on_each(urls, lambda url: self._client.broker_api.get_topic(url, topic))
+        urls = await self._masters.of_topic(topic)
+        return await on_each(urls, lambda url: self._client.broker_api.get_topic(url, topic))
 
     async def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False
@@ -177,8 +181,8 @@ class AsyncAdmin:
 
     async def queues(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
         """Return the first and the next offset of each queue of *topic*."""
-        urls = await self._masters_of_topic(topic)
-        answers = await _on_each(urls, lambda url: self._client.broker_api.topic_queues(url, topic))
+        urls = await self._masters.of_topic(topic)
+        answers = await on_each(urls, lambda url: self._client.broker_api.topic_queues(url, topic))
         return {
             MessageQueue(topic, broker_name, offsets.queue_id): offsets
             for broker_name, answer in sorted(answers.items())
@@ -197,58 +201,23 @@ class AsyncAdmin:
         ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
         last one stored then or earlier, or the queue's begin.
         """
-        url = await self._url_of(queue)
+        url = await self._masters.url_of(queue)
         answer = await self._client.broker_api.offset_by_time(
             url, queue.topic, queue.queue_id, timestamp, boundary=boundary
         )
         return answer.offset
 
-    # Groups.
-
-    async def group_offsets(
-        self, group: str, *, topic: str | None = None
-    ) -> dict[MessageQueue, CommittedOffset]:
-        """Return where *group* stands: in every queue of *topic*, or wherever it ever committed."""
-        urls = await (self._masters() if topic is None else self._masters_of_topic(topic))
-        answers = await _on_each(
-            urls, lambda url: self._client.broker_api.group_offsets(url, group, topic)
-        )
-        return {
-            MessageQueue(offset.topic, broker_name, offset.queue_id): offset
-            for broker_name, answer in sorted(answers.items())
-            for offset in answer.offsets
-        }
-
-    async def commit_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where *group* stands; each broker stores all of its queues or none."""
-        commits: dict[str, list[OffsetCommit]] = {}
-        for queue, offset in sorted(offsets.items()):
-            commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
-            commits.setdefault(await self._url_of(queue), []).append(commit)
-        await _on_each(
-            {url: url for url in commits},
-            lambda url: self._client.broker_api.commit_offsets(url, group, commits[url]),
-        )
-
     # Brokers.
 
     async def brokers(self) -> list[BrokerGroup]:
-        """Return every live broker.
-
-        A name server that knows none may have just started: then the others are asked as well.
-        """
-        name_servers = self._client.name_servers
-        for _ in name_servers.urls:
-            answer = await self._ask("GET", "/v1/brokers")
-            brokers = parsed(BrokerList, answer, "/v1/brokers").brokers
-            if brokers:
-                return brokers
-            name_servers.rotate()
-        return []
+        """Return every live broker."""
+        return await self._masters.brokers()
 
     async def clusters(self) -> dict[str, list[str]]:
         """Return broker names by cluster."""
-        return parsed(ClusterList, await self._ask("GET", "/v1/clusters"), "/v1/clusters").clusters
+        return parsed(
+            ClusterList, await self._masters.ask_name_server("GET", "/v1/clusters"), "/v1/clusters"
+        ).clusters
 
     async def broker_url(self, broker_name: str) -> str:
         """Return where the master of a broker is reached.
@@ -256,7 +225,7 @@ class AsyncAdmin:
         Raises:
             BrokerNotFoundError: It is not registered.
         """
-        return (await self._masters(None, broker_name))[broker_name]
+        return (await self._masters.all(None, broker_name))[broker_name]
 
     async def cluster_status(self, cluster: str | None = None) -> dict[str, BrokerStatus]:
         """Return how each broker is doing, by broker name.
@@ -264,7 +233,7 @@ class AsyncAdmin:
         Raises:
             ErucaError: A broker that is in the routes does not answer; see :meth:`broker_status`.
         """
-        return await _on_each(await self._masters(cluster), self._client.broker_api.status)
+        return await on_each(await self._masters.all(cluster), self._client.broker_api.status)
 
     async def broker_status(self, broker_name: str) -> BrokerStatus:
         """Return how one broker is doing."""
@@ -302,7 +271,7 @@ class AsyncAdmin:
         for group in await self.brokers():
             for broker in group.brokers:
                 if Host.from_text(broker.store_host) == host:
-                    url = self._url(broker.urls)
+                    url = self._masters.url(broker.urls)
                     return await self._client.broker_api.record(url, log_offset)
         raise RecordNotFoundError(
             f"no live broker has the store host {host.ip}:{host.port} of {offset_message_id}",
@@ -322,8 +291,8 @@ class AsyncAdmin:
 
         All brokers of the topic are asked; *begin* and *end* limit when they stored them.
         """
-        urls = await self._masters_of_topic(topic)
-        answers = await _on_each(
+        urls = await self._masters.of_topic(topic)
+        answers = await on_each(
             urls,
             lambda url: self._client.broker_api.messages_by_key(
                 url, topic, key, begin=begin, end=end, limit=limit
@@ -342,7 +311,7 @@ class AsyncAdmin:
             KeyNotFoundError: There is none.
         """
         target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
-        return parsed(KvEntry, await self._ask("GET", target), target).value
+        return parsed(KvEntry, await self._masters.ask_name_server("GET", target), target).value
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Store a value at every name server."""
@@ -364,57 +333,9 @@ class AsyncAdmin:
     async def list_kv(self, namespace: str) -> dict[str, str]:
         """Return all keys and values of a namespace; empty where there is no such namespace."""
         target = f"/v1/kv/{path_segment(namespace)}"
-        return parsed(KvNamespace, await self._ask("GET", target), target).entries
-
-    # Who is asked.
-
-    async def _masters(
-        self, cluster: str | None = None, broker_name: str | None = None
-    ) -> dict[str, str]:
-        """Return the URLs of live masters by broker name; at least one."""
-        urls = {
-            group.broker_name: self._url(broker.urls)
-            for group in await self.brokers()
-            for broker in group.brokers
-            if broker.broker_id == MASTER_ID
-            and cluster in (None, group.cluster)
-            and broker_name in (None, group.broker_name)
-        }
-        if not urls:
-            what = " ".join(
-                (
-                    "no live broker",
-                    *([f"is called {broker_name}"] if broker_name is not None else []),
-                    *([f"in cluster {cluster}"] if cluster is not None else []),
-                )
-            )
-            raise BrokerNotFoundError(
-                f"{what} is registered at {self._client.name_servers.current_url}",
-                fix="start one, or look at: eruca status",
-            )
-        return urls
-
-    async def _masters_of_topic(self, topic: str) -> dict[str, str]:
-        await self.route(topic)
-        view = self._client.routes.cached_publish_view(topic)
-        if view is None or not view.urls:
-            raise NoRouteError(f"no broker of topic {topic} has a master now")
-        return dict(view.urls)
-
-    async def _url_of(self, queue: MessageQueue) -> str:
-        view = await self._client.routes.subscribe_view(queue.topic)
-        return view.url_of(queue)
-
-    def _url(self, urls: Mapping[str, str]) -> str:
-        return urls.get(self._client.settings.network) or urls.get("default") or min(urls.values())
-
-    async def _ask(self, method: str, target: str) -> HttpResponse:
-        answer = await self._client.name_servers.request(
-            method, target, timeout=self._client.settings.timeout_seconds
-        )
-        if answer.status >= 300:
-            raise problem_error(answer, f"{method} {target}")
-        return answer
+        return parsed(
+            KvNamespace, await self._masters.ask_name_server("GET", target), target
+        ).entries
 
     async def _ask_all(
         self,
@@ -442,7 +363,7 @@ class AsyncAdmin:
                 raise error
             return error
 
-        outcomes = await _on_each({url: url for url in self._client.name_servers.urls}, ask)
+        outcomes = await on_each({url: url for url in self._client.name_servers.urls}, ask)
         return [error for error in outcomes.values() if error is not None]
 
 
@@ -456,15 +377,3 @@ def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:
         shown.get(name) == (config.read_queue_count, config.write_queue_count, config.permission)
         for name, config in configs.items()
     )
-
-
-async def _on_each(urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-    """Return each one's answer by name; wait for all, then raise the first error there was."""
-    outcomes = await asyncio.gather(*map(ask, urls.values()), return_exceptions=True)
-    answers: dict[str, T] = {}
-    for name, outcome in zip(urls, outcomes, strict=True):
-        if isinstance(outcome, BaseException):
-            outcome.add_note(f"from {name}")
-            raise outcome
-        answers[name] = outcome
-    return answers

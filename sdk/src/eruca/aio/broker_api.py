@@ -161,6 +161,29 @@ class BrokerApi:
         return answer
 
 
+async def send_model(
+    transport: HttpTransport,
+    method: str,
+    url: str,
+    target: str,
+    body: BaseModel | None = None,
+    *,
+    timeout: float,
+) -> HttpResponse:
+    """Send a request whose body, if any, is a model, and return its answer; raise a refusal."""
+    answer = await transport.request(
+        method,
+        url,
+        target,
+        headers=() if body is None else (JSON_HEADER,),
+        body=() if body is None else (body.model_dump_json(by_alias=True).encode(),),
+        timeout=timeout,
+    )
+    if answer.status >= 300:
+        raise problem_error(answer, f"{method} {url}{target}")
+    return answer
+
+
 def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
     """Return an answer's body as *model*."""
     try:

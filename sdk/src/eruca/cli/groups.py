@@ -27,7 +27,7 @@ async def offsets(
 ) -> None:
     """Show the committed offset and lag of a group in each queue; a dash is unknown."""
     async with session.client() as client:
-        found = await client.admin.group_offsets(group, topic=topic)
+        found = await client.admin.groups.offsets(group, topic=topic)
     if session.is_json:
         session.show_json(
             [

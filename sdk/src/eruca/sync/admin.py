@@ -1,4 +1,4 @@
-"""Administration: topics, queues, groups, brokers, single messages, the name servers' table.
+"""Administration: topics, queues, brokers, single messages, the name servers' table.
 
 Generated from ``eruca.aio.admin`` by ``sdk/tools/generate_sync.py``; change that one. How it
 works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -13,11 +13,9 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from eruca.contract.errors import ErucaError
-    from eruca.contract.groups import CommittedOffset
     from eruca.contract.messages import LogRecordView, PulledMessage
     from eruca.contract.models import (
         BrokerGroup,
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
         TopicRoute,
     )
     from eruca.core.message_queue import MessageQueue
+    from eruca.sync.group_admin import GroupAdmin
 
 
 class Admin:
@@ -37,6 +36,13 @@ class Admin:
     def __init__(self, portal: Portal, twin: AsyncAdmin) -> None:
         self._portal = portal
         self._twin = twin
+
+    @property
+    def groups(self) -> GroupAdmin:
+        """Consumer groups, their positions and dead letters."""
+        from eruca.sync.group_admin import GroupAdmin  # as the async one, late
+
+        return GroupAdmin(self._portal, self._portal.run(lambda: self._twin.groups))
 
     def create_topic(
         self,
@@ -130,21 +136,8 @@ class Admin:
         """
         return self._portal.call(self._twin.offset_by_time, queue, timestamp, boundary=boundary)
 
-    def group_offsets(
-        self, group: str, *, topic: str | None = None
-    ) -> dict[MessageQueue, CommittedOffset]:
-        """Return where *group* stands: in every queue of *topic*, or wherever it ever committed."""
-        return self._portal.call(self._twin.group_offsets, group, topic=topic)
-
-    def commit_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where *group* stands; each broker stores all of its queues or none."""
-        self._portal.call(self._twin.commit_offsets, group, offsets)
-
     def brokers(self) -> list[BrokerGroup]:
-        """Return every live broker.
-
-        A name server that knows none may have just started: then the others are asked as well.
-        """
+        """Return every live broker."""
         return self._portal.call(self._twin.brokers)
 
     def clusters(self) -> dict[str, list[str]]:

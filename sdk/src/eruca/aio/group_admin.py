@@ -1,0 +1,457 @@
+"""Administration of consumer groups: settings, members, positions, dead letters.
+
+A group exists on every broker by itself: each has its own copy of the settings and the positions in
+its own queues. What is said about a group as a whole is put together here. Unknown stays None: a
+total with an unknown part is unknown.
+
+Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from eruca.aio.broker_api import parsed, send_model
+from eruca.aio.masters import Masters, on_each, on_those_that_know
+from eruca.aio.transport import HttpResponse, path_segment, target_of
+from eruca.contract.errors import GroupNotFoundError, ValidationError
+from eruca.contract.groups import (
+    CommittedOffset,
+    GroupConfig,
+    GroupList,
+    GroupOffsets,
+    GroupSettings,
+    MemberList,
+    OffsetCommit,
+    OffsetCommits,
+    OffsetReset,
+    QueueReset,
+    ResetAnswer,
+    ResetToOffset,
+    RetryPolicy,
+    SubscriptionMode,
+)
+from eruca.contract.limits import (
+    LIST_LIMIT_MAX,
+    OFFSET_COUNT_MAX,
+    REDRIVE_COUNT_MAX,
+    RETRY_TIMES_DEFAULT,
+)
+from eruca.contract.retries import (
+    DeadLetter,
+    DeadLetterDetail,
+    DeadLetterFilter,
+    DeadLetterList,
+    Redrive,
+    RedriveAnswer,
+    RedriveOutcome,
+)
+from eruca.core.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind."""
+
+    lag: int | None  # messages still to be consumed; None where one queue's is unknown
+    oldest_unconsumed_at: datetime | None  # when the oldest of them was stored
+    queues: Mapping[MessageQueue, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDeadLetter:
+    """A dead letter, and the broker that has it."""
+
+    broker_name: str
+    letter: DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What became of a dead letter at a broker."""
+
+    broker_name: str
+    outcome: RedriveOutcome
+
+
+class AsyncGroupAdmin:
+    """Consumer groups of one cluster; made by :attr:`AsyncAdmin.groups`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._masters = Masters(client)
+
+    # Settings and members.
+
+    async def create(
+        self,
+        group: str,
+        *,
+        start: Literal["earliest", "latest"] | datetime = "latest",
+        retry_max_times: int = RETRY_TIMES_DEFAULT,
+        retry_policy: RetryPolicy | None = None,
+        ordered: bool = False,
+        consume_enabled: bool = True,
+        broadcast_enabled: bool = True,
+        subscription_mode: SubscriptionMode = "shared",
+    ) -> dict[str, GroupConfig]:
+        """Create *group*, or replace its settings, on every broker; return it by broker name.
+
+        Args:
+            group: Its name.
+            start: Where it begins in a topic it meets for the first time.
+            retry_max_times: Failed so many times more, a message is a dead letter.
+            retry_policy: Delays between tries; None for RocketMQ's.
+            ordered: Whether each queue is consumed in order.
+            consume_enabled: Whether members get anything.
+            broadcast_enabled: Whether members may be broadcasting.
+            subscription_mode: Whether members must subscribe to the same.
+        """
+        settings = GroupSettings(
+            start=start,
+            retry_max_times=retry_max_times,
+            retry_policy=retry_policy,
+            ordered=ordered,
+            consume_enabled=consume_enabled,
+            broadcast_enabled=broadcast_enabled,
+            subscription_mode=subscription_mode,
+        )
+        return await on_each(
+            await self._masters.all(),
+            lambda url: self._call(GroupConfig, "PUT", url, _path(group), settings),
+        )
+
+    async def get(self, group: str) -> dict[str, GroupConfig]:
+        """Return *group* as each broker that knows it holds it, by broker name.
+
+        Raises:
+            GroupNotFoundError: None does.
+        """
+        return await on_those_that_know(
+            await self._masters.all(),
+            lambda url: self._call(GroupConfig, "GET", url, _path(group)),
+            GroupNotFoundError,
+        )
+
+    async def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
+        """Return every group as each broker holds it: by group, then by broker name."""
+
+        async def of_broker(url: str) -> Sequence[GroupConfig]:
+            groups: Sequence[GroupConfig] = []
+            cursor: str | None = None
+            while True:
+                target = target_of(
+                    "/v1/groups",
+                    cursor=cursor,
+                    limit=LIST_LIMIT_MAX,
+                    include_system=include_system or None,
+                )
+                page = await self._call(GroupList, "GET", url, target)
+                groups = [*groups, *page.groups]
+                cursor = page.next_cursor
+                if cursor is None:
+                    return groups
+
+        found: dict[str, dict[str, GroupConfig]] = {}
+        for broker_name, groups in (await on_each(await self._masters.all(), of_broker)).items():
+            for config in groups:
+                found.setdefault(config.group, {})[broker_name] = config
+        return dict(sorted(found.items()))
+
+    async def delete(self, group: str) -> Sequence[str]:
+        """Delete *group* and its positions on every broker that knows it; return their names.
+
+        Raises:
+            GroupNotFoundError: None does.
+            ConflictError: It has live members.
+        """
+        urls = await self._masters.all()
+        deleted = await on_those_that_know(
+            urls, lambda url: self._send("DELETE", url, _path(group)), GroupNotFoundError
+        )
+        return sorted(deleted)
+
+    async def members(self, group: str) -> dict[str, MemberList]:
+        """Return who is in *group*, as each broker that knows it sees it, by broker name."""
+        return await on_those_that_know(
+            await self._masters.all(),
+            lambda url: self._call(MemberList, "GET", url, f"{_path(group)}/members"),
+            GroupNotFoundError,
+        )
+
+    # Positions.
+
+    async def offsets(
+        self, group: str, *, topic: str | None = None
+    ) -> dict[MessageQueue, CommittedOffset]:
+        """Return where *group* stands: in every queue of *topic*, or wherever it has begun."""
+        return dict((await self.lag(group, topic=topic)).queues)
+
+    async def lag(self, group: str, *, topic: str | None = None) -> GroupLag:
+        """Return how far *group* is behind, in all and in each queue."""
+        urls = await (self._masters.all() if topic is None else self._masters.of_topic(topic))
+        target = target_of(f"{_path(group)}/offsets", topic=topic)
+        answers = await on_each(urls, lambda url: self._call(GroupOffsets, "GET", url, target))
+        queues = {
+            MessageQueue(offset.topic, broker_name, offset.queue_id): offset
+            for broker_name, answer in sorted(answers.items())
+            for offset in answer.offsets
+        }
+        return group_lag(queues)
+
+    async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store where *group* stands; each broker stores all of its queues or none.
+
+        Raises:
+            ConflictError: A live member reads one of the queues; see :meth:`reset`.
+        """
+        commits: dict[str, list[OffsetCommit]] = {}
+        for queue, offset in sorted(offsets.items()):
+            commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
+            commits.setdefault(await self._masters.url_of(queue), []).append(commit)
+
+        async def store(url: str) -> None:
+            for first in range(0, len(commits[url]), OFFSET_COUNT_MAX):
+                part = OffsetCommits(offsets=commits[url][first : first + OFFSET_COUNT_MAX])
+                await self._send("PUT", url, f"{_path(group)}/offsets", part)
+
+        await on_each({url: url for url in commits}, store)
+
+    async def reset(
+        self,
+        group: str,
+        topic: str,
+        to: Literal["earliest", "latest"] | datetime | int,
+        *,
+        queues: Iterable[MessageQueue] | None = None,
+        dry_run: bool = False,
+    ) -> dict[MessageQueue, QueueReset]:
+        """Have *group* go on elsewhere in *topic*: at a time, an end, or an offset.
+
+        Members that read the queues now stop, and go on at the new place. All brokers are asked
+        first whether it can be done.
+
+        Args:
+            group: The group.
+            topic: The topic.
+            to: Where; an offset is the same number in every queue.
+            queues: Only these; None for all of the topic.
+            dry_run: Only tell what would happen.
+
+        Raises:
+            ValidationError: The offset is not in one of the queues; nothing has been changed.
+        """
+        urls = await self._masters.of_topic(topic)
+        ids: dict[str, list[int]] | None = None
+        if queues is not None:
+            ids = {}
+            for queue in queues:
+                ids.setdefault(queue.broker_name, []).append(queue.queue_id)
+            unknown = sorted(ids.keys() - urls.keys())
+            if unknown or not ids:
+                raise ValidationError(
+                    f"queues: {topic} is not on {', '.join(unknown) or 'no broker'}"
+                )
+        place = ResetToOffset(offset=to) if isinstance(to, int) else to
+        names = {url: name for name, url in urls.items()}
+
+        async def ask(url: str, *, dry_run: bool) -> ResetAnswer:
+            request = OffsetReset(
+                topic=topic,
+                to=place,
+                queue_ids=None if ids is None else ids[names[url]],
+                dry_run=dry_run,
+            )
+            return await self._call(
+                ResetAnswer, "POST", url, f"{_path(group)}/offsets:reset", request
+            )
+
+        asked = urls if ids is None else {name: urls[name] for name in ids}
+        answers = await on_each(asked, lambda url: ask(url, dry_run=True))
+        if not dry_run:
+            answers = await on_each(asked, lambda url: ask(url, dry_run=False))
+        return {
+            MessageQueue(topic, broker_name, done.queue_id): done
+            for broker_name, answer in sorted(answers.items())
+            for done in answer.queues
+        }
+
+    # Dead letters.
+
+    async def dead_letters(
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        reason: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+    ) -> AsyncIterator[HeldDeadLetter]:
+        """Iterate over what *group* gave up on, broker by broker, oldest first.
+
+        Args:
+            group: The group.
+            topic: Only those that came from this topic.
+            reason: Only those with this reason.
+            begin: Only those that died then or later.
+            end: Only those that died before then.
+        """
+        target = f"{_path(group)}/dead-letters"
+        for broker_name, url in sorted((await self._masters.all()).items()):
+            cursor: str | None = None
+            while True:
+                page = await self._call(
+                    DeadLetterList,
+                    "GET",
+                    url,
+                    target_of(
+                        target,
+                        topic=topic,
+                        reason=reason,
+                        from_=None if begin is None else begin.isoformat(),
+                        to=None if end is None else end.isoformat(),
+                        cursor=cursor,
+                        limit=LIST_LIMIT_MAX,
+                    ),
+                )
+                for letter in page.dead_letters:
+                    yield HeldDeadLetter(broker_name, letter)
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+
+    async def dead_letter(
+        self, group: str, broker_name: str, dead_letter_id: int
+    ) -> DeadLetterDetail:
+        """Return one dead letter with its message.
+
+        Raises:
+            DeadLetterNotFoundError: It is not there, or not any more.
+        """
+        url = (await self._masters.all(None, broker_name))[broker_name]
+        target = f"{_path(group)}/dead-letters/{dead_letter_id}"
+        return await self._call(DeadLetterDetail, "GET", url, target)
+
+    async def redrive(
+        self,
+        group: str,
+        *,
+        ids: Mapping[str, Sequence[int]] | None = None,
+        topic: str | None = None,
+        reason: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        per_second: float | None = None,
+        dry_run: bool = False,
+    ) -> AsyncIterator[Redriven]:
+        """Send dead letters to where they came from, and iterate over what became of each.
+
+        Args:
+            group: The group.
+            ids: These, by broker name; None for those that the other arguments find.
+            topic: Those that came from this topic.
+            reason: Those with this reason.
+            begin: Those that died then or later.
+            end: Those that died before then.
+            per_second: How many a second at most, over all brokers.
+            dry_run: Only tell what would happen.
+        """
+        if per_second is not None and per_second <= 0:
+            raise ValidationError(f"per_second: {per_second} is not above 0")
+        urls = await self._masters.all()
+        unknown = sorted((ids or {}).keys() - urls.keys())
+        if unknown:
+            raise ValidationError(f"ids: no live broker is called {unknown[0]}")
+        limit = (
+            REDRIVE_COUNT_MAX
+            if per_second is None
+            else max(1, min(int(per_second), REDRIVE_COUNT_MAX))
+        )
+        loop = asyncio.get_running_loop()
+        due_at = loop.time()
+        for broker_name, url in sorted(urls.items()):
+            for request in self._redrives(
+                None if ids is None else ids.get(broker_name, ()),
+                DeadLetterFilter.model_validate(
+                    {"topic": topic, "reason": reason, "from": begin, "to": end}
+                ),
+                limit=limit,
+                dry_run=dry_run,
+            ):
+                cursor: str | None = None
+                while True:
+                    await asyncio.sleep(max(due_at - loop.time(), 0))
+                    answer = await self._call(
+                        RedriveAnswer,
+                        "POST",
+                        url,
+                        f"{_path(group)}/dead-letters:redrive",
+                        request.model_copy(update={"cursor": cursor}),
+                    )
+                    sent = sum(one.outcome == "redriven" for one in answer.outcomes)
+                    if per_second is not None and not dry_run:
+                        due_at = max(due_at, loop.time()) + sent / per_second
+                    for outcome in answer.outcomes:
+                        yield Redriven(broker_name, outcome)
+                    cursor = answer.next_cursor
+                    if cursor is None:
+                        break
+
+    def _redrives(
+        self,
+        ids: Sequence[int] | None,
+        chosen: DeadLetterFilter,
+        *,
+        limit: int,
+        dry_run: bool,
+    ) -> Iterable[Redrive]:
+        if ids is None:
+            yield Redrive(filter=chosen, limit=limit, dry_run=dry_run)
+            return
+        for first in range(0, len(ids), limit):
+            part = [*ids[first : first + limit]]
+            yield Redrive(ids=part, limit=limit, dry_run=dry_run)
+
+    async def _call(
+        self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None
+    ) -> M:
+        return parsed(model, await self._send(method, url, target, body), url + target)
+
+    async def _send(
+        self, method: str, url: str, target: str, body: BaseModel | None = None
+    ) -> HttpResponse:
+        return await send_model(
+            self._client.transport,
+            method,
+            url,
+            target,
+            body,
+            timeout=self._client.settings.timeout_seconds,
+        )
+
+
+def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
+    """Return the lag of a group that stands so in *queues*."""
+    lags = [committed.lag for committed in queues.values()]
+    known = [lag for lag in lags if lag is not None]
+    waiting = [c.oldest_unconsumed_at for c in queues.values() if c.oldest_unconsumed_at]
+    return GroupLag(
+        lag=sum(known) if len(known) == len(lags) else None,
+        oldest_unconsumed_at=min(waiting, default=None),
+        queues=queues,
+    )
+
+
+def _path(group: str) -> str:
+    return f"/v1/groups/{path_segment(group)}"

@@ -1,0 +1,136 @@
+"""Which brokers a matter concerns, and asking all of them.
+
+What concerns a topic or a group is done on every master it concerns. One that cannot be reached
+makes the call fail, with what was done on the others left done; repeating a call is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from eruca.aio.broker_api import parsed
+from eruca.aio.transport import HttpResponse, problem_error
+from eruca.contract.errors import BrokerNotFoundError, ErucaError, NoRouteError
+from eruca.contract.models import BrokerGroup, BrokerList
+from eruca.core.message_queue import MessageQueue
+from eruca.core.route_table import MASTER_ID
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+T = TypeVar("T")
+
+
+class Masters:
+    """Finds the masters of one cluster's brokers."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def brokers(self) -> list[BrokerGroup]:
+        """Return every live broker.
+
+        A name server that knows none may have just started: then the others are asked as well.
+        """
+        name_servers = self._client.name_servers
+        for _ in name_servers.urls:
+            answer = await self.ask_name_server("GET", "/v1/brokers")
+            brokers = parsed(BrokerList, answer, "/v1/brokers").brokers
+            if brokers:
+                return brokers
+            name_servers.rotate()
+        return []
+
+    async def all(
+        self, cluster: str | None = None, broker_name: str | None = None
+    ) -> dict[str, str]:
+        """Return the URLs of live masters by broker name; at least one.
+
+        Raises:
+            BrokerNotFoundError: There is none like that.
+        """
+        urls = {
+            group.broker_name: self.url(broker.urls)
+            for group in await self.brokers()
+            for broker in group.brokers
+            if broker.broker_id == MASTER_ID
+            and cluster in (None, group.cluster)
+            and broker_name in (None, group.broker_name)
+        }
+        if not urls:
+            what = " ".join(
+                (
+                    "no live broker",
+                    *([f"is called {broker_name}"] if broker_name is not None else []),
+                    *([f"in cluster {cluster}"] if cluster is not None else []),
+                )
+            )
+            raise BrokerNotFoundError(
+                f"{what} is registered at {self._client.name_servers.current_url}",
+                fix="start one, or look at: eruca status",
+            )
+        return urls
+
+    async def of_topic(self, topic: str) -> dict[str, str]:
+        """Return the URLs of the masters that have *topic*, by broker name; at least one."""
+        await self._client.routes.route(topic)
+        view = self._client.routes.cached_publish_view(topic)
+        if view is None or not view.urls:
+            raise NoRouteError(f"no broker of topic {topic} has a master now")
+        return dict(view.urls)
+
+    async def url_of(self, queue: MessageQueue) -> str:
+        """Return where *queue* is."""
+        view = await self._client.routes.subscribe_view(queue.topic)
+        return view.url_of(queue)
+
+    def url(self, urls: Mapping[str, str]) -> str:
+        """Return the one of a broker's URLs that is this client's."""
+        return urls.get(self._client.settings.network) or urls.get("default") or min(urls.values())
+
+    async def ask_name_server(self, method: str, target: str) -> HttpResponse:
+        """Return a name server's answer, whichever gives one."""
+        answer = await self._client.name_servers.request(
+            method, target, timeout=self._client.settings.timeout_seconds
+        )
+        if answer.status >= 300:
+            raise problem_error(answer, f"{method} {target}")
+        return answer
+
+
+async def on_each(urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Return each one's answer by name; wait for all, then raise the first error there was."""
+    outcomes = await asyncio.gather(*map(ask, urls.values()), return_exceptions=True)
+    answers: dict[str, T] = {}
+    for name, outcome in zip(urls, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            outcome.add_note(f"from {name}")
+            raise outcome
+        answers[name] = outcome
+    return answers
+
+
+async def on_those_that_know(
+    urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]], unknown: type[ErucaError]
+) -> dict[str, T]:
+    """Return the answers of those who do not raise *unknown*.
+
+    Raises:
+        ErucaError: All raise *unknown*, or one something else.
+    """
+    ignorance: list[ErucaError] = []
+
+    async def ask_one(url: str) -> list[T]:
+        try:
+            return [await ask(url)]
+        except unknown as error:
+            ignorance.append(error)
+            return []
+
+    answers = await on_each(urls, ask_one)
+    known = {name: answer[0] for name, answer in answers.items() if answer}
+    if not known:
+        raise ignorance[0]
+    return known

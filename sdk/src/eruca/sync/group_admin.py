@@ -1,0 +1,208 @@
+"""Administration of consumer groups: settings, members, positions, dead letters.
+
+Generated from ``eruca.aio.group_admin`` by ``sdk/tools/generate_sync.py``; change that one. How it
+works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag, HeldDeadLetter, Redriven
+from eruca.contract.limits import RETRY_TIMES_DEFAULT
+from eruca.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from eruca.contract.groups import (
+        CommittedOffset,
+        GroupConfig,
+        MemberList,
+        QueueReset,
+        RetryPolicy,
+        SubscriptionMode,
+    )
+    from eruca.contract.retries import DeadLetterDetail
+    from eruca.core.message_queue import MessageQueue
+
+
+class GroupAdmin:
+    """Consumer groups of one cluster; made by :attr:`Admin.groups`."""
+
+    def __init__(self, portal: Portal, twin: AsyncGroupAdmin) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    def create(
+        self,
+        group: str,
+        *,
+        start: Literal["earliest", "latest"] | datetime = "latest",
+        retry_max_times: int = RETRY_TIMES_DEFAULT,
+        retry_policy: RetryPolicy | None = None,
+        ordered: bool = False,
+        consume_enabled: bool = True,
+        broadcast_enabled: bool = True,
+        subscription_mode: SubscriptionMode = "shared",
+    ) -> dict[str, GroupConfig]:
+        """Create *group*, or replace its settings, on every broker; return it by broker name.
+
+        Args:
+            group: Its name.
+            start: Where it begins in a topic it meets for the first time.
+            retry_max_times: Failed so many times more, a message is a dead letter.
+            retry_policy: Delays between tries; None for RocketMQ's.
+            ordered: Whether each queue is consumed in order.
+            consume_enabled: Whether members get anything.
+            broadcast_enabled: Whether members may be broadcasting.
+            subscription_mode: Whether members must subscribe to the same.
+        """
+        return self._portal.call(
+            self._twin.create,
+            group,
+            start=start,
+            retry_max_times=retry_max_times,
+            retry_policy=retry_policy,
+            ordered=ordered,
+            consume_enabled=consume_enabled,
+            broadcast_enabled=broadcast_enabled,
+            subscription_mode=subscription_mode,
+        )
+
+    def get(self, group: str) -> dict[str, GroupConfig]:
+        """Return *group* as each broker that knows it holds it, by broker name.
+
+        Raises:
+            GroupNotFoundError: None does.
+        """
+        return self._portal.call(self._twin.get, group)
+
+    def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
+        """Return every group as each broker holds it: by group, then by broker name."""
+        return self._portal.call(self._twin.list, include_system=include_system)
+
+    def delete(self, group: str) -> Sequence[str]:
+        """Delete *group* and its positions on every broker that knows it; return their names.
+
+        Raises:
+            GroupNotFoundError: None does.
+            ConflictError: It has live members.
+        """
+        return self._portal.call(self._twin.delete, group)
+
+    def members(self, group: str) -> dict[str, MemberList]:
+        """Return who is in *group*, as each broker that knows it sees it, by broker name."""
+        return self._portal.call(self._twin.members, group)
+
+    def offsets(
+        self, group: str, *, topic: str | None = None
+    ) -> dict[MessageQueue, CommittedOffset]:
+        """Return where *group* stands: in every queue of *topic*, or wherever it has begun."""
+        return self._portal.call(self._twin.offsets, group, topic=topic)
+
+    def lag(self, group: str, *, topic: str | None = None) -> GroupLag:
+        """Return how far *group* is behind, in all and in each queue."""
+        return self._portal.call(self._twin.lag, group, topic=topic)
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store where *group* stands; each broker stores all of its queues or none.
+
+        Raises:
+            ConflictError: A live member reads one of the queues; see :meth:`reset`.
+        """
+        self._portal.call(self._twin.commit, group, offsets)
+
+    def reset(
+        self,
+        group: str,
+        topic: str,
+        to: Literal["earliest", "latest"] | datetime | int,
+        *,
+        queues: Iterable[MessageQueue] | None = None,
+        dry_run: bool = False,
+    ) -> dict[MessageQueue, QueueReset]:
+        """Have *group* go on elsewhere in *topic*: at a time, an end, or an offset.
+
+        Members that read the queues now stop, and go on at the new place. All brokers are asked
+        first whether it can be done.
+
+        Args:
+            group: The group.
+            topic: The topic.
+            to: Where; an offset is the same number in every queue.
+            queues: Only these; None for all of the topic.
+            dry_run: Only tell what would happen.
+
+        Raises:
+            ValidationError: The offset is not in one of the queues; nothing has been changed.
+        """
+        return self._portal.call(self._twin.reset, group, topic, to, queues=queues, dry_run=dry_run)
+
+    def dead_letters(
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        reason: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Iterator[HeldDeadLetter]:
+        """Iterate over what *group* gave up on, broker by broker, oldest first.
+
+        Args:
+            group: The group.
+            topic: Only those that came from this topic.
+            reason: Only those with this reason.
+            begin: Only those that died then or later.
+            end: Only those that died before then.
+        """
+        return self._portal.iterate(
+            self._twin.dead_letters(group, topic=topic, reason=reason, begin=begin, end=end)
+        )
+
+    def dead_letter(self, group: str, broker_name: str, dead_letter_id: int) -> DeadLetterDetail:
+        """Return one dead letter with its message.
+
+        Raises:
+            DeadLetterNotFoundError: It is not there, or not any more.
+        """
+        return self._portal.call(self._twin.dead_letter, group, broker_name, dead_letter_id)
+
+    def redrive(
+        self,
+        group: str,
+        *,
+        ids: Mapping[str, Sequence[int]] | None = None,
+        topic: str | None = None,
+        reason: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        per_second: float | None = None,
+        dry_run: bool = False,
+    ) -> Iterator[Redriven]:
+        """Send dead letters to where they came from, and iterate over what became of each.
+
+        Args:
+            group: The group.
+            ids: These, by broker name; None for those that the other arguments find.
+            topic: Those that came from this topic.
+            reason: Those with this reason.
+            begin: Those that died then or later.
+            end: Those that died before then.
+            per_second: How many a second at most, over all brokers.
+            dry_run: Only tell what would happen.
+        """
+        return self._portal.iterate(
+            self._twin.redrive(
+                group,
+                ids=ids,
+                topic=topic,
+                reason=reason,
+                begin=begin,
+                end=end,
+                per_second=per_second,
+                dry_run=dry_run,
+            )
+        )
