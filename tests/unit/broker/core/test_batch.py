@@ -1,4 +1,4 @@
-"""Batches: both ways of checking refuse the same, and what is stamped reads back."""
+"""Batches: all ways of checking refuse the same, and what is stamped reads back."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ PEER = Host.parse("10.1.2.3", 40_000)
 HOST_V6 = Host.parse("::1", 10911)
 FEW, MANY = 3, NUMPY_COUNT_MIN + 3  # a batch for the loop and one for numpy
 
+# One for each way of checking: how many records, and what they have in common.
+WAYS = [(FEW, "bodies differ"), (MANY, "one size"), (MANY, "bodies differ"), (MANY, "texts differ")]
+ways = pytest.mark.parametrize(("count", "kind"), WAYS, ids=lambda value: str(value))
+
 
 def record(number: int, **changes: object) -> Record:
     fields: dict[str, object] = {
@@ -40,17 +44,26 @@ def record(number: int, **changes: object) -> Record:
     return Record(**(fields | changes))  # type: ignore[arg-type]  # fields of many types
 
 
-def records(count: int) -> list[bytes]:
-    return [encode_record(record(number)) for number in range(count)]
+def records(count: int, kind: str = "bodies differ") -> list[bytes]:
+    return [encode_record(changed(number, kind)) for number in range(count)]
+
+
+def changed(number: int, kind: str, **changes: object) -> Record:
+    """Return a record of a batch of that kind."""
+    if kind == "one size":
+        changes["body"] = f"body of {number:04}".encode()
+    elif kind == "texts differ":
+        changes["properties"] = encode_properties({"TAGS": "a", "KEYS": "k" * (number % 5 + 1)})
+    return record(number, **changes)
 
 
 def check(body: bytes, host: Host = HOST) -> Batch:
     return check_batch([body], topic="orders", queue_id=2, store_host=host)
 
 
-@pytest.mark.parametrize("count", [1, FEW, MANY])
-def test_a_sound_batch_is_taken_as_it_is(count: int) -> None:
-    encoded = records(count)
+@pytest.mark.parametrize(("count", "kind"), [(1, "one size"), *WAYS])
+def test_a_sound_batch_is_taken_as_it_is(count: int, kind: str) -> None:
+    encoded = records(count, kind)
 
     batch = check(encode_batch(encoded))
 
@@ -67,13 +80,12 @@ def test_a_batch_may_arrive_in_pieces() -> None:
     assert bytes(batch.records) == b"".join(records(MANY))
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
+@ways
 @pytest.mark.parametrize("host", [HOST, HOST_V6], ids=["IPv4", "IPv6"])
-def test_what_is_stamped_reads_back(count: int, host: Host) -> None:
+def test_what_is_stamped_reads_back(count: int, kind: str, host: Host) -> None:
     blank = Host(bytes(len(host.address)), 0)
-    encoded = [
-        encode_record(record(number, born_host=blank, store_host=blank)) for number in range(count)
-    ]
+    sent = [changed(number, kind, born_host=blank, store_host=blank) for number in range(count)]
+    encoded = list(map(encode_record, sent))
     peer = PEER if host is HOST else Host.parse("2001:db8::7", 4_000)
     batch = check(encode_batch(encoded), host)
 
@@ -85,7 +97,7 @@ def test_what_is_stamped_reads_back(count: int, host: Host) -> None:
         stored = decode_record(batch.records, int(start))
         assert (stored.queue_offset, stored.log_offset) == (70 + number, 5_000 + start)
         assert (stored.store_timestamp, stored.store_host, stored.born_host) == (123, host, peer)
-        assert stored.body == f"body of {number}".encode()
+        assert (stored.body, stored.properties) == (sent[number].body, sent[number].properties)
 
 
 def test_a_peer_of_the_other_family_leaves_the_born_host_as_it_was() -> None:
@@ -131,22 +143,24 @@ FAULTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("count", [FEW, MANY])
+@ways
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
-def test_one_bad_record_refuses_the_whole_batch(fault: str, count: int, place: str) -> None:
-    encoded = records(count)
+def test_one_bad_record_refuses_the_whole_batch(
+    fault: str, count: int, kind: str, place: str
+) -> None:
+    encoded = records(count, kind)
     index = {"first": 0, "middle": count // 2, "last": count - 1}[place]
     damaged = FAULTS[fault](encoded[index])
     assert damaged != encoded[index]
     encoded[index] = damaged
 
-    with pytest.raises(MalformedBatchError):
+    with pytest.raises(MalformedBatchError, match=f"record {index}:"):
         check(encode_batch(encoded))
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_a_body_over_the_limit_is_too_large(count: int) -> None:
-    encoded = records(count)
+@ways
+def test_a_body_over_the_limit_is_too_large(count: int, kind: str) -> None:
+    encoded = records(count, kind)
     encoded[1] = patched(84, struct.pack(">i", 5 * 1024 * 1024))(encoded[1])
 
     with pytest.raises(TooLargeError, match="record 1"):
@@ -181,9 +195,9 @@ def test_a_preamble_that_lies_is_refused(count: int) -> None:
             check(lie)
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_sizes_that_hide_a_record_are_refused(count: int) -> None:
-    encoded = records(count)
+@ways
+def test_sizes_that_hide_a_record_are_refused(count: int, kind: str) -> None:
+    encoded = records(count, kind)
     sizes = [len(each) for each in encoded]
     sizes[0], sizes[1] = sizes[0] + sizes[1] - 20, 20
     body = BATCH_PREAMBLE.pack(b"ERB1", count, sum(sizes), 0)
@@ -194,11 +208,11 @@ def test_sizes_that_hide_a_record_are_refused(count: int) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(data=st.data(), count=st.sampled_from([FEW, MANY]))
+@given(data=st.data(), way=st.sampled_from(WAYS))
 def test_a_flipped_byte_is_refused_or_changes_nothing_recovery_looks_at(
-    data: st.DataObject, count: int
+    data: st.DataObject, way: tuple[int, str]
 ) -> None:
-    body = bytearray(encode_batch(records(count)))
+    body = bytearray(encode_batch(records(*way)))
     position = data.draw(st.integers(0, len(body) - 1))
     body[position] ^= data.draw(st.integers(1, 255))
     try:
@@ -209,6 +223,46 @@ def test_a_flipped_byte_is_refused_or_changes_nothing_recovery_looks_at(
     batch.stamp(queue_offset=0, log_offset=0, store_timestamp=1, store_host=HOST, born_host=None)
     for start in batch.starts:
         assert decode_record(batch.records, int(start)).log_offset == start
+
+
+@ways
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_what_a_producer_may_vary_does_not_refuse_a_batch(
+    count: int, kind: str, place: int
+) -> None:
+    encoded = records(count, kind)
+    free = {
+        16: struct.pack(">i", -7),  # the application's flag
+        RecordLayout.SYS_FLAG: struct.pack(">i", SysFlag.COMPRESSED),
+        RecordLayout.BORN_TIMESTAMP: struct.pack(">q", 253_402_300_799_999),
+        RecordLayout.QUEUE_OFFSET: b"\xff" * 16,
+        RecordLayout.BORN_HOST: b"\xff" * 24,
+    }
+    for offset, value in free.items():
+        some = list(encoded)
+        some[place] = patched(offset, value)(some[place])
+
+        batch = check(encode_batch(some))
+
+        assert bytes(batch.records) == b"".join(some)
+
+
+@pytest.mark.parametrize("body_size", [1, 4_096, 4_097, 20_000])
+def test_bodies_of_any_size_are_held_to_their_crc(body_size: int) -> None:
+    sent = [record(number, body=bytes([number]) * body_size) for number in range(MANY)]
+    encoded = list(map(encode_record, sent))
+
+    assert check(encode_batch(encoded)).count == MANY
+    encoded[5] = encoded[5].replace(b"\x05" * body_size, b"\x05" * (body_size - 1) + b"\x06")
+    with pytest.raises(MalformedBatchError, match="record 5: its body does not match its CRC"):
+        check(encode_batch(encoded))
+
+
+@pytest.mark.parametrize("kind", ["one size", "bodies differ"])
+def test_messages_without_properties_make_a_batch(kind: str) -> None:
+    encoded = [encode_record(changed(number, kind, properties="")) for number in range(MANY)]
+
+    assert bytes(check(encode_batch(encoded)).records) == b"".join(encoded)
 
 
 @pytest.mark.parametrize("count", [1, FEW, MANY])

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from eruca_broker.core.consume_queue_entry import (
+    ENTRY,
     ENTRY_SIZE,
     FILLER,
     Entries,
@@ -179,7 +180,7 @@ class ConsumeQueue:
         known = 0
         if not self._last_end:
             self._begin(first)
-        elif first != self.max_offset or decode_entry(data).log_offset < self._last_end:
+        elif first != self.max_offset or ENTRY.unpack_from(data)[0] < self._last_end:
             rows = view_entries(data)
             known = max(
                 self.max_offset - first,
@@ -271,10 +272,11 @@ class ConsumeQueue:
     def _append(self, data: memoryview) -> None:
         self._note_change(self.max_offset)
         while data:
-            size = self.files.write(self.max_offset, data) * ENTRY_SIZE
-            self.max_offset += size // ENTRY_SIZE
-            self._last_end = decode_entry(data, size - ENTRY_SIZE).log_end
-            data = data[size:]
+            count = self.files.write(self.max_offset, data)
+            self.max_offset += count
+            log_offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
+            self._last_end = log_offset + size
+            data = data[count * ENTRY_SIZE :]
 
     def _note_change(self, queue_offset: int) -> None:
         if self.changed_from is None or queue_offset < self.changed_from:

@@ -82,16 +82,12 @@ class Segment:
             OSError: Some bytes may have been written; the caller cuts the tail.
         """
         for first in range(0, len(buffers), _IOV_MAX):
-            some = list(buffers[first : first + _IOV_MAX])
-            remaining = sum(map(len, some))
-            while remaining:
-                written = os.pwritev(self._descriptor, some, position)
-                position += written
-                remaining -= written
-                while some and written >= len(some[0]):
-                    written -= len(some.pop(0))
-                if written:
-                    some[0] = some[0][written:]
+            some = buffers[first : first + _IOV_MAX]
+            size = sum(map(len, some))
+            written = os.pwritev(self._descriptor, some, position)
+            if written < size:
+                self._write_rest(some, position, written)
+            position += size
 
     def cut_tail(self, position: int) -> None:
         """Turn everything from *position* on into zeros, durably.
@@ -126,6 +122,12 @@ class Segment:
                 call the next flush a success.
         """
         os.fdatasync(self._descriptor)
+
+    def _write_rest(self, buffers: Sequence[memoryview], position: int, written: int) -> None:
+        """Write what one call has left of *buffers*; rare, so their bytes may be copied."""
+        rest = memoryview(b"".join(buffers))
+        while written < len(rest):
+            written += os.pwrite(self._descriptor, rest[written:], position + written)
 
     def modified_at(self) -> float:
         """Return when the segment was last written, in seconds since the epoch."""
