@@ -28,6 +28,15 @@ TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DELETE_UNIQ_KEY: Final = "TIMER_DEL_UNIQKEY"
+RETRY_TOPIC: Final = "RETRY_TOPIC"  # of a retry: the topic the message was sent to
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"  # of a retry: the offset id it had there
+DEAD_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"  # the same, of a dead letter
+DEAD_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+# Eruca's own: where a message that was sent back lay first, and why it is a dead letter.
+ORIGIN_QUEUE_ID: Final = "ERUCA_ORIGIN_QID"
+ORIGIN_OFFSET: Final = "ERUCA_ORIGIN_OFFSET"
+DEAD_REASON: Final = "ERUCA_DEAD_REASON"
+DEAD_ERROR: Final = "ERUCA_DEAD_ERROR"
 
 # What a user may not set: MessageConst's set and the names used internally without being in it.
 # fmt: off
@@ -44,6 +53,7 @@ RESERVED: Final = frozenset((
     "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "__SHARDINGKEY",
     "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "TRANSACTION_CHECK_TIMES",
     "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "REDIRECT", "TRACE_CONTEXT",
+    ORIGIN_QUEUE_ID, ORIGIN_OFFSET, DEAD_REASON, DEAD_ERROR,
 ))
 # fmt: on
 

@@ -14,6 +14,7 @@ from eruca.contract.errors import UnavailableError
 from eruca.contract.records import Host
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api import (
+    dead_letters,
     find,
     group_offsets,
     groups,
@@ -21,6 +22,7 @@ from eruca_broker.api import (
     members,
     offsets,
     queue_locks,
+    retries,
     scheduled,
     status,
     topics,
@@ -38,6 +40,7 @@ from eruca_broker.loops.registration import Registrant, Registration
 from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
+from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
@@ -48,6 +51,7 @@ from eruca_broker.processors.members import Members
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller, examine
 from eruca_broker.processors.queue_locks import QueueLocks
+from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
@@ -82,6 +86,8 @@ _TAGS: Final = (
     {"name": "topics", "description": "Create, change and delete topics"},
     {"name": "offsets", "description": "Where queues begin and end, and where groups stand"},
     {"name": "groups", "description": "Consumer groups: settings, members, locks of queues"},
+    {"name": "retries", "description": "What was not consumed is delivered again"},
+    {"name": "dead letters", "description": "What groups have given up on"},
     {"name": "delayed messages", "description": "What waits for its delivery"},
     {"name": "log", "description": "The log itself, for replicas and projections"},
     {"name": "status", "description": "Who the broker is and how it is doing"},
@@ -178,6 +184,8 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             queue_locks.router,
             group_offsets.router,
             log.router,
+            retries.router,
+            dead_letters.router,
             scheduled.router,
             status.router,
             shadow_router(),
@@ -281,6 +289,8 @@ def _wire(
             clock=clock,
         ),
         scheduled=scheduled,
+        retries=Retries(work, known, known_groups, locks, scheduled),
+        dead_letters=DeadLetters(work, known_groups),
         timers=Timers(store, clock),
         puller=Puller(store, known, held),
         offsets=Offsets(store, known),

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from eruca_broker.core.budget import Budget
+from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
@@ -18,6 +19,7 @@ from eruca_broker.processors.members import Members
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller
 from eruca_broker.processors.queue_locks import QueueLocks
+from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
@@ -37,6 +39,8 @@ class Broker:
     topics: Topics
     sender: Sender
     scheduled: Scheduled
+    retries: Retries
+    dead_letters: DeadLetters
     timers: Timers
     puller: Puller
     offsets: Offsets

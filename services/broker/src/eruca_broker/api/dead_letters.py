@@ -1,0 +1,121 @@
+"""Dead letters: looking at them, and sending them on their way again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query
+
+from eruca.contract.errors import (
+    DeadLetterNotFoundError,
+    GroupNotFoundError,
+    OverloadedError,
+    ValidationError,
+)
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.models import GroupName, Moment, Offset, TopicName
+from eruca.contract.retries import (
+    DeadLetterDetail,
+    DeadLetterFilter,
+    DeadLetterList,
+    Redrive,
+    RedriveAnswer,
+    RetryReason,
+)
+from eruca_broker.api import later_examples as examples
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/groups", tags=["dead letters"])
+Group = Annotated[GroupName, Path()]
+
+
+@router.get(
+    "/{group}/dead-letters",
+    operation_id="listDeadLetters",
+    summary="List what a group has given up on",
+    responses=examples.answer(examples.DEAD_LETTER_LIST) | problems(GroupNotFoundError),
+)
+async def list_dead_letters(
+    group: Group,
+    broker: TheBroker,
+    *,
+    topic: Annotated[TopicName | None, Query(description="the topic of origin")] = None,
+    reason: Annotated[RetryReason | None, Query()] = None,
+    from_: Annotated[Moment | None, Query(alias="from", description="dead then or later")] = None,
+    to: Annotated[Moment | None, Query(description="dead before then")] = None,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+    ] = None,
+) -> DeadLetterList:
+    """Return the group's dead letters on this broker, oldest first, a page at a time.
+
+    Follow `next_cursor` until it is null; a page with filters may be short, or empty, before. A
+    dead letter stays in the list when it is redriven: `redriven_at` tells. Retention of the log
+    removes it in the end.
+    """
+    chosen = DeadLetterFilter.model_validate(
+        {"topic": topic, "reason": reason, "from": from_, "to": to}
+    )
+    page, following = broker.dead_letters.page(
+        group, chosen, limit=limit, start=_start(cursor, "/query/cursor")
+    )
+    return page.model_copy(update={"next_cursor": _cursor(following)})
+
+
+@router.get(
+    "/{group}/dead-letters/{dead_letter_id}",
+    operation_id="getDeadLetter",
+    summary="Look at a dead letter",
+    responses=examples.answer(examples.DEAD_LETTER_DETAIL)
+    | problems(GroupNotFoundError, DeadLetterNotFoundError),
+)
+async def get_dead_letter(
+    group: Group, dead_letter_id: Annotated[Offset, Path()], broker: TheBroker
+) -> DeadLetterDetail:
+    """Return a dead letter with its message, which looks as it does in a pull."""
+    return broker.dead_letters.get(group, dead_letter_id)
+
+
+@router.post(
+    "/{group}/dead-letters:redrive",
+    operation_id="redriveDeadLetters",
+    summary="Send dead letters on their way again",
+    responses=examples.answer(examples.REDRIVE_ANSWER)
+    | problems(GroupNotFoundError, OverloadedError, *WRITE_REFUSALS),
+)
+async def redrive_dead_letters(
+    group: Group,
+    request: Annotated[Redrive, Body(examples=[examples.REDRIVE])],
+    broker: TheBroker,
+) -> RedriveAnswer:
+    """Send dead letters to their topics of origin, as if they were new; all groups get them there.
+
+    They keep their unique id, and nothing tells of the attempts they have had. What was redriven
+    before, or has no topic any more, is skipped. Those of one request are sent as one, durable when
+    the answer comes. With a filter, follow `next_cursor` until it is null: pages are small, so that
+    consumers are not flooded. `dry_run` tells what would happen.
+    """
+    start = _start(request.cursor, "/body/cursor")
+    answer, following = await broker.dead_letters.redrive(group, request, start=start)
+    return answer.model_copy(update={"next_cursor": _cursor(following)})
+
+
+def _cursor(following: int | None) -> str | None:
+    return None if following is None else encode_cursor(str(following))
+
+
+def _start(cursor: str | None, pointer: str) -> int:
+    text = decode_cursor(cursor)
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        detail = "not a cursor that this list gave as next_cursor"
+        raise ValidationError(
+            f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}]
+        )
+    return int(text)

@@ -1,0 +1,269 @@
+"""Dead letters: what a group has given up on, and sending it on its way again.
+
+They are the messages of the group's dead-letter topic, which nothing is ever taken out of. That one
+was redriven is an event, in the same write as the message that is sent again: no crash makes it
+happen twice, or be believed without having happened.
+
+Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends again what it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from eruca.contract.errors import DeadLetterNotFoundError
+from eruca.contract.names import dead_letter_topic
+from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
+from eruca.contract.records import Record, decode_record
+from eruca.contract.retries import (
+    DeadLetter,
+    DeadLetterDetail,
+    DeadLetterFilter,
+    DeadLetterList,
+    Redrive,
+    RedriveAnswer,
+    RedriveOutcome,
+)
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.dead_letters import Origin, origin_of, redriven
+from eruca_broker.core.rendering import render
+from eruca_broker.core.scheduled import Destination, host_bits_of
+from eruca_broker.core.timers_events import DeadLettersRedriven
+from eruca_broker.core.times import moment, ms_of
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.groups import Groups
+
+LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive looks at
+REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever it is
+_READ_SIZE: Final = 1024 * 1024
+_BODY_ROOM: Final = 16 * 1024 * 1024  # bytes a compressed body may become
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A dead letter, read."""
+
+    id: int
+    raw: memoryview
+    record: Record
+    origin: Origin
+    properties: dict[str, str]
+
+
+class DeadLetters:
+    """The dead letters of this broker's groups."""
+
+    def __init__(self, work: GroupWork, groups: Groups) -> None:
+        self.redriven_count = 0  # since the start
+        self._work = work
+        self._groups = groups
+
+    def page(
+        self, group: str, chosen: DeadLetterFilter, *, limit: int, start: int
+    ) -> tuple[DeadLetterList, int | None]:
+        """Return up to *limit* dead letters from *start* on, oldest first, and where to go on.
+
+        A page looks at so many and no more; it may hold fewer than *limit*, or none, and still not
+        be the last.
+
+        Raises:
+            GroupNotFoundError: There is no such group, and it has left no dead letters.
+        """
+        self._check(group)
+        found: list[DeadLetter] = []
+        next_id = start
+        for letter in self._letters(group, start):
+            next_id = letter.id + 1
+            if _matches(letter, chosen):
+                found.append(self._shown(group, letter))
+                if len(found) == limit:
+                    break
+        return DeadLetterList(dead_letters=found), self._following(group, next_id)
+
+    def get(self, group: str, dead_letter: int) -> DeadLetterDetail:
+        """Return a dead letter with its message.
+
+        Raises:
+            GroupNotFoundError: There is no such group, and it has left no dead letters.
+            DeadLetterNotFoundError: It is not there.
+        """
+        self._check(group)
+        letter = self._letter(group, dead_letter)
+        if letter is None:
+            first, end = self._range(group)
+            raise DeadLetterNotFoundError(
+                f"group {group!r} has no dead letter {dead_letter} here; it has {end - first}"
+            )
+        message = render(letter.record, body_room=_BODY_ROOM).message
+        shown = self._shown(group, letter)
+        return DeadLetterDetail(**shown.model_dump(), message=msgspec.to_builtins(message))
+
+    async def redrive(
+        self, group: str, request: Redrive, *, start: int
+    ) -> tuple[RedriveAnswer, int | None]:
+        """Send dead letters to their topics of origin as if they were new; durable on return.
+
+        One that was redriven before, or whose topic is gone, is skipped.
+
+        Returns what became of each, and where a filter goes on, None at the end.
+
+        Raises:
+            GroupNotFoundError: There is no such group, and it has left no dead letters.
+        """
+        async with self._work.changes.turn(group):
+            self._check(group)
+            outcomes: list[RedriveOutcome] = []
+            chosen: list[tuple[_Letter, Destination]] = []
+            size, next_id = 0, start
+            for dead_letter, letter in self._wanted(group, request, start):
+                if size > REDRIVEN_SIZE_MAX or len(outcomes) == request.limit:
+                    break
+                next_id = dead_letter + 1
+                if letter is None:
+                    outcomes.append(
+                        RedriveOutcome(dead_letter_id=dead_letter, outcome="not_found", topic=None)
+                    )
+                elif request.filter is None or _matches(letter, request.filter):
+                    place, outcome = self._examined(group, letter)
+                    outcomes.append(outcome)
+                    if place is not None:
+                        chosen.append((letter, place))
+                        size += len(letter.raw)
+            if chosen and not request.dry_run:
+                await self._send(group, chosen)
+            if request.ids is not None:
+                told = {outcome.dead_letter_id for outcome in outcomes}
+                outcomes += [
+                    RedriveOutcome(
+                        dead_letter_id=dead_letter,
+                        outcome="skipped",
+                        topic=None,
+                        detail="too much at once: ask for it again",
+                    )
+                    for dead_letter in dict.fromkeys(request.ids)
+                    if dead_letter not in told
+                ]
+        answer = RedriveAnswer(outcomes=outcomes, dry_run=request.dry_run)
+        return answer, None if request.filter is None else self._following(group, next_id)
+
+    async def _send(self, group: str, chosen: Iterable[tuple[_Letter, Destination]]) -> None:
+        records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
+        ids = []
+        for letter, place in chosen:
+            record = redriven(letter.raw, place)
+            records[place, host_bits_of(record)].append(record)
+            ids.append(letter.id)
+        batches = [batch_of_records(*place, some) for (place, _), some in records.items()]
+        size = sum(batch.size for batch in batches)
+        head = DeadLettersRedriven(group, ids, self._work.clock.now_ms(), size)
+        appending = self._work.store.append_group(batches, head)
+        try:
+            await asyncio.shield(appending)
+        except asyncio.CancelledError:
+            await asyncio.wait([appending])  # the turn must not end before
+            raise
+        self.redriven_count += len(ids)
+
+    def _wanted(
+        self, group: str, request: Redrive, start: int
+    ) -> Iterator[tuple[int, _Letter | None]]:
+        if request.ids is not None:
+            for dead_letter in dict.fromkeys(request.ids):
+                yield dead_letter, self._letter(group, dead_letter)
+        else:
+            for letter in self._letters(group, start):
+                yield letter.id, letter
+
+    def _examined(self, group: str, letter: _Letter) -> tuple[Destination | None, RedriveOutcome]:
+        """Return where a dead letter goes, None for nowhere, and what is told of it."""
+        name = letter.origin.topic
+        topic = self._work.store.state.topics.get(name)
+        redriven_at = self._work.store.state.redriven.redriven_at(group, letter.id)
+        fault = None
+        if redriven_at is not None:
+            fault = f"it was redriven at {moment(redriven_at).isoformat()}"
+        elif topic is None or self._work.store.is_leaving(name):
+            fault = f"topic {name!r} does not exist any more"
+        elif not topic.is_writable:
+            fault = f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
+        outcome = RedriveOutcome(
+            dead_letter_id=letter.id,
+            outcome="redriven" if fault is None else "skipped",
+            topic=name,
+            detail=fault,
+        )
+        if fault is not None or topic is None:
+            return None, outcome
+        return Destination(name, (letter.origin.queue_id or 0) % topic.write_queue_count), outcome
+
+    def _shown(self, group: str, letter: _Letter) -> DeadLetter:
+        redriven_at = self._work.store.state.redriven.redriven_at(group, letter.id)
+        return DeadLetter(
+            dead_letter_id=letter.id,
+            origin_topic=letter.origin.topic,
+            origin_queue_id=letter.origin.queue_id,
+            origin_offset=letter.origin.offset,
+            message_id=letter.properties.get(UNIQ_KEY),
+            reason=letter.properties.get(DEAD_REASON),
+            attempts=letter.record.reconsume_times or None,
+            last_error=letter.properties.get(DEAD_ERROR),
+            dead_at=moment(letter.record.store_timestamp),
+            redriven_at=None if redriven_at is None else moment(redriven_at),
+            size=len(letter.raw),
+        )
+
+    def _letters(self, group: str, start: int) -> Iterator[_Letter]:
+        """Yield dead letters from *start* on, as many as one request looks at."""
+        first, end = self._range(group)
+        offset = max(start, first)
+        end = min(end, offset + LOOKED_AT_MAX)
+        while offset < end:
+            read = self._work.store.read(
+                dead_letter_topic(group), 0, offset, max_count=end - offset, max_bytes=_READ_SIZE
+            )
+            for piece in read.slices:
+                view, position = memoryview(piece), 0
+                while position < len(view):
+                    size = int.from_bytes(view[position : position + 4])
+                    yield _letter(view[position : position + size])
+                    position += size
+            offset = read.next_offset
+
+    def _letter(self, group: str, dead_letter: int) -> _Letter | None:
+        first, end = self._range(group)
+        if not first <= dead_letter < end:
+            return None
+        return next(self._letters(group, dead_letter), None)
+
+    def _following(self, group: str, next_id: int) -> int | None:
+        first, end = self._range(group)
+        return max(next_id, first) if next_id < end else None
+
+    def _range(self, group: str) -> tuple[int, int]:
+        return self._work.store.queue_range(dead_letter_topic(group), 0)
+
+    def _check(self, group: str) -> None:
+        if dead_letter_topic(group) not in self._work.store.state.topics:
+            self._groups.get(group)
+
+
+def _letter(raw: memoryview) -> _Letter:
+    record = decode_record(raw, check_crc=False)
+    return _Letter(record.queue_offset, raw, record, origin_of(record), record.property_map())
+
+
+def _matches(letter: _Letter, chosen: DeadLetterFilter) -> bool:
+    dead_at_ms = letter.record.store_timestamp
+    return (
+        (chosen.topic is None or letter.origin.topic == chosen.topic)
+        and (chosen.reason is None or letter.properties.get(DEAD_REASON) == chosen.reason)
+        and (chosen.from_ is None or dead_at_ms >= ms_of(chosen.from_))
+        and (chosen.to is None or dead_at_ms < ms_of(chosen.to))
+        and (chosen.message_ids is None or letter.properties.get(UNIQ_KEY) in chosen.message_ids)
+    )

@@ -1,0 +1,175 @@
+"""Sending back: a member could not consume messages, and hands them back for later.
+
+A request is decided as a whole, in its group's turn, and written at once: all of its messages are
+retries or dead letters, or none is. A member that does not hold the queues any more is refused:
+somebody else reads those messages now.
+
+A client that gets no answer cannot know and sends back again, so a message may be retried twice.
+
+Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. There any client may
+send back anything, one message at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+from eruca.contract.errors import RecordNotFoundError, TooLargeError
+from eruca.contract.names import dead_letter_topic, retry_topic
+from eruca.contract.records import decode_record
+from eruca.contract.retries import SendBack, SendBackResult, SendBackResults, SendBacks
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.dead_letters import dead_letter_of, origin_of, retry_of
+from eruca_broker.core.group_state import Group
+from eruca_broker.core.retry_policy import Verdict, verdict
+from eruca_broker.core.scheduled import Destination, PropertiesTooLargeError, host_bits_of
+from eruca_broker.core.state import Topic
+from eruca_broker.core.times import moment
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.groups import Groups
+from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
+from eruca_broker.processors.scheduled import Scheduled
+from eruca_broker.processors.topics import Topics
+
+
+class Retries:
+    """What members send back."""
+
+    def __init__(
+        self,
+        work: GroupWork,
+        topics: Topics,
+        groups: Groups,
+        locks: QueueLocks,
+        scheduled: Scheduled,
+    ) -> None:
+        self.retried_count = 0  # since the start
+        self.dead_count = 0
+        self._work = work
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._scheduled = scheduled
+
+    async def send_back(self, name: str, request: SendBacks) -> SendBackResults:
+        """Deliver messages again later, or make them dead letters; durable on return.
+
+        Raises:
+            GroupNotFoundError: There is no such group.
+            StaleLockError: One of the queues is not held by its token; nothing has changed.
+            RecordNotFoundError: One of the messages is not there; nothing has changed.
+            TooLargeError: One has no room for what a retry needs; nothing has changed.
+            OverloadedError: As many messages wait as may.
+        """
+        held = [HeldQueue(m.topic, m.queue_id, m.token) for m in request.messages]
+        async with self._work.changes.turn(name):
+            group = self._groups.get(name)
+            self._locks.check(
+                group, request.client_id, request.incarnation, held, pointer="/body/messages"
+            )
+            self._scheduled.check_room(len(held))
+            now_ms = self._work.clock.now_ms()
+            raws, verdicts = [], []
+            for index, message in enumerate(request.messages):
+                raws.append(self._read(message, f"/body/messages/{index}"))
+                verdicts.append(_verdict(group, message, raws[-1], now_ms))
+            await self._create_topics(name, verdicts)
+            batches = _batches(name, request.messages, raws, verdicts)
+            appending = self._work.store.append_group(batches)
+            try:
+                receipts = await asyncio.shield(appending)
+            except asyncio.CancelledError:
+                await asyncio.wait([appending])  # the turn must not end before
+                raise
+        dead = sum(result.wait is None for result in verdicts)
+        self.dead_count += dead
+        self.retried_count += len(verdicts) - dead
+        return SendBackResults(
+            results=[_result(result, receipts[0].store_timestamp) for result in verdicts]
+        )
+
+    def _read(self, message: SendBack, pointer: str) -> memoryview:
+        first, end = self._work.store.queue_range(message.topic, message.queue_id)
+        if first <= message.queue_offset < end:
+            read = self._work.store.read(
+                message.topic, message.queue_id, message.queue_offset, max_count=1, max_bytes=1
+            )
+            if read.slices:
+                return memoryview(read.slices[0])
+        detail = (
+            f"queue {message.queue_id} of {message.topic!r} has no message {message.queue_offset}; "
+            f"it holds {first} to {end - 1}"
+        )
+        raise RecordNotFoundError(
+            f"{pointer}: {detail}",
+            errors=[{"pointer": f"{pointer}/queue_offset", "detail": detail}],
+            fix="leave it out, it is gone; send the others back",
+        )
+
+    async def _create_topics(self, name: str, verdicts: Sequence[Verdict]) -> None:
+        if any(result.wait is not None for result in verdicts):
+            await self._topics.created(Topic(retry_topic(name), 1, 1, "rw"))
+        if any(result.wait is None for result in verdicts):
+            await self._topics.created(Topic(dead_letter_topic(name), 1, 1, "rw"))
+
+
+def _verdict(group: Group, message: SendBack, raw: memoryview, now_ms: int) -> Verdict:
+    asked_for = message.retry_max_times
+    return verdict(
+        decode_record(raw, check_crc=False).reconsume_times,
+        times_max=group.settings.retry_max_times if asked_for is None else asked_for,
+        policy=group.settings.retry_policy,
+        now_ms=now_ms,
+        level=message.delay_level,
+        delay_seconds=message.delay_seconds,
+    )
+
+
+def _batches(
+    group: str,
+    messages: Sequence[SendBack],
+    raws: Sequence[memoryview],
+    verdicts: Sequence[Verdict],
+) -> list[Batch]:
+    records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
+    dead_letters = Destination(dead_letter_topic(group), 0)
+    for index, (message, raw, result) in enumerate(zip(messages, raws, verdicts, strict=True)):
+        origin, times = origin_of(decode_record(raw, check_crc=False)), result.reconsume_times
+        try:
+            if result.wait is None:
+                place = dead_letters
+                record = dead_letter_of(
+                    raw,
+                    group,
+                    origin,
+                    reconsume_times=times,
+                    reason=message.reason,
+                    error=message.error,
+                )
+            else:
+                place = result.wait.place
+                record = retry_of(raw, group, origin, reconsume_times=times, wait=result.wait)
+        except PropertiesTooLargeError as error:
+            pointer = f"/body/messages/{index}"
+            raise TooLargeError(
+                f"{pointer}: to be sent back, {error}",
+                errors=[{"pointer": pointer, "detail": str(error)}],
+            ) from error
+        records[place, host_bits_of(record)].append(record)
+    return [
+        batch_of_records(place.topic, place.queue_id, some) for (place, _), some in records.items()
+    ]
+
+
+def _result(result: Verdict, stored_at_ms: int) -> SendBackResult:
+    if result.wait is None:
+        return SendBackResult(
+            outcome="dead_letter", reconsume_times=result.reconsume_times, deliver_at=None
+        )
+    return SendBackResult(
+        outcome="retry",
+        reconsume_times=result.reconsume_times,
+        deliver_at=moment(result.wait.time_ms(stored_at_ms)),
+    )
