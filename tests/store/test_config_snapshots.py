@@ -49,27 +49,27 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
     config_snapshots.save(tmp_path, state_of(ORDERS, commits), now_ms=1)
 
-    topics, groups = config_snapshots.load(tmp_path)
+    topics, _, offsets = config_snapshots.load(tmp_path)
 
     assert ORDERS in topics
-    assert groups == [commits]
+    assert offsets == [commits]
 
 
 def test_what_eruca_wrote_is_not_foreign(tmp_path: Path) -> None:
     commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
     config_snapshots.save(tmp_path, state_of(ORDERS, commits), now_ms=1)
 
-    assert config_snapshots.load(tmp_path, only_foreign=True) == ([], [])
+    assert config_snapshots.load(tmp_path, only_foreign=True) == ([], [], [])
 
 
 def test_what_rocketmq_wrote_is_foreign_and_its_bare_keys_are_read(tmp_path: Path) -> None:
     config_snapshots.save(tmp_path, state_of(ORDERS), now_ms=1)
     as_rocketmq_writes(tmp_path, "consumerOffset.json", {"orders@billing": {"0": 5, "12": 6}})
 
-    topics, groups = config_snapshots.load(tmp_path, only_foreign=True)
+    topics, _, offsets = config_snapshots.load(tmp_path, only_foreign=True)
 
     assert topics == []
-    assert groups == [
+    assert offsets == [
         OffsetsCommitted(
             "billing", [CommittedOffset("orders", 0, 5), CommittedOffset("orders", 12, 6)]
         )
@@ -86,15 +86,15 @@ def test_a_file_that_rocketmq_was_killed_at_is_read_from_its_backup(
     if torn is not None:
         (config / "consumerOffset.json").write_text(torn)
 
-    _, groups = config_snapshots.load(tmp_path)
+    offsets = config_snapshots.load(tmp_path).offsets
 
-    assert groups == [OffsetsCommitted("billing", [CommittedOffset("orders", 0, 5)])]
+    assert offsets == [OffsetsCommitted("billing", [CommittedOffset("orders", 0, 5)])]
 
 
 def test_the_topic_of_which_rocketmq_makes_others_is_left_to_it(tmp_path: Path) -> None:
     config_snapshots.save(tmp_path, state_of(TopicPut("TBW102", 8, 8, "rw"), ORDERS), now_ms=1)
 
-    topics, _ = config_snapshots.load(tmp_path)
+    topics = config_snapshots.load(tmp_path).topics
 
     assert "TBW102" not in {topic.topic for topic in topics}
     assert ORDERS in topics
@@ -142,5 +142,5 @@ async def test_damaged_files_do_not_keep_a_store_from_opening(tmp_path: Path) ->
     assert store.state.topics["orders"].write_queue_count == 2
     await store.close()
 
-    topics, _ = config_snapshots.load(tmp_path)
+    topics = config_snapshots.load(tmp_path).topics
     assert ORDERS in topics

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from eruca.contract import groups, messages, models
+from eruca.contract import messages, models
 from eruca.contract.messages import NewMessage, NewMessages
 from eruca_broker.api import examples, pull, send
 from eruca_broker.api.hot import (
@@ -134,8 +134,6 @@ def test_the_examples_are_of_the_models_they_stand_for() -> None:
         (models.TopicList, examples.TOPIC_LIST),
         (models.TopicQueues, examples.TOPIC_QUEUES),
         (models.OffsetByTime, examples.OFFSET_BY_TIME),
-        (groups.OffsetCommits, examples.OFFSET_COMMITS),
-        (groups.GroupOffsets, examples.GROUP_OFFSETS),
         (models.BrokerStatus, examples.STATUS),
     ):
         model.model_validate(example, extra="forbid")

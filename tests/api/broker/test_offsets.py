@@ -85,8 +85,7 @@ async def test_a_time_that_leads_nowhere_is_refused(
 async def test_a_group_stands_where_it_committed_and_nowhere_else(
     client: httpx.AsyncClient,
 ) -> None:
-    for text in "abc":
-        await put(client, text)
+    _, second, _ = [await put(client, text) for text in "abc"]
 
     assert (await commit(client, ("orders", 0, 1))).status_code == 204
 
@@ -102,8 +101,13 @@ async def test_a_group_stands_where_it_committed_and_nowhere_else(
                 "min_offset": 0,
                 "max_offset": 3,
                 "lag": 2,
+                "oldest_unconsumed_at": second["stored_at"],
+                "started": None,
+                "owner": None,
             }
         ],
+        "lag": 2,
+        "oldest_unconsumed_at": second["stored_at"],
     }
     assert [(o["queue_id"], o["committed_offset"], o["lag"]) for o in of_topic["offsets"]] == [
         (0, 1, 2),

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
 from eruca.contract.errors import (
     ClientIdInUseError,
     ConflictError,
+    FilterSyntaxError,
     GroupNotFoundError,
     MemberNotFoundError,
     OverloadedError,
@@ -57,6 +58,7 @@ Client = Annotated[ClientId, Path()]
         SubscriptionConflictError,
         ConflictError,
         PermissionDeniedError,
+        FilterSyntaxError,
         OverloadedError,
         *WRITE_REFUSALS,
     ),

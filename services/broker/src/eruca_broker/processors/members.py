@@ -10,19 +10,29 @@ Source: RocketMQ 5.3, ``ClientManageProcessor``, ``ConsumerManager``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal, TypeAlias
 
 from eruca.contract.errors import (
     ClientIdInUseError,
+    FilterSyntaxError,
     MemberNotFoundError,
     NotReadyError,
     OverloadedError,
     PermissionDeniedError,
 )
-from eruca.contract.groups import Heartbeat, LockToken, MemberAnswer, MemberList, QueueRef
+from eruca.contract.groups import (
+    Heartbeat,
+    LockToken,
+    MemberAnswer,
+    MemberList,
+    QueueRef,
+    Subscription,
+)
 from eruca.contract.names import retry_topic
+from eruca.core.sql92 import compile_sql92
+from eruca.core.tag_expression import TagExpressionError, parse_tag_expression
 from eruca_broker.core.events import Event
 from eruca_broker.core.group_events import (
     GroupSubscribed,
@@ -76,6 +86,7 @@ class Members:
             GroupNotFoundError: There is no such group, and joining does not create it.
             ClientIdInUseError: Another process has the client id.
             SubscriptionConflictError: The group subscribes to something else.
+            FilterSyntaxError: A subscription's filter means nothing.
             PermissionDeniedError: The group may not be broadcasting, or is the system's.
             ConflictError: There are as many groups, topics or topics of a group as are allowed.
             OverloadedError: There are as many members as are allowed.
@@ -86,6 +97,7 @@ class Members:
         if known is not None and self._work.membership.renews(known, beat, now):
             session = self._heard(name, beat)
             return self._answer(known, session, heartbeat.locks), False
+        check_filters(heartbeat.subscriptions)
         async with self._work.changes.turn(name):
             await self.free_over(name)
             group = await self._groups.created(name, heartbeat.start)
@@ -271,6 +283,21 @@ def _lost(group: Group, session: Session, locks: Iterable[LockToken]) -> Iterato
             or lock.owner.incarnation != session.incarnation
         ):
             yield queue
+
+
+def check_filters(subscriptions: Sequence[Subscription]) -> None:
+    """Raise FilterSyntaxError where a subscription's filter means nothing."""
+    for index, subscription in enumerate(subscriptions):
+        try:
+            if subscription.filter_type == "sql92":
+                compile_sql92(subscription.filter)
+            else:
+                parse_tag_expression(subscription.filter)
+        except (FilterSyntaxError, TagExpressionError) as fault:
+            error = fault if isinstance(fault, FilterSyntaxError) else FilterSyntaxError(str(fault))
+            pointer = f"/body/subscriptions/{index}/filter"
+            error.errors = [{"pointer": pointer, "detail": error.detail}]
+            raise error from fault
 
 
 def _beat(client_id: str, heartbeat: Heartbeat, address: str) -> Beat:

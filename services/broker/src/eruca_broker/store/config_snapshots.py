@@ -15,11 +15,14 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from eruca.contract.names import AUTO_CREATE_TOPIC
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicPut
+from eruca_broker.core.group_events import GroupPut
+from eruca_broker.core.group_state import Group
 from eruca_broker.core.state import BrokerState
+from eruca_broker.store.config_groups import group_config, group_puts
 from eruca_broker.store.directories import sync_directory
 
 DIRECTORY: Final = "config"
@@ -65,10 +68,7 @@ def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
     for group in state.groups:
         for (topic, queue_id), offset in state.group_offsets(group).items():
             offsets.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
-    groups = {
-        group: {"groupName": group, "consumeEnable": True, "consumeFromMinEnable": True}
-        for group in state.groups
-    }
+    groups = {name: group_config(group) for name, group in state.groups.items()}
     common = {**_MARK, "dataVersion": version}
     _write(config / _TOPICS, {**common, "topicConfigTable": topics})
     _write(config / _OFFSETS, {**common, "offsetTable": offsets})
@@ -76,14 +76,23 @@ def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
     sync_directory(config)
 
 
+class Loaded(NamedTuple):
+    """What the files say."""
+
+    topics: list[TopicPut]
+    groups: list[GroupPut]
+    offsets: list[OffsetsCommitted]
+
+
 def load(
-    directory: Path, *, only_foreign: bool = False
-) -> tuple[list[TopicPut], list[OffsetsCommitted]]:
-    """Return what the files say of topics and offsets; a file that is missing says nothing.
+    directory: Path, *, only_foreign: bool = False, known: Mapping[str, Group] | None = None
+) -> Loaded:
+    """Return what the files say; a file that is missing says nothing.
 
     Args:
         directory: The store's.
         only_foreign: Leave out what Eruca itself wrote.
+        known: Groups as they are: what RocketMQ has no word for stays as it is.
 
     Raises:
         UnreadableConfigError: A file is there and cannot be understood.
@@ -91,6 +100,7 @@ def load(
     config = directory / DIRECTORY
     read = _read_unless_marked if only_foreign else _read_or_backup
     topic_file, offset_file = read(config / _TOPICS), read(config / _OFFSETS)
+    group_file = read(config / _GROUPS)
     topics = topic_file.get("topicConfigTable", {})
     offsets = offset_file.get("offsetTable", {})
     try:
@@ -111,9 +121,11 @@ def load(
                 CommittedOffset(topic, int(queue_id), int(offset))
                 for queue_id, offset in queues.items()
             )
+        groups = list(group_puts(group_file, known or {}))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableConfigError(f"{config}: not as RocketMQ writes it: {error!r}") from error
-    return puts, [OffsetsCommitted(group, commits) for group, commits in by_group.items()]
+    commits = [OffsetsCommitted(group, commits) for group, commits in by_group.items()]
+    return Loaded(puts, groups, commits)
 
 
 def _read_unless_marked(path: Path) -> dict[str, Any]:

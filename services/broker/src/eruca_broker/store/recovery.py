@@ -440,15 +440,15 @@ def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[E
 
 def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
     """Take over what RocketMQ knew; topics it did not list are known by their queues."""
-    topics, commits = config_snapshots.load(directory)
-    events: list[Event] = [*topics, *commits]
+    loaded = config_snapshots.load(directory)
+    events: list[Event] = [*loaded.topics, *loaded.groups, *loaded.offsets]
     for event in events:
         state.apply(event, 0)
     for topic, queue_id in queues:
         if topic not in state.topics:
             state.apply(TopicPut(topic, 1, 1, "rw"), 0)
         state.topics[topic] = with_queue(state.topics[topic], queue_id)
-    logger.info("state imported", topics=len(topics), groups=len(commits))
+    logger.info("state imported", topics=len(loaded.topics), groups=len(state.groups))
 
 
 def _import_changes(directory: Path, state: BrokerState) -> bool:
@@ -457,13 +457,15 @@ def _import_changes(directory: Path, state: BrokerState) -> bool:
     What cannot be read is left alone: the log knows everything that Eruca ever said.
     """
     try:
-        topics, commits = config_snapshots.load(directory, only_foreign=True)
+        loaded = config_snapshots.load(directory, only_foreign=True, known=state.groups)
     except config_snapshots.UnreadableConfigError as error:
         logger.warning("config files are damaged and will be written anew", fault=str(error))
         return False
-    events: list[Event] = [*topics, *commits]
+    events: list[Event] = [*loaded.topics, *loaded.groups, *loaded.offsets]
     for event in events:
         state.apply(event, 0)
     if events:
-        logger.info("state changed by RocketMQ", topics=len(topics), groups=len(commits))
+        logger.info(
+            "state changed by RocketMQ", topics=len(loaded.topics), groups=len(loaded.groups)
+        )
     return bool(events)
