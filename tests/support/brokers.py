@@ -15,6 +15,7 @@ from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.app import BrokerApp, create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.clock import Clock
 
 JSON = {"content-type": "application/json"}
 RECORDS = {"content-type": RECORDS_MEDIA_TYPE}
@@ -23,6 +24,7 @@ RECORDS = {"content-type": RECORDS_MEDIA_TYPE}
 @asynccontextmanager
 async def open_broker(
     directory: Path,
+    clock: Clock | None = None,
     **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
 ) -> AsyncIterator[BrokerApp]:
     """Open a broker over the store in *directory*; it tells no name server unless told to."""
@@ -32,7 +34,7 @@ async def open_broker(
         "store_dir": directory,
         "port": 0,
     }
-    app = create_app(BrokerSettings(**{**chosen, **settings}))
+    app = create_app(BrokerSettings(**{**chosen, **settings}), clock)
     async with app.router.lifespan_context(app):
         yield app
 

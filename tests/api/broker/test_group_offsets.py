@@ -1,0 +1,172 @@
+"""Positions of groups: lag, who may commit, resets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from support.group_members import TestMember
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def member(client: httpx.AsyncClient) -> TestMember:
+    """A member that holds queue 0 of 2, with 3 messages in each; started at the earliest."""
+    await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
+    for queue_id in (0, 1):
+        batch = {"messages": [{"body": {"text": "x"}}] * 3}
+        await client.post(f"/topics/orders/messages?queue_id={queue_id}", json=batch)
+    member = TestMember(client)
+    await member.beat(start="earliest")
+    await member.lock(0)
+    return member
+
+
+async def reset(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:  # noqa: ANN401
+    body = {"topic": "orders", "to": "earliest", **fields}
+    return await client.post("/groups/g/offsets:reset", json=body)
+
+
+async def test_lag_and_age_count_from_the_position_or_the_start(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await member.commit((0, 2))
+
+    of_group = (await client.get("/groups/g/offsets")).json()
+    queues = (await client.get("/topics/orders/queues")).json()["queues"]
+
+    first, second = of_group["offsets"]
+    assert (first["committed_offset"], first["lag"], first["owner"]) == (2, 1, "a")
+    assert (second["committed_offset"], second["lag"], second["owner"]) == (None, 3, None)
+    assert second["started"]["reason"] == "earliest"
+    assert of_group["lag"] == 4
+    assert of_group["oldest_unconsumed_at"] == queues[0]["earliest_stored_at"]
+
+
+async def test_what_is_unknown_is_null_and_what_is_consumed_has_no_age(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await client.put("/topics/other", json={})
+
+    unknown = (await client.get("/groups/g/offsets?topic=other")).json()
+    assert (unknown["lag"], unknown["offsets"][0]["lag"]) == (None, None)
+
+    await member.lock(1)
+    await member.commit((0, 3), (1, 3))
+    done = (await client.get("/groups/g/offsets")).json()
+    assert (done["lag"], done["oldest_unconsumed_at"]) == (0, None)
+
+
+async def test_a_group_s_lag_in_its_retry_topic_counts_from_its_begin(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await client.post("/topics/%25RETRY%25g/messages?queue_id=0", json={"body": {"text": "x"}})
+
+    offsets = (await client.get("/groups/g/offsets?topic=%25RETRY%25g")).json()
+
+    assert (offsets["lag"], offsets["offsets"][0]["committed_offset"]) == (1, None)
+
+
+async def test_nobody_else_commits_where_a_member_reads(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    def commit(queue_id: int) -> dict[str, Any]:
+        return {"offsets": [{"topic": "orders", "queue_id": queue_id, "offset": 1}]}
+
+    refused = await client.put("/groups/g/offsets", json=commit(0))
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "offsets:reset" in refused.json()["fix"]
+    assert (await client.put("/groups/g/offsets", json=commit(1))).status_code == 204
+    await member.leave()
+    assert (await client.put("/groups/g/offsets", json=commit(0))).status_code == 204
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"client_id": "a"},
+        {"incarnation": "1"},
+        {"client_id": "a", "incarnation": "1"},
+        {"offsets": [{"topic": "orders", "queue_id": 1, "offset": 1, "token": 5}]},
+    ],
+)
+async def test_a_commit_says_who_it_is_and_has_tokens_or_neither(
+    member: TestMember, client: httpx.AsyncClient, fields: dict[str, Any]
+) -> None:
+    body = {"offsets": [{"topic": "orders", "queue_id": 1, "offset": 1}], **fields}
+
+    assert (await client.put("/groups/g/offsets", json=body)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        ("earliest", [0, 0]),
+        ("latest", [3, 3]),
+        ("2000-01-01T00:00:00Z", [0, 0]),
+        ("2999-01-01T00:00:00Z", [3, 3]),
+        ({"offset": 2}, [2, 2]),
+    ],
+)
+async def test_a_reset_says_from_where_to_where_and_does_it(
+    member: TestMember, client: httpx.AsyncClient, to: object, expected: list[int]
+) -> None:
+    await member.commit((0, 1))
+
+    dry = (await reset(client, to=to, dry_run=True)).json()
+    assert [q["committed_offset"] for q in await positions(client)] == [1, None]
+    done = (await reset(client, to=to)).json()
+
+    assert [q["from_offset"] for q in done["queues"]] == [1, 0]
+    assert [q["to_offset"] for q in done["queues"]] == expected
+    assert dry == {**done, "dry_run": True}
+    assert [q["committed_offset"] for q in await positions(client)] == expected
+
+
+async def positions(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    offsets: list[dict[str, Any]] = (await client.get("/groups/g/offsets")).json()["offsets"]
+    return offsets
+
+
+async def test_a_reset_takes_effect_at_the_member_that_reads(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    before = (await client.get("/groups/g/members")).json()["generation"]
+    await member.commit((0, 3))
+
+    await reset(client, queue_ids=[0])
+
+    assert (await member.commit((0, 3))).json()["code"] == "stale-lock"
+    [lock] = (await member.lock(0)).json()["locks"]
+    assert lock["next_offset"] == 0
+    assert (await member.commit((0, 1))).status_code == 204
+    assert (await client.get("/groups/g/members")).json()["generation"] > before
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "pointer"),
+    [
+        ({"to": {"offset": 4}}, 422, "/body/to/offset"),
+        ({"to": "now"}, 422, "/body/to"),
+        ({"to": 5}, 422, "/body/to"),
+        ({"queue_ids": [0, 2]}, 404, "/body/queue_ids/1"),
+        ({"queue_ids": []}, 422, "/body/queue_ids"),
+        ({"topic": "unknown"}, 404, None),
+    ],
+)
+async def test_a_reset_that_leads_nowhere_is_refused(
+    member: TestMember,
+    client: httpx.AsyncClient,
+    fields: dict[str, Any],
+    status: int,
+    pointer: str | None,
+) -> None:
+    answer = await reset(client, **fields)
+
+    assert answer.status_code == status
+    if pointer is not None:
+        assert answer.json()["errors"][0]["pointer"].startswith(pointer)
+    assert (await member.commit((0, 1))).status_code == 204
