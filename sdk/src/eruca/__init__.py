@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import ConflictError as ConflictError
     from eruca.contract.errors import DamagedMessageError as DamagedMessageError
     from eruca.contract.errors import ErucaError as ErucaError
+    from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
     from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
     from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
     from eruca.contract.errors import NoRouteError as NoRouteError
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from eruca.core.selectors import by_machine_room as by_machine_room
     from eruca.core.selectors import by_random as by_random
     from eruca.core.send_result import SendResult as SendResult
+    from eruca.core.sql92 import Sql92Filter as Sql92Filter
+    from eruca.core.subscription_filter import sql as sql
     from eruca.sync.admin import Admin as Admin
     from eruca.sync.client import Client as Client
     from eruca.sync.log_follower import LogFollower as LogFollower
@@ -77,6 +80,7 @@ _ERRORS: Final = (
     "ConflictError",
     "DamagedMessageError",
     "ErucaError",
+    "FilterSyntaxError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
     "NoRouteError",
@@ -123,9 +127,11 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "PushConsumer": "eruca.sync.push_consumer",
     "ReceivedMessage": "eruca.core.received_message",
     "SendResult": "eruca.core.send_result",
+    "Sql92Filter": "eruca.core.sql92",
     "by_hash": "eruca.core.selectors",
     "by_machine_room": "eruca.core.selectors",
     "by_random": "eruca.core.selectors",
+    "sql": "eruca.core.subscription_filter",
 }
 
 # Spelled out, because type checkers read it; a test keeps it equal to the table.
@@ -152,6 +158,7 @@ __all__ = [
     "ConsumeStatus",
     "DamagedMessageError",
     "ErucaError",
+    "FilterSyntaxError",
     "LogFollower",
     "LogRecord",
     "MachineRoomNearby",
@@ -173,6 +180,7 @@ __all__ = [
     "RequestError",
     "SendFailedError",
     "SendResult",
+    "Sql92Filter",
     "SubscriptionConflictError",
     "TimeoutExpiredError",
     "TooLargeError",
@@ -183,6 +191,7 @@ __all__ = [
     "by_hash",
     "by_machine_room",
     "by_random",
+    "sql",
 ]
 
 # What the SDK logs goes nowhere unless the program says where.

@@ -37,6 +37,7 @@ from eruca.core.pull_positions import offset_after_miss
 from eruca.core.pull_settings import PullSettings
 from eruca.core.received_message import ReceivedMessage
 from eruca.core.record_batch import decode_messages
+from eruca.core.subscription_filter import filter_type
 from eruca.core.tag_expression import Subscription
 
 if TYPE_CHECKING:
@@ -250,11 +251,13 @@ class BrokerFetcher:
 
     def _position(self, flow: QueueFlow) -> QueuePosition:
         assert flow.fetch_offset is not None
+        subscription = self._settings.subscriptions[flow.queue.topic]
         return QueuePosition(
             topic=flow.queue.topic,
             queue_id=flow.queue.queue_id,
             offset=flow.fetch_offset,
-            filter=self._settings.subscriptions[flow.queue.topic].expression,
+            filter=subscription.expression,
+            filter_type=filter_type(subscription),
         )
 
     def _url(self) -> str:

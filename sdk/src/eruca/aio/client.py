@@ -57,6 +57,7 @@ from eruca.core.push_settings import (
     STOP_SECONDS_DEFAULT,
     PushSettings,
 )
+from eruca.core.subscription_filter import Filter
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
@@ -177,7 +178,7 @@ class AsyncClient:
         *,
         topics: str | Iterable[str] = (),
         queues: Iterable[MessageQueue] = (),
-        filter: str | Mapping[str, str] = "*",
+        filter: Filter | Mapping[str, Filter] = "*",
         start: StartPosition | datetime = "earliest",
         on_offset_out_of_range: OutOfRangePolicy = "error",
         auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
@@ -191,7 +192,8 @@ class AsyncClient:
             group: Whose offsets are read and committed; None keeps no offsets.
             topics: Read all queues of these, those that come later included.
             queues: Read these; instead of *topics*.
-            filter: Tags to let through, ``"a || b"``; or such an expression for each topic.
+            filter: Tags to let through, ``"a || b"``, or a condition over properties,
+                ``eruca.sql("price > 20")``; or one of these for each topic.
             start: Where to begin in a queue for which *group* has no offset: ``earliest``,
                 ``latest``, a time, or ``committed``, which refuses to begin anywhere else.
             on_offset_out_of_range: What to do where retention has deleted what comes next, or the

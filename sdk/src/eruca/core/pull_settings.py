@@ -16,7 +16,9 @@ from eruca.core.pull_positions import (
     OutOfRangePolicy,
     StartPosition,
 )
-from eruca.core.tag_expression import Subscription, TagExpressionError, parse_tag_expression
+from eruca.core.sql92 import Sql92Filter
+from eruca.core.subscription_filter import Filter, subscription_of
+from eruca.core.tag_expression import SUBSCRIBE_ALL, Subscription
 
 COMMIT_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's autoCommitIntervalMillis
 PREFETCH_COUNT_DEFAULT: Final = 2_000  # messages of one queue
@@ -45,7 +47,7 @@ class PullSettings:
         *,
         topics: str | Iterable[str] = (),
         queues: Iterable[MessageQueue] = (),
-        filter: str | Mapping[str, str] = "*",
+        filter: Filter | Mapping[str, Filter] = "*",
         start: StartPosition | datetime = "earliest",
         on_offset_out_of_range: OutOfRangePolicy = "error",
         auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
@@ -100,15 +102,13 @@ def check_aware(moment: datetime, name: str) -> None:
 
 
 def _subscriptions(
-    topics: Iterable[str], filters: str | Mapping[str, str]
+    topics: Iterable[str], filters: Filter | Mapping[str, Filter]
 ) -> dict[str, Subscription]:
-    expressions = {t: filters if isinstance(filters, str) else filters.get(t, "*") for t in topics}
-    if not isinstance(filters, str) and (strangers := set(filters) - set(expressions)):
+    if isinstance(filters, str | Sql92Filter):
+        return dict.fromkeys(topics, subscription_of(filters))
+    if strangers := set(filters) - set(topics):
         raise ValidationError(f"filter: {sorted(strangers)} are not read by this consumer")
-    try:
-        return {topic: parse_tag_expression(text) for topic, text in expressions.items()}
-    except TagExpressionError as error:
-        raise ValidationError(f"filter: {error}", fix='such as "a || b", or "*"') from error
+    return {topic: subscription_of(filters.get(topic, SUBSCRIBE_ALL)) for topic in topics}
 
 
 def _checked_start(start: StartPosition | datetime, group: str | None) -> StartPosition | datetime:
