@@ -1,0 +1,330 @@
+"""The push consumer against real brokers: handlers of every kind, and what becomes of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+import eruca
+from support.push import Gatherer, committed, send
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_every_message_is_handled_once_and_committed(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    gatherer = Gatherer()
+    consumer = client.push_consumer(topic, start="earliest")
+    consumer.subscribe(topic, handler=gatherer)
+    await send(client, topic, range(500))
+
+    async with consumer:
+        await gatherer.until_count(500)
+
+    assert Counter(gatherer.texts) == Counter(map(str, range(500)))
+    assert await committed(client, topic, topic) == 500
+
+
+async def test_a_plain_function_runs_in_threads_many_at_a_time(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    barrier = threading.Barrier(4, timeout=20)
+    names: set[str] = set()
+    consumer = client.push_consumer(topic, start="earliest", concurrency=4)
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage) -> None:
+        barrier.wait()
+        names.add(threading.current_thread().name)
+
+    await send(client, topic, range(40))
+    async with consumer:
+        await until(lambda: len(names) == 4)
+
+    assert all(name.startswith("eruca-handler") for name in names)
+
+
+async def test_quick_plain_functions_and_async_ones_share_a_consumer(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    handled: list[tuple[str, str]] = []
+    consumer = client.push_consumer(topic, start="earliest")
+
+    @consumer.on(topic, tag="plain")
+    def plain(message: eruca.ReceivedMessage) -> None:
+        handled.append(("plain", message.text()))
+
+    @consumer.on(topic, tag="async")
+    async def on_loop(message: eruca.ReceivedMessage) -> None:
+        handled.append(("async", message.text()))
+
+    tags = ["plain", "async", "neither"]
+    async with client.producer() as producer, consumer:
+        await producer.send_many(
+            [eruca.Message(topic, str(n), tag=tags[n % 3]) for n in range(300)]
+        )
+        await until(lambda: len(handled) == 200)
+
+    assert Counter(kind for kind, _ in handled) == {"plain": 100, "async": 100}
+    assert all(tags[int(text) % 3] == kind for kind, text in handled)
+
+
+async def test_batches_hold_several_messages_of_one_queue(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    batches: list[list[eruca.ReceivedMessage]] = []
+    consumer = client.push_consumer(topic, start="earliest", batch_max_count=10)
+
+    @consumer.on(topic)
+    async def handle(messages: list[eruca.ReceivedMessage]) -> None:
+        batches.append(messages)
+
+    await send(client, topic, range(200))
+    async with consumer:
+        await until(lambda: sum(map(len, batches)) == 200)
+
+    assert max(map(len, batches)) > 1
+    assert max(map(len, batches)) <= 10
+    for batch in batches:
+        assert len({message.queue for message in batch}) == 1
+
+
+async def test_a_handler_that_asks_for_it_gets_the_context(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    contexts: list[eruca.ConsumeContext] = []
+    consumer = client.push_consumer(topic, start="earliest")
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
+        assert context.queue == message.queue
+        contexts.append(context)
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until(lambda: contexts)
+        assert not contexts[0].is_lost
+
+    assert contexts[0].is_lost  # it has been handed back
+
+
+async def test_stopping_waits_for_handlers_and_commits_what_they_have_done(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    done: list[str] = []
+    consumer = client.push_consumer(topic, start="earliest", concurrency=1)
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage) -> None:
+        begun.set()
+        assert go.wait(20)
+        done.append(message.text())
+
+    await send(client, topic, range(20), key="one queue")
+    await consumer.start()
+    await until(begun.is_set)
+    stopping = asyncio.create_task(consumer.stop())
+    await asyncio.sleep(0.05)
+    assert not stopping.done()
+    go.set()
+    await stopping
+
+    assert await committed(client, topic, topic) == len(done) < 20
+
+
+async def test_a_handler_that_does_not_end_is_given_up_and_its_message_comes_again(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+    consumer = client.push_consumer(topic, start="earliest", stop_timeout=0.2)
+
+    @consumer.on(topic)
+    async def stuck(message: eruca.ReceivedMessage) -> None:
+        begun.set()
+        await never.wait()
+
+    await send(client, topic, [0])
+    async with consumer:
+        await begun.wait()
+
+    gatherer = Gatherer()
+    other = client.push_consumer(topic)
+    other.subscribe(topic, handler=gatherer)
+    async with other:
+        await gatherer.until_count(1)
+    assert gatherer.texts == ["0"]
+
+
+async def test_a_paused_consumer_hands_nothing_out_until_it_is_resumed(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    gatherer = Gatherer()
+    consumer = client.push_consumer(topic, start="earliest")
+    consumer.subscribe(topic, handler=gatherer)
+
+    async with consumer:
+        await until(lambda: len(consumer.assignment) >= 4)
+        await consumer.pause()
+        await send(client, topic, range(20))
+        await asyncio.sleep(0.2)
+        assert gatherer.texts == []
+        await consumer.resume()
+        await gatherer.until_count(20)
+
+
+async def test_flow_control_bounds_what_is_held(client: eruca.AsyncClient, topic: str) -> None:
+    go = asyncio.Event()
+    consumer = client.push_consumer(topic, start="earliest", queue_max_count=10, concurrency=1)
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        await go.wait()
+
+    await send(client, topic, range(500), key="one queue")
+    async with consumer:
+        running = consumer._running
+        assert running is not None
+        await until(lambda: any(held.process.count for held in running._held.values()))
+        await asyncio.sleep(0.2)
+        held = sum(held.process.count for held in running._held.values())
+        go.set()
+        await until(lambda: sum(h.process.next_offset for h in running._held.values()) == 500)
+
+    # One pull may bring what there is room for in all queues that it is for.
+    assert 0 < held <= 10 * 6
+
+
+async def test_a_new_group_starts_where_it_is_told_to(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    await send(client, topic, range(10))
+    gatherer = Gatherer()
+    consumer = client.push_consumer(topic, start="latest")
+    consumer.subscribe(topic, handler=gatherer)
+
+    async with consumer:
+        await until(lambda: len(consumer.assignment) >= 4)
+        await send(client, topic, range(10, 20))
+        await gatherer.until_count(10)
+
+    assert sorted(map(int, gatherer.texts)) == list(range(10, 20))
+
+
+async def test_a_topic_that_comes_later_is_consumed_if_it_is_waited_for(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    later = f"{name}-later"
+    gatherer = Gatherer()
+    consumer = client.push_consumer(name, start="earliest", wait_for_topics=True)
+    consumer.subscribe(later, handler=gatherer)
+
+    async with consumer:
+        await client.admin.create_topic(later, queue_count=1)
+        await send(client, later, [0])
+        await gatherer.until_count(1)
+
+
+async def test_what_cannot_work_is_refused_at_the_start(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    with pytest.raises(eruca.ValidationError, match="no handler"):
+        await client.push_consumer("group").start()
+    with pytest.raises(eruca.ValidationError, match="cannot be called"):
+        client.push_consumer("group").subscribe(topic)
+    with pytest.raises(eruca.ValidationError, match="group"):
+        client.push_consumer("not a name")
+    with pytest.raises(eruca.ValidationError, match="system"):
+        client.push_consumer("CID_RMQ_SYS_mine")
+    absent = client.push_consumer("group")
+    absent.subscribe("no-such-topic", handler=print)
+    with pytest.raises(eruca.TopicNotFoundError):
+        await absent.start()
+
+
+async def test_other_subscriptions_than_the_groups_are_refused_naming_the_difference(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    first = client.push_consumer(topic, client_id="first")
+    first.subscribe(topic, "a", Gatherer())
+    second = client.push_consumer(topic, client_id="second")
+    second.subscribe(topic, "b", Gatherer())
+
+    async with first:
+        with pytest.raises(eruca.SubscriptionConflictError, match="first"):
+            await second.start()
+
+    assert not second.is_running
+
+
+async def test_a_client_id_is_used_by_one_process_at_a_time(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    first = client.push_consumer(topic, client_id="mine")
+    first.subscribe(topic, handler=Gatherer())
+    second = client.push_consumer(topic, client_id="mine")
+    second.subscribe(topic, handler=Gatherer())
+
+    async with first:
+        with pytest.raises(eruca.ClientIdInUseError):
+            await second.start()
+
+
+async def test_a_static_member_is_fenced_by_a_later_one_of_its_client_id(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    gatherer = Gatherer()
+    first = client.push_consumer(topic, client_id="mine", is_static=True, session_seconds=3)
+    first.subscribe(topic, handler=Gatherer())
+    second = client.push_consumer(topic, client_id="mine", is_static=True)
+    second.subscribe(topic, handler=gatherer)
+
+    await first.start()
+    async with second:
+        with pytest.raises(eruca.ClientIdInUseError):
+            await first.wait_stopped()
+        await send(client, topic, range(20))
+        await gatherer.until_count(20)
+
+
+async def test_a_slow_async_handler_is_cancelled_at_its_time_limit(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    cancelled = asyncio.Event()
+    consumer = client.push_consumer(topic, start="earliest", consume_timeout=0.1)
+
+    @consumer.on(topic)
+    async def slow(message: eruca.ReceivedMessage) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    await send(client, topic, [0])
+    async with consumer:
+        async with asyncio.timeout(20):
+            await cancelled.wait()
+
+
+async def test_a_blocked_event_loop_is_told_of(
+    client: eruca.AsyncClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = False
+    consumer = client.push_consumer(topic, start="earliest", session_seconds=3)
+
+    @consumer.on(topic)
+    async def blocking(message: eruca.ReceivedMessage) -> None:
+        nonlocal blocked
+        time.sleep(2.2)  # noqa: ASYNC251  (what must not be done, and is)
+        blocked = True
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until(lambda: blocked and "the event loop was blocked" in caplog.text)

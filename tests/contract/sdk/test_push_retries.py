@@ -1,0 +1,245 @@
+"""Messages whose handlers fail, against real brokers: retried, dead-lettered, never forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+
+import msgspec
+import pytest
+
+import eruca
+from eruca import ConsumeStatus
+from eruca.contract.names import dead_letter_topic
+from support.push import Gatherer, committed, send, until_async
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def dead_letters(client: eruca.AsyncClient, group: str) -> list[dict[str, object]]:
+    """Return the group's dead letters on all brokers."""
+    view = await client.routes.subscribe_view(dead_letter_topic(group))
+    letters: list[dict[str, object]] = []
+    for urls in view.urls.values():
+        answer = await client.transport.request(
+            "GET", urls[0], f"/v1/groups/{group}/dead-letters", timeout=5
+        )
+        assert answer.status == 200, answer.body
+        letters += msgspec.json.decode(answer.body)["dead_letters"]
+    return letters
+
+
+async def is_committed(client: eruca.AsyncClient, topic: str, count: int) -> bool:
+    return await committed(client, topic, topic) == count
+
+
+@pytest.mark.parametrize("failure", ["raises", "returns", "async raises"])
+async def test_a_failed_message_comes_again_under_its_own_topic(
+    client: eruca.AsyncClient, topic: str, failure: str
+) -> None:
+    seen: list[eruca.ReceivedMessage] = []
+    consumer = client.push_consumer(topic, start="earliest")
+
+    def plain(
+        message: eruca.ReceivedMessage, context: eruca.ConsumeContext
+    ) -> ConsumeStatus | None:
+        seen.append(message)
+        context.delay_seconds = 0
+        if message.attempt > 1:
+            return None
+        if failure == "returns":
+            return ConsumeStatus.RECONSUME_LATER
+        raise ValueError("not this time")
+
+    async def on_loop(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
+        plain(message, context)
+
+    consumer.subscribe(topic, handler=on_loop if failure.startswith("async") else plain)
+    await send(client, topic, range(5))
+    async with consumer:
+        await until(lambda: len(seen) == 10)
+
+    again = [message for message in seen if message.attempt == 2]
+    assert sorted(message.text() for message in again) == list("01234")
+    assert {message.topic for message in again} == {topic}
+    assert {message.queue.topic for message in again} == {f"%RETRY%{topic}"}
+    assert {m.message_id for m in again} == {m.message_id for m in seen if m.attempt == 1}
+    assert await committed(client, topic, topic) == 5
+
+
+async def test_what_an_ack_index_leaves_out_is_retried_alone(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    batches: list[list[eruca.ReceivedMessage]] = []
+    consumer = client.push_consumer(topic, start="earliest", batch_max_count=8)
+
+    @consumer.on(topic)
+    async def handle(messages: list[eruca.ReceivedMessage], context: eruca.ConsumeContext) -> None:
+        batches.append(messages)
+        if messages[0].attempt == 1:
+            context.ack_index = 1
+            context.delay_seconds = 0
+
+    await send(client, topic, range(7), key="one queue")
+    async with consumer:
+        await until(lambda: sum(m.attempt == 2 for b in batches for m in b) >= 1)
+        await until(
+            lambda: (
+                Counter(m.text() for b in batches for m in b).total()
+                == 7 + sum(max(len(b) - 2, 0) for b in batches if b[0].attempt == 1)
+            )
+        )
+
+    left_out = {m.text() for b in batches if b[0].attempt == 1 for m in b[2:]}
+    assert {m.text() for b in batches for m in b if m.attempt == 2} == left_out
+
+
+async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    attempts: list[int] = []
+    consumer = client.push_consumer(topic, start="earliest", retry_max_times=2)
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
+        attempts.append(message.attempt)
+        context.delay_seconds = 0
+        raise RuntimeError("the database is gone")
+
+    [sent] = await send(client, topic, ["poison"])
+    async with consumer:
+        await until(lambda: len(attempts) == 3)
+        await asyncio.sleep(0.1)
+
+    assert attempts == [1, 2, 3]
+    [letter] = await dead_letters(client, topic)
+    assert letter["origin_topic"] == topic
+    assert letter["message_id"] == sent.message_id
+    assert letter["attempts"] == 3
+    assert "the database is gone" in str(letter["last_error"])
+
+
+async def test_delay_level_minus_one_is_a_dead_letter_at_once(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    seen = Gatherer()
+    consumer = client.push_consumer(topic, start="earliest")
+
+    @consumer.on(topic)
+    async def handle(
+        message: eruca.ReceivedMessage, context: eruca.ConsumeContext
+    ) -> ConsumeStatus:
+        await seen(message)
+        context.delay_level = -1
+        return ConsumeStatus.RECONSUME_LATER
+
+    await send(client, topic, [0])
+    async with consumer:
+        await seen.until_count(1)
+
+    assert len(await dead_letters(client, topic)) == 1
+
+
+async def test_a_thread_that_takes_too_long_has_its_message_sent_back(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    go = threading.Event()
+    attempts: list[int] = []
+    consumer = client.push_consumer(topic, start="earliest", consume_timeout=0.1, retry_max_times=0)
+
+    @consumer.on(topic)
+    def slow(message: eruca.ReceivedMessage) -> None:
+        attempts.append(message.attempt)
+        assert go.wait(20)
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until_async(lambda: is_committed(client, topic, 1))
+        go.set()
+
+    [letter] = await dead_letters(client, topic)
+    assert letter["reason"] == "timed_out"
+
+
+async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_goes_on(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    seen: list[tuple[str, int]] = []
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, retry_max_times=2, suspend_seconds=0.02
+    )
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        seen.append((message.text(), message.attempt))
+        if message.text() == "1":
+            raise ValueError("poison")
+
+    await send(client, topic, range(3), key="one queue")
+    async with consumer:
+        await until(lambda: ("2", 1) in seen)
+
+    assert seen == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
+    [letter] = await dead_letters(client, topic)
+    assert "poison" in str(letter["last_error"])
+    assert await committed(client, topic, topic) == 3
+
+
+async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    seen: list[list[str]] = []
+    consumer = client.push_consumer(
+        topic,
+        start="earliest",
+        ordered=True,
+        retry_max_times=1,
+        suspend_seconds=0.02,
+        batch_max_count=4,
+    )
+
+    @consumer.on(topic)
+    async def handle(messages: list[eruca.ReceivedMessage]) -> None:
+        seen.append([message.text() for message in messages])
+        if messages[0].text() == "0":
+            raise ValueError("poison")
+
+    await send(client, topic, range(2), key="one queue")
+    async with consumer:
+        await until_async(lambda: is_committed(client, topic, 2))
+
+    assert len(await dead_letters(client, topic)) in (1, 2)
+    assert len(seen) >= 2
+
+
+async def test_a_poison_message_of_a_parked_key_dies_and_its_key_goes_on(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    await client.admin.create_topic(name, queue_count=1)
+    seen: list[str] = []
+    consumer = client.push_consumer(
+        name,
+        start="earliest",
+        ordered=True,
+        on_poison="park_key",
+        retry_max_times=1,
+        suspend_seconds=0.02,
+    )
+
+    @consumer.on(name)
+    def handle(message: eruca.ReceivedMessage) -> None:
+        seen.append(message.text())
+        if message.text() == "a0":
+            raise ValueError("poison")
+
+    for n in range(2):
+        for key in "ab":
+            await send(client, name, [f"{key}{n}"], key=key)
+    async with consumer:
+        await until(lambda: len(seen) == 5)
+
+    assert [text for text in seen if text[0] == "a"] == ["a0", "a0", "a1"]
+    assert [text for text in seen if text[0] == "b"] == ["b0", "b1"]
+    assert len(await dead_letters(client, name)) == 1
