@@ -1,4 +1,4 @@
 """HTTP in, one call of a processor, HTTP out.
 
-The hot routes (sending, pulling) are raw ASGI handlers with msgspec; everything else is FastAPI.
+The hot routes (sending, pulling) are exchanges with msgspec; everything else is FastAPI.
 """

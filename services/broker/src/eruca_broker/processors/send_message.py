@@ -207,7 +207,11 @@ class Sender:
 
     def _append(self, wanted: Topic, batch: Batch, born_host: Host, done: Sent) -> None:
         told = partial(self._appended, self._clock.monotonic(), done)
-        self._once_there(wanted, partial(self._store.append_then, batch, born_host, told), done)
+        if wanted.created_at:
+            self._store.append_then(batch, born_host, told)
+        else:
+            append = partial(self._store.append_then, batch, born_host, told)
+            self._once_there(wanted, append, done)
 
     def _append_later(
         self,

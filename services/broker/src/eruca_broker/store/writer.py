@@ -420,6 +420,8 @@ class Writer:
 
     def _flushed(self, target: int, flush: asyncio.Future[None]) -> None:
         self._flush = None
+        if flush.cancelled():
+            return
         error = flush.exception()
         if isinstance(error, OSError):
             self.refusal = StoreFailedError(
