@@ -65,7 +65,7 @@ def stored_properties(record: memoryview) -> StoredProperties:
 
 @lru_cache(_NAMES_MAX)
 def _needle(name: str) -> bytes:
-    return f"{PROPERTY_SEPARATOR}{name}{NAME_SEPARATOR}".encode()
+    return f"{PROPERTY_SEPARATOR}{name}{NAME_SEPARATOR}".encode("utf-8", "surrogatepass")
 
 
 def _decoded(value: bytes) -> str:
