@@ -221,15 +221,19 @@ def _prove_many(
 ) -> tuple[Sizes, Texts]:
     """Prove the records; return their sizes and their properties."""
     column = buffer[BATCH_PREAMBLE.size : start]
+    if column == column[:4] * count:
+        size = int.from_bytes(column[:4])
+        if start + size * count != len(buffer):
+            raise MalformedBatchError(WRONG_SUM)
+        texts: Texts | None = prove_uniform(buffer, start, count, size, expected)
+        if texts is None:
+            texts = prove_columns(buffer, start, np.full(count, size), expected)
+        return [size] * count, texts
     sizes = np.frombuffer(column, ">u4").astype(np.int64)
     if start + int(sizes.sum()) != len(buffer) or int(sizes.min()) < expected.size_min:
         raise MalformedBatchError(WRONG_SUM)
-    if column != column[:4] * count:
-        alike = prove_alike(buffer, start, sizes, expected)
-        return sizes, alike or prove_columns(buffer, start, sizes, expected)
-    size = int(sizes[0])
-    alike = prove_uniform(buffer, start, count, size, expected)
-    return [size] * count, alike or prove_columns(buffer, start, sizes, expected)
+    texts = prove_alike(buffer, start, sizes, expected)
+    return sizes, texts or prove_columns(buffer, start, sizes, expected)
 
 
 @lru_cache(maxsize=4096)

@@ -50,6 +50,7 @@ class KeyBacklog:
 
     def __init__(self) -> None:
         self.count = 0  # records
+        self.size = 0  # bytes of their texts, about
         self._groups: list[list[One] | list[Many]] = []
 
     def add(self, parts: Iterable[list[One] | Many]) -> None:
@@ -58,12 +59,14 @@ class KeyBacklog:
             last = self._groups[-1] if self._groups else None
             if isinstance(part, Many):
                 self.count += len(part.log_offsets)
+                self.size += part.texts.size
                 if last and isinstance(last[0], Many) and _are_alike(last[0], part):
                     last.append(part)
                 else:
                     self._groups.append([part])
             else:
                 self.count += len(part)
+                self.size += sum(len(text) for _, _, _, text in part)
                 if last and not isinstance(last[0], Many):
                     last.extend(part)
                 else:
@@ -86,7 +89,7 @@ class KeyBacklog:
 
     def clear(self) -> None:
         """Forget all: it is indexed."""
-        self.count = 0
+        self.count = self.size = 0
         self._groups.clear()
 
 

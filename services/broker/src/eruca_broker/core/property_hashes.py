@@ -53,6 +53,14 @@ class PropertyHashes:
     key_hashes: NDArray[np.uint32]  # k; Java's hash of the key alone
     key_sizes: Int64Array  # k
 
+    @property
+    def size(self) -> int:
+        """Bytes this takes."""
+        return sum(
+            column.nbytes
+            for column in (self.tag_codes, self.key_rows, self.key_hashes, self.key_sizes)
+        )
+
 
 def hash_properties(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) -> PropertyHashes:
     """Return tag codes and key hashes of the messages whose properties lie at *starts*.

@@ -60,6 +60,11 @@ class AlikeTexts(NamedTuple):
         rows, low, high = zip(*parts, strict=True)
         return cls(np.concatenate(rows), np.minimum.reduce(low), np.maximum.reduce(high))
 
+    @property
+    def size(self) -> int:
+        """Bytes of all texts."""
+        return self.rows.size
+
     def copy(self) -> AlikeTexts:
         """Return the same texts in memory of their own."""
         return AlikeTexts(self.rows.copy(), self.low, self.high)

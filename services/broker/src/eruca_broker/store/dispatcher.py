@@ -4,7 +4,8 @@ Every record passes here once when it has become visible and once more when a pr
 rebuilt, through the same functions: that is why a rebuilt projection equals the one it replaces.
 
 Consume queues are brought up to date at once, because a pull waits for them. The key index follows
-in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: hashing keys costs less in bulk.
+in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: hashing keys costs less in bulk. Until
+then their properties are kept, so that the log need not be read again.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
 """
@@ -44,6 +45,7 @@ from eruca_broker.store.key_index import KeyIndex
 Int64Array: TypeAlias = NDArray[np.int64]
 
 INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
+INDEX_BACKLOG_SIZE_MAX: Final = 2 * 1024 * 1024  # … and bytes of their properties, in memory
 _TAGS: Final = b"TAGS\x01"
 _DELETED_TAG: Final = tags_code("topic_deleted")
 
@@ -81,9 +83,10 @@ class Dispatcher:
             done.append(self._queue_each(few))
         self._backlog.add(done)
         self.queued_offset = end_offset
-        if self._backlog.count >= INDEX_BACKLOG_MAX:
+        backlog = self._backlog
+        if backlog.count >= INDEX_BACKLOG_MAX or backlog.size >= INDEX_BACKLOG_SIZE_MAX:
             self.catch_up_index()
-        elif not self._backlog.count:
+        elif not backlog.count:
             self.indexed_offset = end_offset
 
     @property
