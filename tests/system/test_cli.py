@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
@@ -15,12 +12,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from eruca.cli.main import app
 from support.clusters import running_cluster
+from support.command_line import Eruca
 
-ERUCA = Path(sys.executable).with_name("eruca")
 FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n"
 
 
@@ -33,44 +28,6 @@ def namesrv_url() -> Iterator[str]:
 @pytest.fixture
 def eruca(namesrv_url: str) -> Eruca:
     return Eruca(namesrv_url)
-
-
-class Eruca:
-    """Runs the command: in this process, which is faster, or as one of its own."""
-
-    def __init__(self, namesrv_url: str) -> None:
-        self.environment = {"ERUCA_NAMESRV_URLS": namesrv_url}
-
-    def __call__(self, *arguments: str, code: int = 0) -> Result:
-        done = CliRunner().invoke(app, arguments, env=self.environment)
-        assert done.exit_code == code, done.output
-        return done
-
-    def json(self, *arguments: str) -> Any:  # noqa: ANN401 - a JSON value may be anything
-        return json.loads(self(*arguments, "--output=json").stdout)
-
-    def piped(self, stdin: str, *arguments: str, code: int = 0) -> str:
-        """Run it as a process that reads *stdin*; return what it said on stderr."""
-        with self.start(*arguments) as process:
-            _, errors = process.communicate(stdin, timeout=60)
-        assert process.returncode == code, errors
-        assert "Traceback" not in errors
-        return errors
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [ERUCA, *arguments],
-            env={**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def bodies(self, topic: str, *options: str) -> list[str]:
-        """Return what a topic holds, each queue's in order."""
-        shown = self("tail", topic, "--from=earliest", "--no-follow", "-ojson", *options).stdout
-        return [json.loads(line)["body"]["text"] for line in shown.splitlines()]
 
 
 def test_a_topic_is_created_shown_listed_and_deleted(eruca: Eruca) -> None:
@@ -269,7 +226,7 @@ def test_a_groups_offsets_are_unknown_where_it_never_was(eruca: Eruca) -> None:
     eruca("topic", "create", "t-group", "--queues=1")
     eruca("send", "--topic=t-group", "one")
 
-    offsets = eruca.json("group", "offsets", "nobody", "--topic=t-group")
+    offsets = eruca.json("group", "lag", "nobody", "--topic=t-group")["queues"]
 
     assert [offset["committed_offset"] for offset in offsets] == [None, None]
     assert [offset["lag"] for offset in offsets] == [None, None]

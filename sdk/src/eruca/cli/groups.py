@@ -1,53 +1,405 @@
-"""``eruca group``: where consumer groups stand."""
+"""``eruca group``: consumer groups, who is in them, where they stand, and moving them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from eruca.cli.command import command
-from eruca.cli.session import Session
+from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.session import Session, output_console
+from eruca.cli.starts import START_HELP, QueueEnd, start_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Literal
+
+    from eruca.aio.client import AsyncClient
+    from eruca.aio.group_admin import GroupLag
+    from eruca.contract.groups import CommittedOffset, GroupConfig, MemberList, QueueReset
+    from eruca.core.message_queue import MessageQueue
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_WATCH_SECONDS: Final = 2.0
+_LAG_HEADINGS: Final = (
+    "topic",
+    "broker",
+    "queue",
+    "min offset",
+    "committed offset",
+    "max offset",
+    "lag",
+    "oldest waits",
+    "owner",
+)
+_OFFSET_PREFIX: Final = "offset:"
+
+
+class SubscriptionModeChoice(StrEnum):
+    """Whether a group's members must subscribe to the same, as an option."""
+
+    SHARED = "shared"
+    PER_MEMBER = "per_member"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="See where consumer groups stand.")
-    command(group, "offsets")(offsets)
+    group = typer.Typer(
+        no_args_is_help=True, help="See who is in consumer groups and where they stand; move them."
+    )
+    command(group, "create")(create)
+    command(group, "list")(list_)
+    command(group, "show")(show)
+    command(group, "lag")(lag)
+    command(group, "reset")(reset)
+    command(group, "delete")(delete)
     app.add_typer(group, name="group")
 
 
-async def offsets(
+async def create(
     session: Session,
     *,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")],
-    topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="In every queue of this topic.")
-    ] = None,
+    group: GroupArgument,
+    start: Annotated[str, typer.Option("--start", help=START_HELP)] = "latest",
+    retries: Annotated[
+        int, typer.Option("--retries", help="Failed so many times more, a message is dead.", min=0)
+    ] = 16,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Each queue is consumed in order.")
+    ] = False,
+    enabled: Annotated[
+        bool, typer.Option("--enabled/--disabled", help="Whether members get anything.")
+    ] = True,
+    subscriptions: Annotated[
+        SubscriptionModeChoice, typer.Option(help="Whether members must subscribe to the same.")
+    ] = SubscriptionModeChoice.SHARED,
 ) -> None:
-    """Show the committed offset and lag of a group in each queue; a dash is unknown."""
+    """Create a group on every broker, or replace its settings."""
+    begin = start_of_option(start)
     async with session.client() as client:
-        found = await client.admin.groups.offsets(group, topic=topic)
+        configs = await client.admin.groups.create(
+            group,
+            start=begin,
+            retry_max_times=retries,
+            ordered=ordered,
+            consume_enabled=enabled,
+            subscription_mode=subscriptions.value,
+        )
+    _show_configs(session, configs)
+
+
+async def list_(
+    session: Session,
+    *,
+    system: Annotated[bool, typer.Option("--system", help="The system's own as well.")] = False,
+) -> None:
+    """List groups: how many members each has, and how far it is behind."""
+    async with session.client() as client:
+        groups = await client.admin.groups.list(include_system=system)
+        lags = await asyncio.gather(*(client.admin.groups.lag(name) for name in groups))
+    rows = [
+        (
+            name,
+            max(config.members for config in configs.values()),
+            sorted({s.topic for config in configs.values() for s in config.subscriptions}),
+            behind.lag,
+            behind.oldest_unconsumed_at,
+        )
+        for (name, configs), behind in zip(groups.items(), lags, strict=True)
+    ]
+    if session.is_json:
+        fields = ("group", "members", "topics", "lag", "oldest_unconsumed_at")
+        session.show_json([dict(zip(fields, row, strict=True)) for row in rows])
+        return
+    now = datetime.now(UTC)
+    session.show_table(
+        ["group", "members count", "topics", "lag", "oldest waits"],
+        (
+            (name, members, ", ".join(topics) or None, behind, age_text(oldest, now))
+            for name, members, topics, behind, oldest in rows
+        ),
+    )
+
+
+async def show(session: Session, *, group: GroupArgument) -> None:
+    """Show a group's settings and subscriptions, its members, and where it stands."""
+    async with session.client() as client:
+        configs = await client.admin.groups.get(group)
+        members = await client.admin.groups.members(group)
+        behind = await client.admin.groups.lag(group)
+    if session.is_json:
+        session.show_json(
+            {
+                "group": group,
+                "brokers": configs,
+                "members": members,
+                "lag": behind.lag,
+                "queues": _queue_documents(behind),
+            }
+        )
+        return
+    _show_configs(session, configs)
+    session.show_text("")
+    session.show_table(
+        ["broker", "topic", "filter", "version"],
+        (
+            (name, s.topic, s.filter, config.subscription_version)
+            for name, config in sorted(configs.items())
+            for s in config.subscriptions
+        ),
+    )
+    session.show_text("")
+    session.show_table(
+        ["member", "model", "from", "joined", "heard of", "queues by broker"],
+        _member_rows(members),
+    )
+    session.show_text("")
+    session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
+
+
+async def lag(
+    session: Session,
+    *,
+    group: GroupArgument,
+    topic: TopicOption = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", help="Seconds between two looks.", min=0.1)
+    ] = _WATCH_SECONDS,
+) -> None:
+    """Show how far a group is behind, in all and in each queue; a dash is unknown.
+
+    With --watch and --output json each look is one line.
+    """
+    async with session.client() as client:
+        if not watch:
+            behind = await client.admin.groups.lag(group, topic=topic)
+            if session.is_json:
+                session.show_json(_lag_document(behind))
+            else:
+                session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
+                session.say(_total(behind, datetime.now(UTC)))
+            return
+        await _watch(session, client, group, topic, every)
+
+
+async def reset(
+    session: Session,
+    *,
+    group: GroupArgument,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="In this topic.")],
+    to: Annotated[
+        str, typer.Option("--to", help=f"{START_HELP} Or an offset, such as {_OFFSET_PREFIX}1000.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would happen.")
+    ] = False,
+    yes: YesOption = False,
+) -> int:
+    """Have a group go on elsewhere in a topic; what it reads just now is interrupted."""
+    place = _place_of_option(to)
+    async with session.client() as client:
+        planned = await client.admin.groups.reset(group, topic, place, dry_run=True)
+        if not dry_run:
+            if not yes and not _confirmed(f"Move {group} in {_moves(planned)} of {topic}?"):
+                return EXIT_FAILED
+            planned = await client.admin.groups.reset(group, topic, place)
     if session.is_json:
         session.show_json(
             [
-                {"broker_name": queue.broker_name} | committed.model_dump(mode="json")
-                for queue, committed in sorted(found.items())
+                {"broker_name": queue.broker_name} | moved.model_dump(mode="json")
+                for queue, moved in sorted(planned.items())
             ]
         )
+        return 0
+    session.show_table(
+        ["broker", "queue", "from offset", "to offset", "min offset", "max offset"],
+        (
+            (q.broker_name, q.queue_id, m.from_offset, m.to_offset, m.min_offset, m.max_offset)
+            for q, m in sorted(planned.items())
+        ),
+    )
+    session.say("nothing was changed" if dry_run else f"{group} moved")
+    return 0
+
+
+async def delete(session: Session, *, group: GroupArgument, yes: YesOption = False) -> int:
+    """Delete a group and its positions on every broker; it may have no members."""
+    if not yes and not _confirmed(f"Delete {group} and where it stands?"):
+        return EXIT_FAILED
+    async with session.client() as client:
+        brokers = await client.admin.groups.delete(group)
+    if session.is_json:
+        session.show_json({"group": group, "deleted_on": brokers})
+    else:
+        session.say(f"{group} deleted on {', '.join(brokers)}")
+    return 0
+
+
+def start_of_option(text: str) -> Literal["earliest", "latest"] | datetime:
+    """Return where *text* says that something begins, or refuse the option's value."""
+    try:
+        start = start_of(text, datetime.now(UTC))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if isinstance(start, datetime):
+        return start
+    return "earliest" if start is QueueEnd.EARLIEST else "latest"
+
+
+def age_text(since: datetime | None, now: datetime) -> str | None:
+    """Return how long ago *since* was, in its two largest units."""
+    if since is None:
+        return None
+    seconds = max(int((now - since).total_seconds()), 0)
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+async def _watch(
+    session: Session, client: AsyncClient, group: str, topic: str | None, every: float
+) -> None:
+    from rich.live import Live
+
+    async def look() -> GroupLag:
+        return await client.admin.groups.lag(group, topic=topic)
+
+    if session.is_json:
+        while True:
+            session.check_reader()
+            at = datetime.now(UTC)
+            session.show_line({"at": at} | _lag_document(await look()))
+            await asyncio.sleep(every)
+    with Live(console=output_console(), auto_refresh=False) as live:
+        while True:
+            behind, now = await look(), datetime.now(UTC)
+            title = f"{group}: {_total(behind, now)}"
+            table = session.table(_LAG_HEADINGS, _lag_rows(behind, now), title=title)
+            live.update(table, refresh=True)
+            await asyncio.sleep(every)
+
+
+def _confirmed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody is there to ask; give --yes")
+    return typer.confirm(question, err=True)
+
+
+def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | int:
+    number = text.removeprefix(_OFFSET_PREFIX)
+    if number != text:
+        if not (number.isascii() and number.isdigit()):
+            raise typer.BadParameter(f"{text!r} is no offset; such as {_OFFSET_PREFIX}1000")
+        return int(number)
+    return start_of_option(text)
+
+
+def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
+    moved = sum(one.from_offset != one.to_offset for one in planned.values())
+    return f"{moved} of {len(planned)} queues"
+
+
+def _total(behind: GroupLag, now: datetime) -> str:
+    lag = "an unknown number of" if behind.lag is None else f"{behind.lag:,}"
+    age = age_text(behind.oldest_unconsumed_at, now)
+    return f"{lag} messages behind" + (f", the oldest for {age}" if age else "")
+
+
+def _lag_rows(behind: GroupLag, now: datetime) -> Iterable[Sequence[object]]:
+    for queue, committed in sorted(behind.queues.items()):
+        yield (
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            committed.min_offset,
+            _position(committed),
+            committed.max_offset,
+            committed.lag,
+            age_text(committed.oldest_unconsumed_at, now),
+            committed.owner,
+        )
+
+
+def _position(committed: CommittedOffset) -> str | int | None:
+    """Return where a group stands; where it will begin, if it has not yet."""
+    if committed.committed_offset is not None or committed.started is None:
+        return committed.committed_offset
+    return f"({committed.started.offset})"
+
+
+def _lag_document(behind: GroupLag) -> dict[str, object]:
+    return {
+        "lag": behind.lag,
+        "oldest_unconsumed_at": behind.oldest_unconsumed_at,
+        "queues": _queue_documents(behind),
+    }
+
+
+def _queue_documents(behind: GroupLag) -> list[dict[str, object]]:
+    return [
+        {"broker_name": queue.broker_name} | committed.model_dump(mode="json")
+        for queue, committed in sorted(behind.queues.items())
+    ]
+
+
+def _member_rows(members: Mapping[str, MemberList]) -> Iterable[Sequence[object]]:
+    """Return a row for each member, with what all brokers know of it."""
+    from eruca.cli.shown_messages import time_text
+
+    seen = {member.client_id: member for found in members.values() for member in found.members}
+    for client_id, member in sorted(seen.items()):
+        queues = [
+            f"{broker_name}/{lock.topic}/{lock.queue_id}"
+            for broker_name, found in sorted(members.items())
+            for other in found.members
+            if other.client_id == client_id
+            for lock in other.locks
+        ]
+        yield (
+            client_id,
+            member.message_model,
+            member.address,
+            time_text(member.joined_at),
+            time_text(member.last_seen_at),
+            " ".join(queues) or None,
+        )
+
+
+def _show_configs(session: Session, configs: Mapping[str, GroupConfig]) -> None:
+    if session.is_json:
+        session.show_json(configs)
         return
     session.show_table(
-        ["topic", "broker", "queue", "min offset", "committed offset", "max offset", "lag"],
+        [
+            "broker",
+            "start",
+            "retries count",
+            "ordered",
+            "enabled",
+            "subscriptions",
+            "members count",
+        ],
         (
             (
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                committed.min_offset,
-                committed.committed_offset,
-                committed.max_offset,
-                committed.lag,
+                name,
+                config.start,
+                config.retry_max_times,
+                "yes" if config.ordered else "no",
+                "yes" if config.consume_enabled else "no",
+                config.subscription_mode,
+                config.members,
             )
-            for queue, committed in sorted(found.items())
+            for name, config in sorted(configs.items())
         ),
     )

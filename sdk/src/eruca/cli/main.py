@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from eruca.cli import cluster, doctor, groups, log, messages, reading, send, topics
+from eruca.cli import (
+    cluster,
+    consuming,
+    dead_letters,
+    doctor,
+    groups,
+    log,
+    messages,
+    reading,
+    send,
+    topics,
+)
 from eruca.cli.command import NamesrvOption, OutputOption
 from eruca.cli.session import Output, Session
 
@@ -19,12 +30,23 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Send, follow and find messages; look after topics; see what is wrong.",
+    help="Send, consume and find messages; look after topics and groups; see what is wrong.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 sent but for skipped rows, "
     "130 stopped by Ctrl-C.",
 )
 
-for module in (topics, send, reading, messages, groups, cluster, log, doctor):
+for module in (
+    topics,
+    send,
+    reading,
+    consuming,
+    messages,
+    groups,
+    dead_letters,
+    cluster,
+    log,
+    doctor,
+):
     module.register(app)
 
 

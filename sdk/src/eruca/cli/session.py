@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from eruca.aio.client import AsyncClient
     from eruca.core.received_message import ReceivedMessage
@@ -63,16 +64,28 @@ class Session:
 
     def show_table(self, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table; None is shown as a dash, never as 0."""
+        console = output_console()
+        console.print(self.table(headings, rows), crop=console.is_terminal)
+
+    def table(
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        title: str | None = None,
+    ) -> Table:
+        """Return a table as :meth:`show_table` prints it."""
         from rich.table import Table
 
-        console = output_console()
-        table = Table(box=None, pad_edge=False, header_style="bold")
+        table = Table(
+            box=None, pad_edge=False, header_style="bold", title=title, title_justify="left"
+        )
         for heading in headings:
             is_number = heading.endswith(_NUMBER_ENDINGS)
             table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
         for row in rows:
             table.add_row(*("-" if cell is None else str(cell) for cell in row))
-        console.print(table, crop=console.is_terminal)
+        return table
 
     def show_text(self, text: str) -> None:
         """Print a line of the result as it is."""

@@ -1,0 +1,105 @@
+"""``eruca consume``: a member of a group that prints what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.groups import start_of_option
+from eruca.cli.reading import FilterOption
+from eruca.cli.session import Session
+from eruca.cli.starts import START_HELP
+from eruca.cli.topics import TopicArgument
+
+if TYPE_CHECKING:
+    from eruca.aio.push_consumer import AsyncPushConsumer
+    from eruca.core.message_queue import MessageQueue
+    from eruca.core.received_message import ReceivedMessage
+
+_BATCH: Final = 64  # messages printed at a time
+_LOOK_SECONDS: Final = 1.0  # between two looks whether somebody still reads the output
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "consume")(consume)
+
+
+async def consume(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    group: Annotated[str, typer.Option("--group", "-g", help="The group to be a member of.")],
+    tags: FilterOption = "*",
+    sql: Annotated[
+        str | None, typer.Option("--sql", help='A condition instead of tags: "price > 20".')
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", help=f"Where a new group begins. {START_HELP}")
+    ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="One message of a queue after the other.")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+    ] = None,
+) -> None:
+    """Consume a topic as a member of a group: print each message once, whoever else is a member.
+
+    Unlike tail this moves the group. Ctrl-C hands the queues over to the other members.
+    """
+    begin = None if start is None else start_of_option(start)
+    enough = asyncio.Event()
+    left = count
+
+    async def show(messages: list[ReceivedMessage] | ReceivedMessage) -> None:
+        nonlocal left
+        session.show_messages(messages if isinstance(messages, list) else [messages])
+        if left is not None:
+            left -= 1
+            if left == 0:
+                await consumer.pause()  # before the next one is handed out
+                enough.set()
+
+    async with session.client() as client:
+        consumer = client.push_consumer(
+            group,
+            start=begin,
+            ordered=ordered,
+            concurrency=1,
+            batch_max_count=1 if count is not None else _BATCH,
+            on_assigned=lambda queues: session.say(f"reads {_names(queues)}"),
+            on_revoked=lambda queues: session.say(f"hands over {_names(queues)}"),
+            on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
+        )
+        consumer.subscribe(topic, sql or tags, show, filter_type="tag" if sql is None else "sql92")
+        async with consumer:
+            session.say(f"{consumer.client_id} is a member of {group}")
+            await _until_done(session, consumer, enough)
+
+
+async def _until_done(session: Session, consumer: AsyncPushConsumer, enough: asyncio.Event) -> None:
+    """Return when there is enough; raise when the consumer ends or nobody reads the output."""
+    stopped = asyncio.create_task(consumer.wait_stopped())
+    try:
+        while not enough.is_set():
+            session.check_reader()
+            waiting = asyncio.create_task(enough.wait())
+            await asyncio.wait(
+                (stopped, waiting),
+                timeout=_LOOK_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            waiting.cancel()
+            if stopped.done():
+                await stopped
+                return
+    finally:
+        stopped.cancel()
+
+
+def _names(queues: list[MessageQueue]) -> str:
+    return ", ".join(f"{q.topic} {q.broker_name}/{q.queue_id}" for q in queues)

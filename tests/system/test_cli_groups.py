@@ -1,0 +1,179 @@
+"""Groups and dead letters from the command line, against a cluster of two brokers."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import eruca
+from eruca.contract.groups import CustomizedRetryPolicy
+from support.clusters import running_cluster
+from support.command_line import Eruca
+
+
+@pytest.fixture(scope="module")
+def namesrv_url() -> Iterator[str]:
+    with running_cluster(brokers=2) as cluster:
+        yield cluster.namesrv_urls[0]
+
+
+@pytest.fixture
+def command(namesrv_url: str) -> Eruca:
+    return Eruca(namesrv_url)
+
+
+def filled(command: Eruca, topic: str, count: int) -> None:
+    command("topic", "create", topic, "--queues=2")
+    command.piped("".join(f"m{i}\n" for i in range(count)), "send", "--topic", topic)
+
+
+def queues(shown: dict[str, Any], topic: str) -> list[dict[str, Any]]:
+    return [queue for queue in shown["queues"] if queue["topic"] == topic]
+
+
+def test_a_group_is_created_changed_listed_and_deleted(command: Eruca) -> None:
+    created = command.json("group", "create", "g-life", "--start=earliest", "--retries=3")
+    changed = command.json("group", "create", "g-life", "--ordered")
+
+    assert {c["start"] for c in created.values()} == {"earliest"}
+    assert {c["retry_max_times"] for c in created.values()} == {3}
+    assert {(c["ordered"], c["retry_max_times"]) for c in changed.values()} == {(True, 16)}
+    assert "g-life" in command("group", "list").stdout.split()
+
+    assert command.json("group", "delete", "g-life", "--yes")["deleted_on"] == [
+        "broker-a",
+        "broker-b",
+    ]
+    assert "no group 'g-life'" in command("group", "show", "g-life", code=1).stderr
+
+
+def test_consume_prints_and_moves_the_group_by_as_much(command: Eruca) -> None:
+    filled(command, "t-consume", 5)
+    command("group", "create", "g-consume", "--start=earliest")
+
+    first = command("consume", "t-consume", "-g", "g-consume", "-n3", "-ojson").stdout
+    lag = command.json("group", "lag", "g-consume")
+    rest = command("consume", "t-consume", "-g", "g-consume", "-n2", "-ojson").stdout
+
+    bodies = [json.loads(line)["body"]["text"] for line in (first + rest).splitlines()]
+    assert sorted(bodies) == ["m0", "m1", "m2", "m3", "m4"]
+    assert lag["lag"] == 2
+    assert command.json("group", "lag", "g-consume")["lag"] == 0
+
+
+def test_a_member_is_shown_while_it_is_there(command: Eruca) -> None:
+    filled(command, "t-member", 1)
+    with command.start("consume", "t-member", "-g", "g-member", "--start=earliest") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("m0\n")
+
+        shown = command.json("group", "show", "g-member")
+        refused = command("group", "delete", "g-member", "--yes", code=1)
+
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    owners = {queue["owner"] for queue in queues(shown, "t-member")}
+    assert len(owners) == 1
+    assert owners == {m["client_id"] for m in shown["members"]["broker-a"]["members"]}
+    assert "member" in refused.stderr
+
+
+def test_a_reset_is_looked_at_and_then_done(command: Eruca) -> None:
+    filled(command, "t-reset", 4)
+    command("group", "create", "g-reset", "--start=earliest")
+    command("consume", "t-reset", "-g", "g-reset", "-n4")
+    reset = ("group", "reset", "g-reset", "--topic=t-reset")
+
+    looked_at = command.json(*reset, "--to=earliest", "--dry-run")
+    before = command.json("group", "lag", "g-reset")
+    done = command.json(*reset, "--to=earliest", "--yes")
+    after = command.json("group", "lag", "g-reset")
+
+    assert looked_at == done
+    assert (before["lag"], after["lag"]) == (0, 4)
+
+
+@pytest.mark.parametrize("place", ["offset:x", "yesterday", "offset:-1"])
+def test_a_place_that_is_none_is_refused(command: Eruca, place: str) -> None:
+    refused = command("group", "reset", "g", "--topic=t", f"--to={place}", "--yes", code=2)
+
+    assert place in refused.stderr
+
+
+def test_an_offset_that_is_in_no_queue_changes_nothing(command: Eruca) -> None:
+    filled(command, "t-beyond", 2)
+    command("group", "create", "g-beyond", "--start=earliest")
+
+    refused = command(
+        "group", "reset", "g-beyond", "--topic=t-beyond", "--to=offset:99", "--yes", code=1
+    )
+
+    assert "99" in refused.stderr
+    assert all(
+        q["committed_offset"] in (None, 0)
+        for q in command.json("group", "lag", "g-beyond")["queues"]
+    )
+
+
+def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
+    filled(command, "t-watch", 2)
+    command("consume", "t-watch", "-g", "g-watch", "--start=earliest", "-n1")
+    with command.start("group", "lag", "g-watch", "--watch", "--every=0.1", "-ojson") as process:
+        assert process.stdout is not None
+        looks = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+    assert [look["lag"] for look in looks] == [1, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def dead(namesrv_url: str) -> str:
+    """Make a group give up on three messages, and return its name."""
+    with eruca.Client(namesrv_url) as client:
+        client.admin.create_topic("t-dead", queue_count=1)
+        client.admin.groups.create(
+            "g-dead",
+            start="earliest",
+            retry_max_times=0,
+            retry_policy=CustomizedRetryPolicy(delays_seconds=[0]),
+        )
+        with client.producer() as producer:
+            producer.send_many([eruca.Message("t-dead", b"poison %d" % i) for i in range(3)])
+        consumer = client.push_consumer("g-dead")
+
+        @consumer.on("t-dead")
+        def fail(message: eruca.ReceivedMessage) -> None:
+            raise ValueError(f"cannot take {message.text()}")
+
+        with consumer:
+            while len(list(client.admin.groups.dead_letters("g-dead"))) < 3:
+                pass  # each look is a request
+    return "g-dead"
+
+
+def test_dead_letters_are_listed_shown_and_redriven(command: Eruca, dead: str) -> None:
+    listed = command.json("dlq", "list", dead)
+    letter = listed[0]
+    place = f"{letter['broker_name']}/{letter['dead_letter_id']}"
+    shown = json.loads(command("dlq", "show", dead, place).stdout)
+    looked_at = command("dlq", "redrive", dead, "--all", "--dry-run")
+    one = command("dlq", "redrive", dead, place, "--yes")
+    rest = command("dlq", "redrive", dead, "--all", "--yes", "--rate=50")
+
+    assert {entry["origin_topic"] for entry in listed} == {"t-dead"}
+    assert "cannot take poison" in shown["last_error"]
+    assert shown["message"]["body"]["text"].startswith("poison")
+    assert "would be: 3 redriven" in looked_at.stderr
+    assert "1 redriven" in one.stderr
+    assert "2 redriven" in rest.stderr
+    assert len(command.bodies("t-dead")) == 6
+
+
+def test_redriving_needs_to_know_which(command: Eruca) -> None:
+    assert "say which" in command("dlq", "redrive", "g-dead", "--yes", code=2).stderr
+    assert "BROKER/ID" in command("dlq", "show", "g-dead", "17", code=2).stderr
