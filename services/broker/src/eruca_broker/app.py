@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -15,6 +15,7 @@ from eruca.contract.records import Host
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api import (
     dead_letters,
+    deliveries,
     find,
     group_offsets,
     groups,
@@ -41,6 +42,8 @@ from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.dead_letters import DeadLetters
+from eruca_broker.processors.deliveries import Deliveries
+from eruca_broker.processors.delivery_leasing import LeaseLimits
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
@@ -87,6 +90,7 @@ _TAGS: Final = (
     {"name": "offsets", "description": "Where queues begin and end, and where groups stand"},
     {"name": "groups", "description": "Consumer groups: settings, members, locks of queues"},
     {"name": "retries", "description": "What was not consumed is delivered again"},
+    {"name": "deliveries", "description": "Consuming with nothing but HTTP, message by message"},
     {"name": "dead letters", "description": "What groups have given up on"},
     {"name": "delayed messages", "description": "What waits for its delivery"},
     {"name": "log", "description": "The log itself, for replicas and projections"},
@@ -186,6 +190,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             log.router,
             retries.router,
             dead_letters.router,
+            deliveries.router,
             scheduled.router,
             status.router,
             shadow_router(),
@@ -238,7 +243,6 @@ def _wire(
     held = HeldRequests(
         settings.held_requests_max, clock, lambda position: examine(store, position)
     )
-    store.on_arrival = held.arrived
     work = GroupWork.begin(
         store,
         clock,
@@ -261,6 +265,20 @@ def _wire(
     )
     known_members = Members(work, known, known_groups, count_max=settings.members_max)
     locks = QueueLocks(work, known, known_groups, known_members)
+    known_deliveries = Deliveries(
+        work,
+        known,
+        known_groups,
+        known_members,
+        broker_name=settings.name,
+        limits=LeaseLimits(settings.unfinished_max, settings.unfinished_total_max),
+    )
+
+    def arrived(queues: Sequence[tuple[str, int]]) -> None:
+        held.arrived(queues)
+        known_deliveries.waiters.arrived(queues)
+
+    store.on_arrival = arrived
     scheduled = Scheduled(
         store,
         delay_max_seconds=settings.delay_max_seconds,
@@ -291,6 +309,7 @@ def _wire(
         scheduled=scheduled,
         retries=Retries(work, known, known_groups, locks, scheduled),
         dead_letters=DeadLetters(work, known_groups),
+        deliveries=known_deliveries,
         timers=Timers(store, clock),
         puller=Puller(store, known, held),
         offsets=Offsets(store, known),

@@ -122,7 +122,17 @@ class BrokerSettings(ServiceSettings):
     groups_max: int = Field(default=50_000, ge=1, description="consumer groups of this broker")
     members_max: int = Field(default=10_000, ge=1, description="live members of all its groups")
     held_group_requests_max: int = Field(
-        default=20_000, ge=0, description="requests that wait for a group's members or for locks"
+        default=20_000,
+        ge=0,
+        description="requests that wait for a group's members, for locks or for deliveries",
+    )
+    unfinished_max: int = Field(
+        default=1_000,
+        ge=1,
+        description="messages of a queue that a group's deliveries may leave unfinished",
+    )
+    unfinished_total_max: int = Field(
+        default=200_000, ge=1, description="... of all queues and groups together"
     )
     delay_max_seconds: float = Field(
         default=DELAY_SECONDS_MAX,

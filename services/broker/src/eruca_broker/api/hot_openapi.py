@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from eruca.contract.deliveries import DeliveryAnswer
 from eruca.contract.errors import (
     ConflictError,
     DiskFullError,
@@ -76,6 +77,7 @@ _STRUCTS: Final = (
     FoundMessages,
     LogAnswer,
     LogRecordView,
+    DeliveryAnswer,
 )
 _REF: Final = "#/components/schemas/"
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}

@@ -36,6 +36,7 @@ class BrokerMetrics(Collector):
         yield from self._traffic()
         yield from self._limits()
         yield from self._groups()
+        yield from self._deliveries()
 
     def _log(self) -> Iterator[Metric]:
         store = self._broker.store
@@ -118,6 +119,40 @@ class BrokerMetrics(Collector):
             "eruca_broker_stale_locks",
             "Requests refused since a lock was not held any more",
             self._broker.locks.stale_count,
+        )
+
+    def _deliveries(self) -> Iterator[Metric]:
+        counts, leases = self._broker.deliveries.counts, self._broker.store.state.leases
+        yield _counter("eruca_broker_deliveries", "Messages handed out", counts.handed_out)
+        yield _counter(
+            "eruca_broker_deliveries_again",
+            "Messages handed out that had been before",
+            counts.handed_out_again,
+        )
+        yield _counter("eruca_broker_deliveries_acked", "Deliveries acknowledged", counts.acked)
+        yield _counter("eruca_broker_deliveries_nacked", "Deliveries given up", counts.nacked)
+        yield _counter("eruca_broker_deliveries_extended", "Deliveries extended", counts.extended)
+        yield _counter("eruca_broker_deliveries_dead", "Dead letters of deliveries", counts.dead)
+        yield _counter("eruca_broker_delivery_requests", "Requests for deliveries", counts.requests)
+        yield _counter(
+            "eruca_broker_delivery_requests_held",
+            "Requests for deliveries that had to wait",
+            counts.held,
+        )
+        yield _counter(
+            "eruca_broker_stale_handles",
+            "Requests refused for a handle that was superseded or done",
+            counts.stale_refusals,
+        )
+        yield _counter(
+            "eruca_broker_expired_handles",
+            "Requests refused for a handle whose time was over",
+            counts.expired_refusals,
+        )
+        yield _gauge(
+            "eruca_broker_unfinished_deliveries",
+            "Messages handed out, or waiting to be again",
+            leases.unfinished_count,
         )
 
 

@@ -1,0 +1,159 @@
+"""Deliveries: messages for whoever has nothing but HTTP."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Body, Path, Request, Response
+
+from eruca.contract.deliveries import (
+    DeliveryAcks,
+    DeliveryExtension,
+    DeliveryNacks,
+    DeliveryRequest,
+    ExtendedDeliveries,
+    NackResults,
+)
+from eruca.contract.errors import (
+    ConflictError,
+    ExpiredHandleError,
+    FilterSyntaxError,
+    GroupNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    StaleHandleError,
+    SubscriptionConflictError,
+    SystemTopicError,
+    TooLargeError,
+    TopicNotFoundError,
+)
+from eruca.contract.models import GroupName
+from eruca_broker.api import delivery_examples, examples
+from eruca_broker.api.answers import CountedResponse
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.problems import problems
+
+router = APIRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
+Group = Annotated[GroupName, Path()]
+_ENCODER: Final = msgspec.json.Encoder()
+_HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Messages; or none, and why.",
+        "content": {
+            JSON_MEDIA_TYPE: {
+                "schema": {"$ref": "#/components/schemas/DeliveryAnswer"},
+                "example": delivery_examples.DELIVERIES,
+            }
+        },
+    }
+}
+
+
+@router.post(
+    "/deliveries",
+    operation_id="receiveDeliveries",
+    summary="Receive messages for a time",
+    response_class=Response,
+    responses=_HANDED_OUT
+    | problems(
+        FilterSyntaxError,
+        TopicNotFoundError,
+        GroupNotFoundError,
+        PermissionDeniedError,
+        SystemTopicError,
+        SubscriptionConflictError,
+        ConflictError,
+        OverloadedError,
+        *WRITE_REFUSALS,
+    ),
+)
+async def receive_deliveries(
+    group: Group,
+    wanted: Annotated[DeliveryRequest, Body(examples=[delivery_examples.RECEIVE])],
+    broker: TheBroker,
+    request: Request,
+) -> Response:
+    """Hand out messages of the topic's queues on this broker, each with a handle.
+
+    Until `visible_at` nobody else of the group gets them. Acknowledge them before; what is not
+    acknowledged comes again, with another handle and a greater `attempt`, and is a dead letter once
+    it has been handed out as often as the group allows. Messages that come again go first.
+
+    Where there is none, the request is held for `wait_seconds` at most. An answer that was lost
+    on its way has handed out messages all the same: they come again when their time is over.
+
+    In an ordered group no message is handed out while an earlier one with the same sharding key is
+    unfinished, and none without a key while any earlier one of its queue is.
+    """
+    answer = await broker.deliveries.receive(group, wanted, request.receive)
+    return CountedResponse(broker.in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)
+
+
+@router.post(
+    "/deliveries:ack",
+    operation_id="ackDeliveries",
+    summary="Acknowledge messages",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
+)
+async def ack_deliveries(
+    group: Group,
+    acks: Annotated[DeliveryAcks, Body(examples=[delivery_examples.ACKS])],
+    broker: TheBroker,
+) -> None:
+    """Finish messages: they do not come again. All of them, or none where a handle is refused.
+
+    409: somebody else has the message now, or it is done; also where this request was sent before
+    and its answer was lost. 410: the time was over, and the message will come again. `errors` names
+    each such handle; leave those out and repeat.
+    """
+    await broker.deliveries.ack(group, acks)
+
+
+@router.post(
+    "/deliveries:nack",
+    operation_id="nackDeliveries",
+    summary="Give messages up",
+    responses=examples.answer(delivery_examples.NACK_RESULTS)
+    | problems(
+        GroupNotFoundError,
+        StaleHandleError,
+        ExpiredHandleError,
+        TooLargeError,
+        *WRITE_REFUSALS,
+    ),
+)
+async def nack_deliveries(
+    group: Group,
+    nacks: Annotated[DeliveryNacks, Body(examples=[delivery_examples.NACKS])],
+    broker: TheBroker,
+) -> NackResults:
+    """Let messages come again after a delay, or become dead letters where they did too often.
+
+    All of them, or none where a handle is refused. Without `delay_seconds` the delay is by the
+    group's retry policy. `reason` and `error` are kept with a dead letter.
+    """
+    return await broker.deliveries.nack(group, nacks)
+
+
+@router.post(
+    "/deliveries:extend",
+    operation_id="extendDeliveries",
+    summary="Ask for more time",
+    responses=examples.answer(delivery_examples.EXTENDED)
+    | problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
+)
+async def extend_deliveries(
+    group: Group,
+    extension: Annotated[DeliveryExtension, Body(examples=[delivery_examples.EXTENSION])],
+    broker: TheBroker,
+) -> ExtendedDeliveries:
+    """Keep messages for `invisible_seconds` from now on; their handles stay valid.
+
+    All of them, or none where a handle is refused. It may also be less time than was left.
+    """
+    return await broker.deliveries.extend(group, extension)

@@ -1,0 +1,268 @@
+"""Handing messages out: one look at a topic's queues, and what comes of it, recorded.
+
+All of it happens in the group's turn, so that nothing changes between the look and its record.
+Queues take turns in being looked at first. One that a member has locked is left alone.
+
+What a filter does not let through is passed over and counts as finished. That alone is recorded
+once a request ends without messages, not each time somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from eruca.contract.deliveries import EmptyBecause
+from eruca.contract.limits import PULL_SIZE_MAX
+from eruca.contract.records import Record
+from eruca_broker.core.group_state import Group, Queue
+from eruca_broker.core.lease_choice import Choice, ChoiceLimits, choose
+from eruca_broker.core.lease_events import DeliveriesLeased, LeasedMessage
+from eruca_broker.core.leases import QueueLeases
+from eruca_broker.core.message_filter import MessageFilter
+from eruca_broker.processors.delivery_letters import DeadDelivery
+from eruca_broker.processors.delivery_reads import (
+    READ_COUNT,
+    DeliveryReader,
+    LookAhead,
+    sharding_key_of,
+)
+from eruca_broker.store.message_store import MessageStore
+
+_TURNS_MAX: Final = 10_000  # groups and topics whose turn of queues is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks for."""
+
+    topic: str
+    filter: MessageFilter
+    max_count: int
+    invisible_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLimits:
+    """How much may be unfinished."""
+
+    per_queue: int  # of one group
+    of_all: int  # groups together
+
+
+class Leased(NamedTuple):
+    """A message that is about to be handed out."""
+
+    queue: Queue
+    offset: int
+    attempt: int
+    record: Record
+
+
+class QueueChange(NamedTuple):
+    """What a look has come to in one queue."""
+
+    event: DeliveriesLeased  # without its dead letters
+    dead: list[DeadDelivery]
+
+
+@dataclass(slots=True)
+class Handful:
+    """What a look has come to."""
+
+    changes: list[QueueChange] = field(default_factory=list)
+    leased: list[Leased] = field(default_factory=list)
+    empty_because: EmptyBecause = "empty"  # to be told where nothing is leased
+    due_at_ms: int | None = None  # when something unfinished comes again
+    is_complete: bool = True  # there is nothing ahead that has not been looked at
+
+
+class Scanned(NamedTuple):
+    """How far a request has looked ahead in a queue in vain."""
+
+    position: int  # of the queue, when it did
+    end: int
+
+
+class _Look(NamedTuple):
+    """One look: what it is for, and what it comes to."""
+
+    group: Group
+    wanted: Wanted
+    scanned: dict[Queue, Scanned]
+    now_ms: int
+    handful: Handful
+
+
+class Leasing:
+    """Chooses what is handed out of this broker's queues."""
+
+    def __init__(self, store: MessageStore, reader: DeliveryReader, limits: LeaseLimits) -> None:
+        self._store = store
+        self._limits = limits
+        self._reader = reader
+        self._dead_size_max = store.segment_size // 4  # bytes of dead letters in one write
+        self._turns: dict[tuple[str, str], int] = {}
+
+    def look(
+        self,
+        group: Group,
+        wanted: Wanted,
+        scanned: dict[Queue, Scanned],
+        *,
+        now_ms: int,
+        is_last: bool,
+    ) -> Handful:
+        """Choose messages for one request, in the group's turn; nothing is recorded yet.
+
+        Args:
+            group: Who asks; where it begins is settled in every queue of the topic.
+            wanted: What is asked for, of a topic that may be read.
+            scanned: What the request has looked at already; brought up to date.
+            now_ms: The wall clock.
+            is_last: Whether the request ends with this look, whatever it comes to.
+        """
+        handful = Handful()
+        look = _Look(group, wanted, scanned, now_ms, handful)
+        if not group.settings.consume_enabled:
+            handful.empty_because = "paused"
+            return handful
+        choices: list[Choice] = []
+        for queue in self._queues_in_turn(group.name, wanted.topic):
+            if len(handful.leased) >= wanted.max_count:
+                break
+            if queue not in group.locks:
+                choices.append(self._look_at(look, queue))
+        if not (is_last or handful.leased):
+            handful.changes = [change for change in handful.changes if change.event.finished]
+        if not choices:
+            handful.empty_because = "paused"
+        elif any(choice.is_throttled for choice in choices):
+            handful.empty_because = "throttled"
+        elif any(choice.is_blocked for choice in choices):
+            handful.empty_because = "blocked"
+        return handful
+
+    def _look_at(self, look: _Look, queue: Queue) -> Choice:
+        known = self._known(look.group, queue)
+        lowest, _ = self._store.queue_range(*queue)
+        begin = max(known.position, lowest)
+        before = look.scanned.get(queue)
+        if before is not None and before.position == known.position:
+            begin = max(begin, before.end)
+        is_ordered = look.group.settings.ordered
+        count = look.wanted.max_count - len(look.handful.leased)
+        found = self._reader.look_ahead(
+            queue, begin, look.wanted.filter, count=READ_COUNT if is_ordered else count
+        )
+        if not found.ahead.offsets:
+            look.scanned[queue] = Scanned(known.position, found.ahead.end)
+            look.handful.is_complete &= found.is_complete
+        choice = self._choose(look, queue, known, found, count=count)
+        dead = self._dead(queue, known, choice)
+        if sum(len(one.raw) for one in dead) > self._dead_size_max:
+            choice = self._choose(look, queue, known, found, count=1)
+            dead = self._dead(queue, known, choice)
+        leased = self._taken(queue, choice, found)
+        room = PULL_SIZE_MAX - sum(one.record.size for one in look.handful.leased)
+        fitting = _fitting(leased, room, at_least=0 if look.handful.leased else 1)
+        if fitting < len(leased):
+            choice = self._choose(look, queue, known, found, count=fitting)
+            dead, leased = self._dead(queue, known, choice), leased[:fitting]
+        look.handful.leased += leased
+        self._note(look, queue, known, choice, dead)
+        if is_ordered:
+            self._reader.forget_keys(look.group.name, queue, known.unfinished)
+        return choice
+
+    def _choose(
+        self, look: _Look, queue: Queue, known: QueueLeases, found: LookAhead, *, count: int
+    ) -> Choice:
+        def order_key(offset: int) -> str | None:
+            record = found.records.get(offset)
+            if record is not None:
+                return sharding_key_of(record)
+            return self._reader.sharding_key(look.group.name, queue, offset)
+
+        room = max(self._limits.of_all - self._store.state.leases.unfinished_count, 0)
+        return choose(
+            known,
+            found.ahead,
+            ChoiceLimits(
+                count_max=count,
+                unfinished_max=min(self._limits.per_queue, len(known.unfinished) + room),
+                attempts_max=look.group.settings.retry_max_times + 1,
+            ),
+            now_ms=look.now_ms,
+            min_offset=self._store.queue_range(*queue)[0],
+            order_key=order_key if look.group.settings.ordered else None,
+        )
+
+    def _taken(self, queue: Queue, choice: Choice, found: LookAhead) -> list[Leased]:
+        """Return what was chosen, with its records."""
+        taken = []
+        for offset, attempt in choice.leased:
+            record = found.records.get(offset) or self._reader.message(queue, offset)
+            assert record is not None, offset  # what retention has deleted is not chosen
+            taken.append(Leased(queue, offset, attempt, record))
+        return taken
+
+    def _dead(self, queue: Queue, known: QueueLeases, choice: Choice) -> list[DeadDelivery]:
+        raws = ((offset, self._reader.raw(queue, offset)) for offset in choice.dead)
+        return [
+            DeadDelivery(raw, known.unfinished[offset].attempt)
+            for offset, raw in raws
+            if raw is not None
+        ]
+
+    def _note(
+        self,
+        look: _Look,
+        queue: Queue,
+        known: QueueLeases,
+        choice: Choice,
+        dead: list[DeadDelivery],
+    ) -> None:
+        due_at_ms = known.next_due_at(look.now_ms)
+        if due_at_ms is not None:
+            look.handful.due_at_ms = min(due_at_ms, look.handful.due_at_ms or due_at_ms)
+        finished = [*choice.gone, *choice.dead]
+        if choice.leased or finished or choice.position > known.position:
+            event = DeliveriesLeased(
+                look.group.name,
+                *queue,
+                known.position,
+                choice.position,
+                look.now_ms + look.wanted.invisible_ms,
+                [LeasedMessage(offset, attempt) for offset, attempt in choice.leased],
+                choice.parked,
+                finished,
+            )
+            look.handful.changes.append(QueueChange(event, dead))
+
+    def _known(self, group: Group, queue: Queue) -> QueueLeases:
+        known = self._store.state.leases.of_queue(group.name, queue)
+        if known is None:
+            position = group.position(queue)
+            assert position is not None, queue
+            known = QueueLeases(position)
+        return known
+
+    def _queues_in_turn(self, group: str, topic: str) -> Iterator[Queue]:
+        queue_count = self._store.state.topics[topic].read_queue_count
+        if len(self._turns) > _TURNS_MAX:
+            self._turns.clear()
+        first = self._turns.get((group, topic), 0)
+        self._turns[group, topic] = (first + 1) % queue_count
+        for step in range(queue_count):
+            yield topic, (first + step) % queue_count
+
+
+def _fitting(leased: Sequence[Leased], room: int, *, at_least: int) -> int:
+    """Return how many of *leased*, from the first on, fit into *room* bytes."""
+    for index, one in enumerate(leased):
+        room -= one.record.size
+        if room < 0 and index >= at_least:
+            return index
+    return len(leased)

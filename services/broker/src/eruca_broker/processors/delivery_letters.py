@@ -1,0 +1,57 @@
+"""Dead letters of deliveries: messages that were handed out as often as their group allows.
+
+They are stored in the same write as the event that finishes them, behind it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from eruca.contract.names import dead_letter_topic
+from eruca.contract.records import decode_record
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.dead_letters import dead_letter_of, origin_of
+from eruca_broker.core.scheduled import (
+    Destination,
+    PropertiesTooLargeError,
+    host_bits_of,
+    rewritten,
+)
+
+NOT_ACKNOWLEDGED: Final = "not_acknowledged"  # why, where the time of the last lease ran out
+
+
+class DeadDelivery(NamedTuple):
+    """A message that is given up."""
+
+    raw: memoryview  # its record
+    attempts: int  # how often it was handed out
+    reason: str = NOT_ACKNOWLEDGED
+    error: str | None = None
+
+
+def letter_batches(group: str, dead: Iterable[DeadDelivery]) -> list[Batch]:
+    """Return the dead letters, as they are appended."""
+    records: defaultdict[int, list[bytes]] = defaultdict(list)
+    for delivery in dead:
+        record = _letter(group, delivery)
+        records[host_bits_of(record)].append(record)
+    return [batch_of_records(dead_letter_topic(group), 0, some) for some in records.values()]
+
+
+def _letter(group: str, dead: DeadDelivery) -> bytes:
+    try:
+        return dead_letter_of(
+            dead.raw,
+            group,
+            origin_of(decode_record(dead.raw, check_crc=False)),
+            reconsume_times=dead.attempts,
+            reason=dead.reason,
+            error=dead.error,
+        )
+    except PropertiesTooLargeError:
+        # No room to tell where it came from. It is kept all the same: nobody else would.
+        place = Destination(dead_letter_topic(group), 0)
+        return rewritten(dead.raw, place, reconsume_times=dead.attempts)

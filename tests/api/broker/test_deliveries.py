@@ -1,0 +1,871 @@
+"""Deliveries: each message is one client's for a time, and no handle counts longer than it should."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from eruca_broker.app import BrokerApp
+from support.brokers import broker_of, client_of, open_broker
+from support.clocks import ManualClock
+from support.delivery_clients import DeliveryClient, texts
+from support.group_members import TestMember, held
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+    async with open_broker(
+        tmp_path / "store", clock, unfinished_max=50, unfinished_total_max=60
+    ) as app:
+        yield app
+
+
+@pytest.fixture
+async def orders(client: httpx.AsyncClient) -> DeliveryClient:
+    orders = DeliveryClient(client)
+    await orders.create()
+    return orders
+
+
+# --- Handing out ----------------------------------------------------------------------------------
+
+
+async def test_a_message_is_one_clients_until_its_time_is_over(
+    orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("a", "b", "c")
+
+    first = await orders.receive(2, invisible_seconds=60)
+    second = await orders.receive(invisible_seconds=60)
+    nothing = (await orders.ask()).json()
+    clock.advance(60)
+    again = await orders.receive(2)
+
+    assert (texts(first), texts(second)) == (["a", "b"], ["c"])
+    assert nothing == {
+        "deliveries": [],
+        "empty_because": "empty",
+        "retry_after_seconds": pytest.approx(60),
+    }
+    assert texts(again) == ["a", "b"]
+    assert [one["attempt"] for one in first + again] == [1, 1, 2, 2]
+
+
+async def test_what_was_acknowledged_never_comes_again(
+    orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("a", "b", "c")
+    a, b, c = await orders.receive()
+
+    assert (await orders.ack(a, c)).status_code == 204
+    assert await orders.committed() == 1
+    clock.advance(1_000)
+    [again] = await orders.receive()
+    assert (await orders.ack(again)).status_code == 204
+
+    assert texts([again]) == ["b"]
+    assert again["handle"] != b["handle"]
+    assert await orders.committed() == 3
+    clock.advance(1_000)
+    assert await orders.receive() == []
+
+
+async def test_300_messages_come_once_each_and_never_more_than_32_at_a_time(
+    client: httpx.AsyncClient,
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(queue_count=4)
+    for number in range(4):
+        await orders.send(*(f"{number}-{n}" for n in range(75)), queue_id=number)
+
+    seen: list[str] = []
+    while got := await orders.receive():
+        assert len(got) <= 32
+        assert (await orders.ack(*got)).status_code == 204
+        seen += texts(got)
+
+    assert sorted(seen) == sorted(f"{q}-{n}" for q in range(4) for n in range(75))
+
+
+async def test_queues_take_turns(client: httpx.AsyncClient) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(queue_count=3)
+    for queue_id in range(3):
+        await orders.send("x", "y", queue_id=queue_id)
+
+    got = [one for _ in range(3) for one in await orders.receive(1)]
+
+    assert [one["message"]["queue_id"] for one in got] == [0, 1, 2]
+
+
+async def test_one_request_may_get_messages_of_several_queues(client: httpx.AsyncClient) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(queue_count=3)
+    for queue_id in range(3):
+        await orders.send("x", queue_id=queue_id)
+
+    got = await orders.receive(3)
+
+    assert {one["message"]["queue_id"] for one in got} == {0, 1, 2}
+    assert (await orders.ack(*got)).status_code == 204
+
+
+async def test_a_new_group_starts_as_the_request_says_or_at_the_end(
+    orders: DeliveryClient, client: httpx.AsyncClient
+) -> None:
+    await orders.send("old")
+
+    assert await DeliveryClient(client, "late").receive() == []
+    assert texts(await DeliveryClient(client, "early").receive(start="earliest")) == ["old"]
+    await orders.send("new")
+    assert texts(await DeliveryClient(client, "late").receive(start="earliest")) == ["new"]
+
+
+async def test_groups_do_not_disturb_each_other(
+    orders: DeliveryClient, client: httpx.AsyncClient
+) -> None:
+    other = DeliveryClient(client, "other")
+    await other.create()
+    await orders.send("a")
+
+    [mine], [theirs] = await orders.receive(), await other.receive()
+
+    assert (await orders.ack(theirs)).json()["code"] == "stale-handle"
+    assert (await orders.ack(mine)).status_code == 204
+    assert (await other.ack(theirs)).status_code == 204
+
+
+async def test_at_the_same_time_nobody_gets_what_another_has(orders: DeliveryClient) -> None:
+    await orders.send(*(str(n) for n in range(40)))
+
+    answers = await asyncio.gather(*(orders.receive(3) for _ in range(16)))
+
+    got = [text for answer in answers for text in texts(answer)]
+    assert sorted(got, key=int) == [str(n) for n in range(40)]
+
+
+async def test_large_messages_share_out_the_room_of_an_answer(orders: DeliveryClient) -> None:
+    for n in range(3):
+        await orders.send(str(n) * 3_900_000)
+
+    sizes = [len(await orders.receive()) for _ in range(3)]
+
+    assert sum(sizes) == 3
+
+
+# --- Handles --------------------------------------------------------------------------------------
+
+
+async def test_an_expired_handle_is_gone_and_a_superseded_one_a_conflict(
+    orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("a")
+    [first] = await orders.receive(invisible_seconds=10)
+
+    clock.advance(10)
+    expired = await orders.ack(first)
+    [second] = await orders.receive()
+    superseded = await orders.ack(first)
+    acked = await orders.ack(second)
+    done = await orders.ack(second)
+
+    assert (expired.status_code, expired.json()["code"]) == (410, "expired-handle")
+    assert (superseded.status_code, superseded.json()["code"]) == (409, "stale-handle")
+    assert acked.status_code == 204
+    assert (done.status_code, done.json()["code"]) == (409, "stale-handle")
+
+
+@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
+async def test_one_bad_handle_spoils_the_whole_request(
+    orders: DeliveryClient, clock: ManualClock, what: str
+) -> None:
+    await orders.send("a", "b", "c")
+    [late] = await orders.receive(1, invisible_seconds=5)
+    [done, good] = await orders.receive(invisible_seconds=100)
+    await orders.ack(done)
+    clock.advance(5)
+    act = getattr(orders, what)
+
+    expired = await act(good, late)
+    both = await act(good, late, done)
+
+    assert expired.status_code == 410
+    assert [error["pointer"] for error in expired.json()["errors"]] == ["/body/handles/1"]
+    assert both.status_code == 409
+    pointers = [error["pointer"] for error in both.json()["errors"]]
+    assert pointers == ["/body/handles/1", "/body/handles/2"]
+    assert (await orders.ack(good)).status_code == 204
+
+
+async def test_extending_keeps_the_handle_and_the_message(
+    orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("a")
+    [one] = await orders.receive(invisible_seconds=10)
+
+    clock.advance(9)
+    extended = await orders.extend(one, invisible_seconds=30)
+    clock.advance(29)
+
+    assert extended.status_code == 200
+    assert extended.json()["visible_at"] > one["visible_at"]
+    assert await orders.receive() == []
+    assert (await orders.ack(one)).status_code == 204
+
+
+async def test_less_time_can_be_asked_for_too(orders: DeliveryClient, clock: ManualClock) -> None:
+    await orders.send("a")
+    [one] = await orders.receive(invisible_seconds=1_000)
+
+    await orders.extend(one, invisible_seconds=1)
+    clock.advance(1)
+
+    assert texts(await orders.receive()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "handle", ["", "x", "AAAA", "a b", "é", "x" * 2_000, "eyJ0ZXN0IjoxfQ", "----"]
+)
+async def test_what_is_no_handle_is_refused(orders: DeliveryClient, handle: str) -> None:
+    for what in ("ack", "nack", "extend"):
+        answer = await orders.client.post(
+            f"/groups/billing/deliveries:{what}", json={"handles": [handle]}
+        )
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "validation-failed")
+
+
+async def test_a_handle_of_another_broker_is_refused(
+    orders: DeliveryClient, tmp_path: Path
+) -> None:
+    async with open_broker(tmp_path / "other", name="broker-b") as app, client_of(app) as client:
+        other = DeliveryClient(client)
+        await other.create()
+        await other.send("a")
+        [theirs] = await other.receive()
+    await orders.send("a")
+    await orders.receive()
+
+    refused = await orders.ack(theirs)
+
+    assert refused.status_code == 409
+    assert "broker-b" in refused.json()["detail"]
+
+
+async def test_a_handle_given_twice_is_refused(orders: DeliveryClient) -> None:
+    await orders.send("a")
+    [one] = await orders.receive()
+
+    assert (await orders.ack(one, one)).status_code == 422
+    assert (await orders.ack(one)).status_code == 204
+
+
+async def test_a_group_nobody_knows_has_no_handles(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/groups/nobody/deliveries:ack", json={"handles": ["x" * 8]})
+
+    assert answer.status_code in (404, 422)
+
+
+# --- Giving up ------------------------------------------------------------------------------------
+
+
+async def test_a_message_given_up_comes_after_the_delay_asked_for(
+    orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("a", "b")
+    a, b = await orders.receive()
+
+    nacked = await orders.nack(a, delay_seconds=20)
+
+    [result] = nacked.json()["results"]
+    assert (result["outcome"], result["attempts"]) == ("retry", 1)
+    assert (await orders.ack(a)).status_code == 409
+    assert (await orders.ask()).json()["retry_after_seconds"] == pytest.approx(20)
+    clock.advance(20)
+    [again] = await orders.receive()
+    assert (texts([again]), again["attempt"]) == (["a"], 2)
+    assert (await orders.ack(b, again)).status_code == 204
+
+
+async def test_without_a_delay_the_groups_policy_says_when_it_comes(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(retry_policy={"kind": "customized", "delays_seconds": [3, 7]})
+    await orders.send("a")
+
+    waits = []
+    for _ in range(3):
+        [one] = await orders.receive()
+        await orders.nack(one)
+        waits.append((await orders.ask()).json()["retry_after_seconds"])
+        clock.advance(waits[-1])
+
+    assert waits == [pytest.approx(3), pytest.approx(7), pytest.approx(7)]
+
+
+async def test_without_a_policy_the_delay_levels_do(
+    orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("a")
+
+    waits = []
+    for _ in range(3):
+        [one] = await orders.receive()
+        await orders.nack(one)
+        waits.append((await orders.ask()).json()["retry_after_seconds"])
+        clock.advance(waits[-1])
+
+    assert waits == [pytest.approx(10), pytest.approx(30), pytest.approx(60)]
+
+
+async def test_given_up_once_too_often_it_is_a_dead_letter(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(retry_max_times=1)
+    await orders.send("poison", "fine", tag="T", keys=["k"])
+    poison, fine = await orders.receive()
+    await orders.nack(poison, delay_seconds=0)
+    [again] = await orders.receive()
+
+    dead = await orders.nack(again, reason="unreadable", error="no such aircraft")
+
+    assert dead.json()["results"] == [{"outcome": "dead_letter", "attempts": 2, "visible_at": None}]
+    clock.advance(10_000)
+    [rest] = await orders.receive()
+    await orders.ack(rest)
+    assert texts([rest]) == ["fine"]
+    assert await orders.committed() == 2
+    [letter] = (await client.get("/groups/billing/dead-letters")).json()["dead_letters"]
+    assert letter["origin_topic"] == "orders"
+    assert (letter["origin_queue_id"], letter["origin_offset"]) == (0, 0)
+    assert (letter["reason"], letter["last_error"]) == ("unreadable", "no such aircraft")
+    assert letter["attempts"] == 2
+    assert letter["message_id"] == poison["message"]["message_id"]
+    assert (fine["message"]["tag"], fine["message"]["keys"]) == ("T", ["k"])
+
+
+async def test_never_acknowledged_it_is_a_dead_letter_too(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(retry_max_times=2)
+    await orders.send("a")
+
+    attempts = []
+    for _ in range(3):
+        [one] = await orders.receive(invisible_seconds=10)
+        attempts.append(one["attempt"])
+        clock.advance(10)
+    assert await orders.receive() == []
+
+    assert attempts == [1, 2, 3]
+    [letter] = (await client.get("/groups/billing/dead-letters")).json()["dead_letters"]
+    assert (letter["reason"], letter["attempts"]) == ("not_acknowledged", 3)
+    assert await orders.committed() == 1
+
+
+async def test_a_redriven_dead_letter_comes_as_if_it_were_new(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(retry_max_times=0)
+    await orders.send("a")
+    [one] = await orders.receive()
+    await orders.nack(one)
+
+    redriven = await client.post("/groups/billing/dead-letters:redrive", json={"ids": [0]})
+
+    assert redriven.json()["outcomes"][0]["outcome"] == "redriven"
+    [again] = await orders.receive()
+    assert (texts([again]), again["attempt"]) == (["a"], 1)
+
+
+# --- Order ----------------------------------------------------------------------------------------
+
+
+async def test_in_an_ordered_group_one_message_of_each_key_is_out_at_a_time(
+    client: httpx.AsyncClient,
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=True)
+    for text in ("a1", "a2", "b1", "a3", "b2"):
+        await orders.send(text, sharding_key=text[0])
+
+    first = await orders.receive()
+    blocked = (await orders.ask()).json()["empty_because"]
+    await orders.ack(first[0])
+    second = await orders.receive()
+    await orders.ack(*second, first[1])
+    third = await orders.receive()
+
+    assert [texts(got) for got in (first, second, third)] == [["a1", "b1"], ["a2"], ["a3", "b2"]]
+    assert blocked == "blocked"
+    await orders.ack(*third)
+    assert await orders.committed() == 5
+
+
+async def test_a_message_given_up_holds_up_its_key_and_no_other(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=True)
+    for text in ("a1", "b1", "a2", "b2"):
+        await orders.send(text, sharding_key=text[0])
+    a1, b1 = await orders.receive()
+
+    await orders.nack(a1, delay_seconds=30)
+    await orders.ack(b1)
+
+    assert texts(await orders.receive()) == ["b2"]
+    clock.advance(30)
+    [again] = await orders.receive()
+    assert texts([again]) == ["a1"]
+    await orders.ack(again)
+    assert texts(await orders.receive()) == ["a2"]
+
+
+async def test_without_keys_an_ordered_queue_goes_one_by_one(client: httpx.AsyncClient) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=True)
+    await orders.send("1", "2", "3")
+
+    seen = []
+    for _ in range(3):
+        got = await orders.receive()
+        assert await orders.receive() == []
+        await orders.ack(*got)
+        seen += texts(got)
+
+    assert seen == ["1", "2", "3"]
+
+
+async def test_a_key_that_is_blocked_is_free_again_for_who_waits(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=True)
+    await orders.send("a1", "a2", sharding_key="a")
+    [a1] = await orders.receive()
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    await orders.ack(a1)
+
+    assert texts(await asyncio.wait_for(waiting, 5)) == ["a2"]
+
+
+# --- Filters and subscriptions --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        {"filter": "UA || AA"},
+        {"filter": "TAGS IN ('UA', 'AA')", "filter_type": "sql92"},
+    ],
+)
+async def test_what_the_filter_holds_back_is_passed_over(
+    orders: DeliveryClient, filter_: dict[str, str]
+) -> None:
+    for tag in ("UA", "DL", "AA", "DL"):
+        await orders.send(tag.lower(), tag=tag)
+
+    got = await orders.receive(**filter_)
+    await orders.ack(*got)
+    await orders.receive(**filter_)
+
+    assert texts(got) == ["ua", "aa"]
+    assert await orders.committed() == 4
+
+
+async def test_tags_of_one_hash_are_told_apart(orders: DeliveryClient) -> None:
+    await orders.send("1", tag="Aa")
+    await orders.send("2", tag="BB")
+
+    assert texts(await orders.receive(filter="BB")) == ["2"]
+
+
+async def test_a_group_has_one_filter_for_a_topic(orders: DeliveryClient) -> None:
+    await orders.send("a", tag="UA")
+    await orders.receive(filter="UA")
+
+    other = await orders.ask(filter="DL")
+
+    assert (other.status_code, other.json()["code"]) == (409, "subscription-conflict")
+    assert "'UA'" in other.json()["detail"]
+    assert "'DL'" in other.json()["detail"]
+
+
+async def test_once_nothing_is_unfinished_the_filter_may_change(orders: DeliveryClient) -> None:
+    await orders.send("a", tag="UA")
+    await orders.ack(*await orders.receive(filter="UA"))
+    await orders.send("b", tag="DL")
+
+    assert texts(await orders.receive(filter="DL")) == ["b"]
+    config = (await orders.client.get("/groups/billing")).json()
+    assert config["subscriptions"] == [{"topic": "orders", "filter": "DL", "filter_type": "tag"}]
+    assert config["subscription_version"] == 2
+
+
+async def test_members_and_deliveries_subscribe_alike(
+    orders: DeliveryClient, client: httpx.AsyncClient
+) -> None:
+    member = TestMember(client, "a", group="billing")
+    assert (await member.beat()).is_success
+    await orders.send("a")
+
+    same = await orders.ask()
+    other = await orders.ask(filter="UA")
+
+    assert texts(same.json()["deliveries"]) == ["a"]
+    assert (other.status_code, other.json()["code"]) == (409, "subscription-conflict")
+
+
+@pytest.mark.parametrize(
+    ("filter_", "code"),
+    [
+        ({"filter": "a >", "filter_type": "sql92"}, "filter-syntax"),
+        ({"filter": "||"}, "filter-syntax"),
+        ({"filter": "a", "filter_type": "regex"}, "validation-failed"),
+    ],
+)
+async def test_a_filter_that_means_nothing_is_refused(
+    orders: DeliveryClient, filter_: dict[str, str], code: str
+) -> None:
+    refused = await orders.ask(**filter_)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, code)
+
+
+# --- Why there is nothing -------------------------------------------------------------------------
+
+
+async def test_with_too_much_unfinished_a_group_is_throttled(orders: DeliveryClient) -> None:
+    await orders.send(*map(str, range(60)))
+    first = await orders.receive()
+    second = await orders.receive()
+
+    throttled = (await orders.ask()).json()
+
+    assert len(first) + len(second) == 50
+    assert throttled["empty_because"] == "throttled"
+    await orders.ack(*first)
+    assert len(await orders.receive()) == 10
+
+
+async def test_what_all_groups_leave_unfinished_has_a_limit_too(
+    orders: DeliveryClient, client: httpx.AsyncClient
+) -> None:
+    other = DeliveryClient(client, "other")
+    await other.create()
+    await orders.send(*map(str, range(50)))
+    await orders.receive()
+    await orders.receive()
+
+    assert len(await other.receive()) == 10
+    assert (await other.ask()).json()["empty_because"] == "throttled"
+
+
+async def test_a_group_that_is_switched_off_is_paused(orders: DeliveryClient) -> None:
+    await orders.send("a")
+    await orders.create(consume_enabled=False)
+
+    assert (await orders.ask()).json()["empty_because"] == "paused"
+    await orders.create(consume_enabled=True)
+    assert texts(await orders.receive()) == ["a"]
+
+
+async def test_a_queue_that_a_member_reads_hands_nothing_out(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(queue_count=2)
+    await orders.send("locked", queue_id=0)
+    await orders.send("free", queue_id=1)
+    member = TestMember(client, "a", group="billing")
+    await member.beat()
+    await member.lock(0)
+
+    got = await orders.receive()
+    await orders.ack(*got)
+    empty = (await orders.ask()).json()["empty_because"]
+    await member.lock(1)
+    paused = (await orders.ask()).json()["empty_because"]
+
+    assert texts(got) == ["free"]
+    assert (empty, paused) == ("empty", "paused")
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+    await member.release((0, 0))
+    assert texts(await asyncio.wait_for(waiting, 5)) == ["locked"]
+
+
+async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(
+    orders: DeliveryClient, client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    await orders.send("a")
+    [one] = await orders.receive(invisible_seconds=100)
+    member = TestMember(client, "a", group="billing")
+    await member.beat()
+
+    refused = (await member.lock(0)).json()
+    waiting = asyncio.create_task(member.lock(0, wait_seconds=30))
+    await held(app)
+    await orders.ack(one)
+
+    assert refused["locks"] == []
+    [why] = refused["refused"]
+    assert why["expires_in_seconds"] == pytest.approx(100)
+    [lock] = (await asyncio.wait_for(waiting, 5)).json()["locks"]
+    assert lock["next_offset"] == 1
+
+
+async def test_a_member_gets_a_queue_whose_deliveries_have_run_out(
+    orders: DeliveryClient, client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await orders.send("a", "b")
+    a, b = await orders.receive(invisible_seconds=10)
+    await orders.ack(b)
+    member = TestMember(client, "a", group="billing")
+    clock.advance(10)
+    await member.beat()
+
+    [lock] = (await member.lock(0)).json()["locks"]
+
+    assert lock["next_offset"] == 0
+    assert (await orders.ack(a)).status_code == 409
+
+
+# --- Positions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, ["a", "b", "c"]), (2, ["c"]), (3, [])])
+async def test_a_reset_ends_what_was_handed_out(
+    orders: DeliveryClient, clock: ManualClock, offset: int, expected: list[str]
+) -> None:
+    await orders.send("a", "b", "c")
+    got = await orders.receive(2)
+
+    reset = await orders.client.post(
+        "/groups/billing/offsets:reset", json={"topic": "orders", "to": {"offset": offset}}
+    )
+
+    assert reset.is_success
+    assert [(await orders.ack(one)).status_code for one in got] == [409, 409]
+    assert texts(await orders.receive()) == expected
+
+
+async def test_who_waits_gets_what_a_reset_brings_back(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    await orders.send("a")
+    await orders.ack(*await orders.receive())
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    await orders.client.post(
+        "/groups/billing/offsets:reset", json={"topic": "orders", "to": "earliest"}
+    )
+
+    assert texts(await asyncio.wait_for(waiting, 5)) == ["a"]
+
+
+async def test_deleting_the_topic_ends_what_was_handed_out(orders: DeliveryClient) -> None:
+    await orders.send("a")
+    [one] = await orders.receive()
+
+    await orders.client.delete("/topics/orders")
+
+    assert (await orders.ack(one)).status_code == 409
+    assert (await orders.ask()).json()["code"] == "topic-not-found"
+
+
+async def test_deleting_the_group_ends_what_was_handed_out(orders: DeliveryClient) -> None:
+    await orders.send("a")
+    [one] = await orders.receive()
+
+    assert (await orders.client.delete("/groups/billing")).is_success
+
+    assert (await orders.ack(one)).json()["code"] == "group-not-found"
+    await orders.create()
+    assert texts(await orders.receive()) == ["a"]
+    assert (await orders.ack(one)).status_code == 409
+
+
+async def test_the_lag_counts_what_is_unfinished(orders: DeliveryClient) -> None:
+    await orders.send("a", "b", "c")
+    await orders.receive(2)
+
+    offsets = (await orders.client.get("/groups/billing/offsets?topic=orders")).json()
+
+    assert offsets["lag"] == 3
+
+
+# --- Waiting --------------------------------------------------------------------------------------
+
+
+async def test_who_waits_gets_what_arrives(orders: DeliveryClient, app: BrokerApp) -> None:
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    await orders.send("a")
+
+    assert texts(await asyncio.wait_for(waiting, 5)) == ["a"]
+
+
+async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: BrokerApp) -> None:
+    waiting = [asyncio.create_task(orders.receive(wait_seconds=30)) for _ in range(5)]
+    await held(app, 5)
+
+    await orders.send("a")
+    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    await orders.send("b", "c", "d", "e")
+    await orders.client.put("/groups/billing", json={"consume_enabled": False})
+
+    assert [texts(task.result()) for task in done] == [["a"]]
+    assert len(pending) == 4
+    broker_of(app).group_work.watchers.release_all()
+    rest = [text for answer in await asyncio.gather(*pending) for text in texts(answer)]
+    assert sorted(rest) == ["b", "c", "d", "e"]
+
+
+async def test_who_waits_gets_what_was_given_up_at_once(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    await orders.send("a")
+    [one] = await orders.receive()
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    await orders.nack(one, delay_seconds=0)
+
+    [again] = await asyncio.wait_for(waiting, 5)
+    assert again["attempt"] == 2
+
+
+async def test_a_wait_that_is_in_vain_ends_in_time_and_says_so(orders: DeliveryClient) -> None:
+    answer = (await orders.ask(wait_seconds=0.05)).json()
+
+    assert answer["deliveries"] == []
+    assert answer["empty_because"] == "empty"
+
+
+async def test_who_waits_for_a_topic_that_is_deleted_is_told(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    waiting = asyncio.create_task(orders.ask(wait_seconds=30))
+    await held(app)
+
+    await orders.client.delete("/topics/orders")
+
+    assert (await asyncio.wait_for(waiting, 5)).json()["code"] == "topic-not-found"
+
+
+# --- After a restart ------------------------------------------------------------------------------
+
+
+async def test_handles_survive_a_restart(tmp_path: Path, clock: ManualClock) -> None:
+    async with open_broker(tmp_path / "again", clock) as app, client_of(app) as client:
+        orders = DeliveryClient(client)
+        await orders.create()
+        await orders.send("a", "b", "c", "d")
+        a, b, c, d = await orders.receive(invisible_seconds=50)
+        await orders.ack(b)
+        await orders.nack(c, delay_seconds=20)
+        await orders.extend(d, invisible_seconds=100)
+
+    clock.advance(20)
+    async with open_broker(tmp_path / "again", clock) as app, client_of(app) as client:
+        orders = DeliveryClient(client)
+        assert await orders.committed() == 0
+        assert texts(await orders.receive(invisible_seconds=60)) == ["c"]
+        assert (await orders.ack(b)).status_code == 409
+        assert (await orders.ack(a, d)).status_code == 204
+        assert await orders.committed() == 2
+        clock.advance(60)
+        [again] = await orders.receive()
+        assert (texts([again]), again["attempt"]) == (["c"], 3)
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_count": 0},
+        {"max_count": 33},
+        {"invisible_seconds": 0.5},
+        {"invisible_seconds": 43_201},
+        {"wait_seconds": 31},
+        {"wait_seconds": -1},
+        {"surprise": 1},
+        {"topic": ""},
+        {"filter": "x" * 5_000},
+    ],
+)
+async def test_what_is_out_of_bounds_is_refused(
+    orders: DeliveryClient, fields: dict[str, object]
+) -> None:
+    body = {"topic": "orders", **fields}
+
+    answer = await orders.client.post("/groups/billing/deliveries", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "validation-failed")
+
+
+async def test_a_topic_that_cannot_be_read_is_refused(orders: DeliveryClient) -> None:
+    system = await DeliveryClient(orders.client, topic="ERUCA_SYS_EVENTS").ask()
+    missing = await DeliveryClient(orders.client, topic="missing").ask()
+    await orders.client.put("/topics/orders", json={"permission": "w"})
+    forbidden = await orders.ask()
+
+    assert (system.status_code, system.json()["code"]) == (403, "system-topic-protected")
+    assert (missing.status_code, missing.json()["code"]) == (404, "topic-not-found")
+    assert (forbidden.status_code, forbidden.json()["code"]) == (403, "permission-denied")
+
+
+async def test_only_so_many_requests_wait(tmp_path: Path) -> None:
+    async with (
+        open_broker(tmp_path / "small", held_group_requests_max=0) as app,
+        client_of(app) as client,
+    ):
+        orders = DeliveryClient(client)
+        await orders.create()
+
+        refused = await orders.ask(wait_seconds=5)
+
+        assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
+        assert (await orders.ask()).status_code == 200
+
+
+async def test_metrics_tell_what_has_become_of_deliveries(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    await orders.send("a", "b")
+    a, _ = await orders.receive()
+    await orders.ack(a)
+    await orders.ack(a)
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://broker"
+    ) as root:
+        text = (await root.get("/metrics")).text
+
+    assert "eruca_broker_deliveries_total 2.0" in text
+    assert "eruca_broker_deliveries_acked_total 1.0" in text
+    assert "eruca_broker_stale_handles_total 1.0" in text
+    assert "eruca_broker_unfinished_deliveries 1.0" in text
