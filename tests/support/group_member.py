@@ -1,0 +1,151 @@
+"""A member of a consumer group as a process of its own, which writes down everything it does.
+
+``python group_member.py NAMESRV_URLS TOPIC GROUP FILE SETTINGS``: SETTINGS are those of
+``push_consumer``, in JSON. Each line of FILE is one event: a message that was handled, or queues
+that were assigned, revoked or lost. SIGTERM stops it as an operator would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+import eruca
+
+
+class Event(msgspec.Struct):
+    """What a member did, and when by the clock of this machine."""
+
+    kind: str  # handled, assigned, revoked, lost
+    at: float
+    queues: list[eruca.MessageQueue]
+    offset: int = -1
+    text: str = ""
+
+
+class Handling(NamedTuple):
+    """One message, handled once."""
+
+    member: int
+    at: float
+    queue: eruca.MessageQueue
+    offset: int
+    text: str
+
+
+class MemberProcess:
+    """A running member.
+
+    Args:
+        number: Of this member, for the test.
+        file: What it writes.
+        arguments: Name servers, topic, group.
+        settings: Of its consumer.
+    """
+
+    def __init__(
+        self, number: int, file: Path, arguments: Sequence[str], settings: dict[str, Any]
+    ) -> None:
+        self.number = number
+        self.killed_at: float | None = None
+        self._file = file
+        url, topic, group = arguments
+        text = msgspec.json.encode(settings).decode()
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, url, topic, group, str(file), text]
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def events(self) -> list[Event]:
+        """Return what it has done so far."""
+        content = self._file.read_bytes() if self._file.exists() else b""
+        lines = content.split(b"\n")[:-1]  # the last one may be half of a line
+        return [msgspec.json.decode(line, type=Event) for line in lines]
+
+    def queues(self, topic: str) -> set[eruca.MessageQueue]:
+        """Return the queues of a topic it holds, by its own word."""
+        held: set[eruca.MessageQueue] = set()
+        for event in self.events():
+            if event.kind == "assigned":
+                held |= set(event.queues)
+            elif event.kind in ("revoked", "lost"):
+                held -= set(event.queues)
+        return {queue for queue in held if queue.topic == topic}
+
+    def handled(self) -> list[Handling]:
+        """Return the messages it has handled."""
+        return [
+            Handling(self.number, event.at, event.queues[0], event.offset, event.text)
+            for event in self.events()
+            if event.kind == "handled"
+        ]
+
+    def stop(self, *, within_seconds: float = 30) -> None:
+        """Stop it as an operator would."""
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(within_seconds) == 0
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it, if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self.killed_at = time.time()
+            self._process.wait()
+
+
+async def consume(url: str, topic: str, group: str, file: str, settings: dict[str, Any]) -> None:
+    """Be a member until told to stop."""
+    # One write per line: what was written is there however the process ends.
+    output = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(event: Event) -> None:
+        os.write(output, msgspec.json.encode(event) + b"\n")
+
+    def listener(kind: str) -> Any:  # noqa: ANN401  (a function of queues)
+        return lambda queues: note(Event(kind, time.time(), queues))
+
+    async with eruca.AsyncClient(url) as client:
+        consumer = client.push_consumer(
+            group,
+            on_assigned=listener("assigned"),
+            on_revoked=listener("revoked"),
+            on_lost=listener("lost"),
+            **settings,
+        )
+
+        @consumer.on(topic)
+        async def handle(message: eruca.ReceivedMessage) -> None:
+            await asyncio.sleep(0.001)
+            event = Event(
+                "handled", time.time(), [message.queue], message.queue_offset, message.text()
+            )
+            note(event)
+
+        loop = asyncio.get_running_loop()
+        stopping: list[asyncio.Task[None]] = []
+        loop.add_signal_handler(
+            signal.SIGTERM, lambda: stopping.append(loop.create_task(consumer.stop()))
+        )
+        await consumer.run()
+
+
+if __name__ == "__main__":
+    _url, _topic, _group, _file, _settings = sys.argv[1:]
+    asyncio.run(consume(_url, _topic, _group, _file, msgspec.json.decode(_settings)))
