@@ -22,7 +22,7 @@ from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 
 pytestmark = pytest.mark.anyio
-COUNT = 60
+COUNT = 40
 PLENTY = 1 << 30
 
 
@@ -84,7 +84,7 @@ def read(  # as a pull of queue 0 does
     max_bytes=st.sampled_from([1, 500, 2_000, 1 << 30]),
     scan_work_max=st.sampled_from([0, 1, 5_000, 1 << 30]),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_pulling_on_finds_every_match_once_whatever_the_limits(
     store: MessageStore, *, low: int, size: int, max_count: int, max_bytes: int, scan_work_max: int
 ) -> None:
@@ -110,25 +110,25 @@ async def test_pulling_on_finds_every_match_once_whatever_the_limits(
 
 
 async def test_a_pull_ends_where_enough_was_found(store: MessageStore) -> None:
-    first = read(store, "n IN ('3', '5', '50')", max_count=2)
+    first = read(store, "n IN ('3', '5', '39')", max_count=2)
 
     assert (numbers(first), first.next_offset) == ([3, 5], 6)
 
 
 async def test_the_first_match_comes_whatever_its_size(store: MessageStore) -> None:
-    first = read(store, "n > 57", max_bytes=1)
+    first = read(store, "n > 37", max_bytes=1)
 
-    assert (numbers(first), first.next_offset) == ([58], 59)
+    assert (numbers(first), first.next_offset) == ([38], 39)
 
 
 async def test_a_pull_that_finds_nothing_says_how_far_it_got(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca_broker.store.reader.SCAN_RECORDS_MAX", 25)
+    monkeypatch.setattr("eruca_broker.store.reader.SCAN_RECORDS_MAX", 15)
 
     nothing = read(store, "n > 1000", 10)
 
-    assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 35)
+    assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MESSAGE, 25)
     assert (nothing.sizes, nothing.slices, nothing.max_offset) == (b"", [], COUNT)
 
 
@@ -143,7 +143,7 @@ async def test_the_stretch_that_is_looked_at_is_bounded(
 
 async def test_a_longer_filter_is_tried_on_fewer_messages(store: MessageStore) -> None:
     short, long = (
-        read(store, condition, scan_work_max=10_000).next_offset
+        read(store, condition, scan_work_max=5_000).next_offset
         for condition in ("n > 1000", " OR ".join(["n > 1000"] * 4))
     )
 

@@ -138,6 +138,22 @@ async def test_a_filter_lets_its_tags_through_and_no_others(
     assert set(lag.values()) == {0}
 
 
+async def test_a_condition_over_properties_lets_through_what_meets_it(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer() as producer:
+        for price in ("10", "21", "many", "30"):
+            await producer.send(eruca.Message(topic, price, properties={"price": price}))
+        await producer.send(eruca.Message(topic, "none"))
+
+    dear = eruca.sql("price > 20")
+    async with client.pull_consumer("g", topics=topic, filter={topic: dear}) as consumer:
+        messages = await poll_all(consumer, 2)
+        assert await consumer.poll(wait=0.05) == []
+
+    assert sorted(m.text() for m in messages) == ["21", "30"]
+
+
 async def test_each_topic_may_have_a_filter_of_its_own(
     client: eruca.AsyncClient, topic: str
 ) -> None:

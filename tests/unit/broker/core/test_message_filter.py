@@ -22,7 +22,7 @@ def test_tags_are_compared_by_hash_and_then_by_letter() -> None:
     tags = parse_filter("Aa || C")
 
     assert not tags.passes_all
-    assert tags.tag_codes == {tags_code("BB"), tags_code("C")}
+    assert tags.tag_codes == frozenset({tags_code("BB"), tags_code("C")})
     assert tags.matches_tag("Aa")
     assert not tags.matches_tag("BB")
 
