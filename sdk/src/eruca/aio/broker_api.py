@@ -103,7 +103,7 @@ class BrokerApi:
         target = f"/v1/groups/{path_segment(group)}/offsets"
         for start in range(0, len(commits), COMMIT_COUNT_MAX):
             part = OffsetCommits(offsets=commits[start : start + COMMIT_COUNT_MAX])
-            await self._send("PUT", url, target, part.model_dump_json().encode())
+            await self._send("PUT", url, target, part.model_dump_json(exclude_none=True).encode())
 
     async def status(self, url: str) -> BrokerStatus:
         """Return who the broker is and how it is doing."""
