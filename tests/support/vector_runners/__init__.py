@@ -58,16 +58,13 @@ def _merged() -> dict[str, Runner]:
 RUNNERS: Final = _merged()
 
 
-def runner_for(file: str, kind: str | None) -> Runner | None:
-    """Return what runs a case of this *kind* of *file*; None while nobody has written it.
+def runner_for(file: str, kind: str | None) -> Runner:
+    """Return what runs a case of this *kind* of *file*.
 
     Raises:
-        LookupError: The file is known and the kind is not: the vectors hold something new.
+        LookupError: Nothing does: the vectors hold something new.
     """
-    key = f"{file}/{kind}"
-    runner = RUNNERS.get(key) or RUNNERS.get(file)
-    if runner is not None:
-        return runner
-    if any(known.split("/")[0] == file for known in RUNNERS):
+    runner = RUNNERS.get(f"{file}/{kind}") or RUNNERS.get(file)
+    if runner is None:
         raise LookupError(f"no runner knows the kind {kind!r} of the file {file!r}")
-    return None
+    return runner
