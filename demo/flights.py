@@ -20,7 +20,7 @@ from typing import Final
 from rich.console import Console
 
 import eruca
-from demo import journey, report
+from demo import crew, journey, report
 from demo.bars import Bars
 from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
 from demo.ledger import Ledger
@@ -68,13 +68,16 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
         console.print(
             f"running: {', '.join([*cluster.namesrv_urls, *cluster.broker_urls.values()])}"
         )
-        faults = await _fly(console, client, path, min(limit or FLIGHT_COUNT, FLIGHT_COUNT))
+        count = min(limit or FLIGHT_COUNT, FLIGHT_COUNT)
+        faults = await _fly(console, client, cluster.namesrv_urls[0], path, count)
     report.show_verdict(console, faults, time.perf_counter() - started_at)
     return 1 if faults else 0
 
 
-async def _fly(console: Console, client: eruca.AsyncClient, path: Path, count: int) -> list[str]:
-    """Send, pull, find and time the flights; return what does not agree."""
+async def _fly(
+    console: Console, client: eruca.AsyncClient, namesrv_url: str, path: Path, count: int
+) -> list[str]:
+    """Send, pull, share, find and time the flights; return what does not agree."""
     for topic in (journey.TOPIC, journey.LIVE_TOPIC):
         await client.admin.create_topic(topic, queue_count=journey.QUEUES_PER_BROKER)
     ledger = Ledger()
@@ -87,6 +90,7 @@ async def _fly(console: Console, client: eruca.AsyncClient, path: Path, count: i
             )
         async with client.pull_consumer(topics=journey.TOPIC) as consumer:
             pulled = await journey.pull_flights(consumer, ledger, bars.add("pulling", ledger.sent))
+        shift = await crew.work_a_shift(client, namesrv_url, count, bars.add("group", count))
         live = await journey.fly_live(
             client, read_flights(path), live_count, bars.add("one by one", live_count)
         )
@@ -96,6 +100,7 @@ async def _fly(console: Console, client: eruca.AsyncClient, path: Path, count: i
 
     report.show_carriers(console, ledger)
     report.show_queues(console, ranges)
+    report.show_shift(console, shift)
     report.show_found(console, found)
     report.show_speed(console, sent, pulled, live, ledger)
     stored = sum(offsets.max_offset - offsets.min_offset for offsets in ranges.values())
@@ -103,6 +108,7 @@ async def _fly(console: Console, client: eruca.AsyncClient, path: Path, count: i
         *([] if sent.messages == count else [f"{count} in the file, {sent.messages} stored"]),
         *([] if stored == count else [f"{count} sent, the queues hold {stored}"]),
         *ledger.faults(),
+        *shift.faults(ledger),
         *found.faults(min(ledger.flights_by_number[flight.number], KEY_QUERY_COUNT_MAX)),
         *([] if live.messages == live_count else [f"one by one: {live.messages} of {live_count}"]),
     ]

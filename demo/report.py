@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 import eruca
+from demo.crew import Shift
 from demo.journey import BULK, Found, Timing
 from demo.ledger import Ledger, percentile
 from eruca.contract.models import QueueOffsets
@@ -40,6 +41,19 @@ def show_queues(console: Console, ranges: Mapping[eruca.MessageQueue, QueueOffse
             f"{offsets.max_offset:,}",
             f"{offsets.max_offset - offsets.min_offset:,}",
         )
+    _show(console, table)
+
+
+def show_shift(console: Console, shift: Shift) -> None:
+    """Show what each member of the group has done."""
+    table = _table("A group of two members, one of them killed", "member", "flights", "")
+    table.add_row("the first", f"{shift.first_count:,}", "killed with SIGKILL")
+    waited = shift.take_over_seconds
+    took = "" if waited is None else f"had all queues {waited:.1f} s after that"
+    table.add_row("the second", f"{shift.second_count:,}", took)
+    table.add_section()
+    table.add_row("both", f"{shift.repeated:,}", "were in the first one's hands, and repeated")
+    table.add_row("together", f"{shift.by_carrier.total():,}", "each counted once")
     _show(console, table)
 
 

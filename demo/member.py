@@ -1,0 +1,78 @@
+"""``python -m demo.member NAMESRV GROUP TOPIC FILE``: a member that notes what it handles.
+
+For each flight it appends a :class:`Handled` to FILE before the broker hears that it is done. So
+what is in the file was handled, even if the member is killed the moment after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import eruca
+from demo.journey import RowNumber
+
+SESSION_SECONDS: Final = 3.0  # unheard of for so long, its queues go to others
+_BATCH: Final = 64
+_COMMIT_SECONDS: Final = 0.1  # what a kill repeats
+_RECORD: Final = struct.Struct("<I2s")
+
+
+class Handled(NamedTuple):
+    """A flight that was handled."""
+
+    row: int  # of the file
+    carrier: str  # its two letters
+
+
+def read_handled(path: Path) -> Iterator[Handled]:
+    """Yield what a member has handled so far; the last one may still be on its way."""
+    data = path.read_bytes() if path.exists() else b""
+    whole = len(data) - len(data) % _RECORD.size
+    for row, carrier in _RECORD.iter_unpack(data[:whole]):
+        yield Handled(row, carrier.decode())
+
+
+def count_handled(path: Path) -> int:
+    """Return how many flights a member has handled so far, repeated ones included."""
+    return path.stat().st_size // _RECORD.size if path.exists() else 0
+
+
+async def consume(namesrv_url: str, group: str, topic: str, path: Path) -> None:
+    """Be a member until a signal comes, then hand the queues over and leave."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def note(messages: list[eruca.ReceivedMessage]) -> None:
+        records = [
+            _RECORD.pack(message.json(RowNumber).row, (message.tag or "").encode())
+            for message in messages
+        ]
+        os.write(descriptor, b"".join(records))
+
+    try:
+        async with eruca.AsyncClient(namesrv_url) as client:
+            consumer = client.push_consumer(
+                group,
+                batch_max_count=_BATCH,
+                concurrency=4,
+                session_seconds=SESSION_SECONDS,
+                commit_seconds=_COMMIT_SECONDS,
+            )
+            consumer.subscribe(topic, handler=note)
+            async with consumer:
+                await stop.wait()
+    finally:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    asyncio.run(consume(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])))
