@@ -46,6 +46,7 @@ from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.handler_table import HandlerTable
 from eruca.core.message_queue import MessageQueue
 from eruca.core.push_settings import PushSettings
+from eruca.core.subscription_filter import Filter
 from eruca.core.tag_expression import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class AsyncPushConsumer:
     def subscribe(
         self,
         topic: str,
-        filter: str | None = SUBSCRIBE_ALL,
+        filter: Filter | None = SUBSCRIBE_ALL,
         handler: Callable[..., Any] | None = None,
         *,
         filter_type: str = "tag",
@@ -113,11 +114,11 @@ class AsyncPushConsumer:
 
         Args:
             topic: Which.
-            filter: Tags, ``"a || b"``, or an SQL expression over properties.
+            filter: Tags, ``"a || b"``, or a condition over properties, ``eruca.sql("a > 5")``.
             handler: An async or a plain function of a message; of a list of messages, where the
                 consumer's batches may have several. If it needs a second argument, it gets an
                 :class:`eruca.ConsumeContext`.
-            filter_type: ``tag`` or ``sql92``.
+            filter_type: What a *filter* that is a text is: ``tag`` or ``sql92``.
 
         Raises:
             ValidationError: A value cannot be used, or the consumer has been started.
@@ -141,7 +142,7 @@ class AsyncPushConsumer:
         Args:
             topic: Which.
             tag: Tags to let through, ``"a || b"``; by default all.
-            sql: An SQL expression over properties; instead of tags.
+            sql: A condition over properties, ``"price > 20"``; instead of tags.
         """
         if tag is not None and sql is not None:
             raise ValidationError("tag and sql exclude each other")

@@ -16,15 +16,11 @@ from typing import Any, Final
 from eruca.contract import names
 from eruca.contract.errors import ValidationError
 from eruca.core.received_message import ReceivedMessage
-from eruca.core.tag_expression import (
-    SUBSCRIBE_ALL,
-    TAG_TYPE,
-    Subscription,
-    TagExpressionError,
-    parse_subscription,
-)
+from eruca.core.sql92 import Sql92Filter
+from eruca.core.subscription_filter import Filter, sql, subscription_of
+from eruca.core.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
 
-_TYPES: Final = {"tag": TAG_TYPE, "sql92": "SQL92"}
+_TYPES: Final = ("tag", "sql92")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class HandlerTable:
         topic: str,
         function: Callable[..., Any],
         *,
-        expression: str | None,
+        expression: Filter | None,
         filter_type: str,
         is_async: bool,
         takes_context: bool,
@@ -68,10 +64,9 @@ class HandlerTable:
             raise ValidationError(f"topic: {topic!r} is {fault.value.replace('_', ' ')}")
         if filter_type not in _TYPES:
             raise ValidationError(f"filter_type: {filter_type!r} is none of {', '.join(_TYPES)}")
-        try:
-            subscription = parse_subscription(expression, _TYPES[filter_type])
-        except TagExpressionError as error:
-            raise ValidationError(f"filter: {error}", fix='such as "a || b", or "*"') from error
+        if filter_type == "sql92" and not isinstance(expression, Sql92Filter):
+            expression = sql(expression or "")
+        subscription = subscription_of(expression)
         others = self._by_topic.setdefault(topic, [])
         is_by_tag = subscription.expression_type == TAG_TYPE
         if others and not (is_by_tag and others[0].subscription.expression_type == TAG_TYPE):
@@ -88,7 +83,7 @@ class HandlerTable:
         if any(subscription.expression == SUBSCRIBE_ALL for subscription in subscriptions):
             return Subscription(SUBSCRIBE_ALL)
         tags = sorted(frozenset().union(*(s.tags for s in subscriptions)))
-        return parse_subscription(" || ".join(tags), TAG_TYPE)
+        return subscription_of(" || ".join(tags))
 
     def find(self, message: ReceivedMessage) -> Registration | None:
         """Return who handles *message*; None if its topic has no handler (any more)."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eruca.core.message_queue import MessageQueue
+    from eruca.core.subscription_filter import Filter
 
 
 class PushConsumer:
@@ -57,7 +58,7 @@ class PushConsumer:
     def subscribe(
         self,
         topic: str,
-        filter: str | None = SUBSCRIBE_ALL,
+        filter: Filter | None = SUBSCRIBE_ALL,
         handler: Callable[..., Any] | None = None,
         *,
         filter_type: str = "tag",
@@ -66,11 +67,11 @@ class PushConsumer:
 
         Args:
             topic: Which.
-            filter: Tags, ``"a || b"``, or an SQL expression over properties.
+            filter: Tags, ``"a || b"``, or a condition over properties, ``eruca.sql("a > 5")``.
             handler: An async or a plain function of a message; of a list of messages, where the
                 consumer's batches may have several. If it needs a second argument, it gets an
                 :class:`eruca.ConsumeContext`.
-            filter_type: ``tag`` or ``sql92``.
+            filter_type: What a *filter* that is a text is: ``tag`` or ``sql92``.
 
         Raises:
             ValidationError: A value cannot be used, or the consumer has been started.
@@ -85,7 +86,7 @@ class PushConsumer:
         Args:
             topic: Which.
             tag: Tags to let through, ``"a || b"``; by default all.
-            sql: An SQL expression over properties; instead of tags.
+            sql: A condition over properties, ``"price > 20"``; instead of tags.
         """
         return self._portal.run(self._twin.on, topic, tag=tag, sql=sql)
 
