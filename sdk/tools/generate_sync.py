@@ -54,8 +54,8 @@ INTERNAL: Final = frozenset(
 )
 HEADER: Final = '''"""{summary}
 
-Generated from ``eruca.aio.{module}`` by ``sdk/tools/generate_sync.py``; change that one. How it
-works and which threads may do what is said in :mod:`eruca.sync.portal`.
+Generated from ``eruca.aio.{module}`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 """
 '''
 

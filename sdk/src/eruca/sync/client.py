@@ -1,7 +1,7 @@
 """The client: one per application, from which everything else is made.
 
-Generated from ``eruca.aio.client`` by ``sdk/tools/generate_sync.py``; change that one. How it
-works and which threads may do what is said in :mod:`eruca.sync.portal`.
+Generated from ``eruca.aio.client`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 """
 
 from __future__ import annotations

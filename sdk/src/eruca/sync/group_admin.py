@@ -1,7 +1,7 @@
 """Administration of consumer groups: settings, members, positions, dead letters.
 
-Generated from ``eruca.aio.group_admin`` by ``sdk/tools/generate_sync.py``; change that one. How it
-works and which threads may do what is said in :mod:`eruca.sync.portal`.
+Generated from ``eruca.aio.group_admin`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Following a broker's log: every record, in order, system topics included, as it is written.
 
-Generated from ``eruca.aio.log_follower`` by ``sdk/tools/generate_sync.py``; change that one. How it
-works and which threads may do what is said in :mod:`eruca.sync.portal`.
+Generated from ``eruca.aio.log_follower`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The producer: sends messages, alone or many at once, in batches that form by themselves.
 
-Generated from ``eruca.aio.producer`` by ``sdk/tools/generate_sync.py``; change that one. How it
-works and which threads may do what is said in :mod:`eruca.sync.portal`.
+Generated from ``eruca.aio.producer`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 """
 
 from __future__ import annotations

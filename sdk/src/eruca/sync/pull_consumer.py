@@ -1,7 +1,7 @@
 """The pull consumer: reads the queues it is told to, at the pace of whoever polls.
 
-Generated from ``eruca.aio.pull_consumer`` by ``sdk/tools/generate_sync.py``; change that one. How it
-works and which threads may do what is said in :mod:`eruca.sync.portal`.
+Generated from ``eruca.aio.pull_consumer`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 """
 
 from __future__ import annotations
