@@ -85,9 +85,12 @@ class Broadcaster:
         """Finish what is in hand of every queue."""
         self._is_stopping = True
         await asyncio.gather(*map(self._reader.finish, self._held.values()))
-        await self._offsets.store(
-            {held: held.process.commit_offset for held in self._held.values() if held.is_begun}
-        )
+        try:
+            await self._offsets.store(
+                {held: held.process.commit_offset for held in self._held.values() if held.is_begun}
+            )
+        except ErucaError as error:
+            _logger.error("the last messages will be handled again: %s", error)
         for held in self._held.values():
             self._reader.drop(held)
         self._held.clear()

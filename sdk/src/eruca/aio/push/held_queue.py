@@ -127,7 +127,7 @@ class HeldQueue(QueueFlow):
 
     def has_room(self, count_max: int) -> bool:
         """Tell whether to pull more."""
-        self._follow_jump()
+        self.follow()
         return (
             not self.is_pulling
             and not self.is_paused
@@ -146,7 +146,7 @@ class HeldQueue(QueueFlow):
         """Take in a pull's answer; return the bytes now held more, 0 for an outdated answer."""
         if epoch != self.epoch or self.is_draining or self.is_dropped:
             return 0
-        self._follow_jump()
+        self.follow()
         self.fetch_offset = next_offset
         size = self.process.put(messages, next_offset)
         self._tell()
@@ -187,10 +187,10 @@ class HeldQueue(QueueFlow):
     def _tell(self) -> None:
         self.count, self.size = self.process.count, self.process.size
 
-    def _follow_jump(self) -> None:
-        """Follow the fetcher where it goes on elsewhere than where the last pull ended."""
+    def follow(self) -> None:
+        """Go on where the fetcher does: it has found the start, or what came next is gone."""
         offset = self.fetch_offset
-        if offset is None or offset == self.process.next_offset:
+        if offset is None or (self.is_begun and offset == self.process.next_offset):
             return
         if self.is_begun:
             _logger.warning(
@@ -199,7 +199,7 @@ class HeldQueue(QueueFlow):
                 self.process.next_offset,
                 offset,
             )
-        if offset > self.process.next_offset:
+        if offset >= self.process.next_offset:
             self.process.put((), offset)  # what is held is good; only what was to come is gone
         else:
             self._prefetch.size -= self.process.restart(offset)

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import msgspec
 
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.contract.errors import ValidationError
+from eruca.contract.errors import ClientError, ValidationError
 from eruca.core.message_queue import MessageQueue
 
 _logger = logging.getLogger(__name__)
@@ -56,17 +56,26 @@ class OffsetFile:
                 f"offsets_dir: {folder} cannot be made: {error}",
                 fix="name a directory by offsets_dir or ERUCA_OFFSETS_DIR",
             ) from error
+        self._lock = asyncio.Lock()
         self._path = folder / "offsets.json"
         self._backup = folder / "offsets.json.bak"
         self.offsets: dict[MessageQueue, int] = _read(self._path) or _read(self._backup) or {}
 
     async def store(self, offsets: dict[HeldQueue, int]) -> None:
-        """Keep these offsets, and those that were kept before."""
-        self.offsets |= {held.queue: offset for held, offset in offsets.items()}
-        entries = [_Entry(*queue, offset) for queue, offset in sorted(self.offsets.items())]
-        await asyncio.to_thread(self._write, msgspec.json.encode(_Content(entries)))
-        for held, offset in offsets.items():
-            held.committed = offset
+        """Keep these offsets, and those that were kept before.
+
+        Raises:
+            ClientError: The file cannot be written.
+        """
+        async with self._lock:  # one writer at a time: they use the same names
+            self.offsets |= {held.queue: offset for held, offset in offsets.items()}
+            entries = [_Entry(*queue, offset) for queue, offset in sorted(self.offsets.items())]
+            try:
+                await asyncio.to_thread(self._write, msgspec.json.encode(_Content(entries)))
+            except OSError as error:
+                raise ClientError(f"{self._path} cannot be written: {error}") from error
+            for held, offset in offsets.items():
+                held.committed = offset
 
     def _write(self, content: bytes) -> None:
         fresh = self._path.with_suffix(".new")

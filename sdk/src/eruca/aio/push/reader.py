@@ -127,9 +127,7 @@ class Reader:
             name = held.queue.broker_name
             fetcher = self._fetchers.get(name)
             if fetcher is None:
-                fetcher = self._fetchers[name] = BrokerFetcher(
-                    self._client, name, self._pull_settings, self._prefetch, on_news=_no_news
-                )
+                fetcher = self._fetchers[name] = self._new_fetcher(name)
             fetcher.add(held)
         for name in {held.queue.broker_name for held in helds} & self._fetchers.keys():
             self._fetchers[name].kick()
@@ -199,6 +197,19 @@ class Reader:
             if fetcher is not None:
                 fetcher.kick()
 
+    def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
+        on_news = _no_news if self._settings.is_clustering else self._follow_starts
+        return BrokerFetcher(
+            self._client, broker_name, self._pull_settings, self._prefetch, on_news=on_news
+        )
+
+    def _follow_starts(self) -> None:
+        """Note where queues begin that nobody knew the start of, so that it is kept."""
+        for fetcher in self._fetchers.values():
+            for flow in fetcher.flows.values():
+                if isinstance(flow, HeldQueue) and not flow.is_begun:
+                    flow.follow()
+
     def _stop_pulling(self, held: HeldQueue) -> None:
         name = held.queue.broker_name
         fetcher = self._fetchers.get(name)
@@ -228,4 +239,4 @@ def _pull_settings(
 
 
 def _no_news() -> None:
-    """Take no notice: messages come by the held queues."""
+    """Take no notice: messages come by the held queues, which know where they begin."""

@@ -1,0 +1,155 @@
+"""Broadcasting against real brokers: every member gets everything, and remembers by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import eruca
+from support.push import Gatherer, send
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+def member(
+    client: eruca.AsyncClient,
+    topic: str,
+    gatherer: Gatherer,
+    directory: Path,
+    *,
+    client_id: str = "a",
+    tag: str = "*",
+    ordered: bool = False,
+) -> eruca.AsyncPushConsumer:
+    consumer = client.push_consumer(
+        topic,
+        message_model="broadcasting",
+        client_id=client_id,
+        offsets_dir=str(directory),
+        commit_seconds=0.05,
+        ordered=ordered,
+    )
+    consumer.subscribe(topic, tag, gatherer)
+    return consumer
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "orderly"])
+async def test_every_member_gets_every_message(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path, *, ordered: bool
+) -> None:
+    gatherers = [Gatherer(), Gatherer()]
+    first, second = (
+        member(client, topic, gatherer, tmp_path, client_id=client_id, ordered=ordered)
+        for gatherer, client_id in zip(gatherers, "ab", strict=True)
+    )
+
+    async with first, second:
+        await until(lambda: all(len(c.assignment) == 4 for c in (first, second)))
+        await until_begun(first, second)
+        await send(client, topic, range(100))
+        for gatherer in gatherers:
+            await gatherer.until_count(100)
+
+    for gatherer in gatherers:
+        assert sorted(map(int, gatherer.texts)) == list(range(100))
+
+
+async def until_begun(*consumers: eruca.AsyncPushConsumer) -> None:
+    """Wait until it is settled where each begins."""
+
+    def has_begun(consumer: eruca.AsyncPushConsumer) -> bool:
+        running = consumer._running
+        assert running is not None
+        return all(held.is_begun for held in running._held.values())
+
+    await until(lambda: all(map(has_begun, consumers)))
+
+
+async def test_a_member_goes_on_where_it_stopped(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    before, after = Gatherer(), Gatherer()
+    first = member(client, topic, before, tmp_path)
+    async with first:
+        await until(lambda: len(first.assignment) == 4)
+        await until_begun(first)
+        await send(client, topic, range(10))
+        await before.until_count(10)
+    await send(client, topic, range(10, 20))
+
+    async with member(client, topic, after, tmp_path):
+        await after.until_count(10)
+
+    assert sorted(map(int, after.texts)) == list(range(10, 20))
+
+
+async def test_a_member_that_comes_late_gets_what_is_sent_from_then_on(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    await send(client, topic, range(10))
+    gatherer = Gatherer()
+    late = member(client, topic, gatherer, tmp_path)
+
+    async with late:
+        await until(lambda: len(late.assignment) == 4)
+        await until_begun(late)
+        await send(client, topic, range(10, 20))
+        await gatherer.until_count(10)
+
+    assert sorted(map(int, gatherer.texts)) == list(range(10, 20))
+
+
+async def test_a_broken_offset_file_gives_way_to_the_one_before_it(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    first = member(client, topic, Gatherer(), tmp_path)
+    async with first:
+        await until(lambda: len(first.assignment) == 4)
+        await until_begun(first)
+        await send(client, topic, range(10))
+    again = member(client, topic, Gatherer(), tmp_path)
+    async with again:
+        await until(lambda: len(again.assignment) == 4)
+    file = tmp_path / "a" / topic / "offsets.json"
+    assert file.with_name("offsets.json.bak").exists()
+    file.write_text("{ not JSON")
+    await send(client, topic, range(10, 20))
+
+    gatherer = Gatherer()
+    async with member(client, topic, gatherer, tmp_path):
+        await gatherer.until_count(10)
+
+    assert {str(n) for n in range(10, 20)} <= set(gatherer.texts)
+
+
+async def test_failures_are_not_retried(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+    consumer = client.push_consumer(
+        topic, message_model="broadcasting", offsets_dir=str(tmp_path), client_id="a"
+    )
+
+    @consumer.on(topic)
+    async def fail(message: eruca.ReceivedMessage) -> None:
+        seen.append(message.attempt)
+        raise ValueError("never mind")
+
+    async with consumer:
+        await until(lambda: len(consumer.assignment) == 4)
+        await until_begun(consumer)
+        await send(client, topic, range(10))
+        await until(lambda: len(seen) == 10)
+
+    assert seen == [1] * 10
+
+
+async def test_offsets_need_a_directory_that_can_be_written(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(eruca.ValidationError, match="offsets_dir"):
+        await member(client, topic, Gatherer(), tmp_path / "file").start()

@@ -1,0 +1,85 @@
+"""The sync twin of the push consumer: handlers in threads, started and stopped from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import anyio.to_thread
+import pytest
+
+import eruca
+from support.in_process_cluster import InProcessCluster
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_messages_are_handled_without_async(cluster: InProcessCluster, name: str) -> None:
+    def run(namesrv_urls: list[str]) -> None:
+        with eruca.Client(namesrv_urls) as client:
+            client.admin.create_topic(name, queue_count=2)
+            consumer = client.push_consumer(name, start="earliest", concurrency=4)
+            seen: Counter[str] = Counter()
+            threads: set[str] = set()
+            done = threading.Event()
+
+            @consumer.on(name, tag="UA || AA")
+            def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
+                assert not context.is_lost
+                seen[message.text()] += 1
+                threads.add(threading.current_thread().name)
+                if seen.total() == 200:
+                    done.set()
+
+            with client.producer() as producer:
+                tags = ["UA", "AA", "DL"]
+                producer.send_many(
+                    [eruca.Message(name, str(n), tag=tags[n % 3]) for n in range(300)]
+                )
+            with consumer:
+                assert done.wait(20)
+                assert consumer.is_running
+                assert len(consumer.assignment) == 6
+            assert not consumer.is_running
+            assert seen == Counter(str(n) for n in range(300) if n % 3 < 2)
+            assert all(thread.startswith("eruca-handler") for thread in threads)
+
+    await anyio.to_thread.run_sync(run, cluster.namesrv_urls)
+
+
+async def test_run_returns_when_another_thread_stops_the_consumer(
+    cluster: InProcessCluster, name: str
+) -> None:
+    def run(namesrv_urls: list[str]) -> None:
+        with eruca.Client(namesrv_urls) as client:
+            client.admin.create_topic(name, queue_count=1)
+            consumer = client.push_consumer(name, start="earliest", ordered=True)
+            handled = threading.Event()
+
+            @consumer.on(name)
+            def handle(message: eruca.ReceivedMessage) -> None:
+                handled.set()
+
+            with client.producer() as producer:
+                producer.send(eruca.Message(name, "0"))
+            running = threading.Thread(target=consumer.run)
+            running.start()
+            assert handled.wait(20)
+            consumer.stop()
+            running.join(20)
+            assert not running.is_alive()
+
+    await anyio.to_thread.run_sync(run, cluster.namesrv_urls)
+
+
+async def test_closing_the_client_stops_its_consumers(cluster: InProcessCluster, name: str) -> None:
+    def run(namesrv_urls: list[str]) -> None:
+        client = eruca.Client(namesrv_urls)
+        client.admin.create_topic(name, queue_count=1)
+        consumer = client.push_consumer(name)
+        consumer.subscribe(name, handler=lambda message: None)
+        consumer.start()
+        client.close()
+        assert not consumer.is_running
+
+    await anyio.to_thread.run_sync(run, cluster.namesrv_urls)
