@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eruca.core.allocation import AllocationError, AllocationStrategy, allocate
+from eruca.core.allocation import AllocationStrategy, allocate
 from eruca.core.message_queue import MessageQueue
 
 
@@ -50,16 +50,15 @@ def share_of(
 ) -> frozenset[MessageQueue]:
     """Return the queues of a topic that this member should read.
 
-    Where the topic's members are not known, where this one is not among them yet, and where the
-    strategy has no answer, it stays with what it has.
+    Where the topic's members are not known, or this one is not among them yet, it stays with what
+    it has.
+
+    Raises:
+        AllocationError: The strategy has no answer; stay with what you have.
     """
-    stays = frozenset(queue for queue in current if queue.topic == view.topic)
     if view.client_ids is None or client_id not in view.client_ids:
-        return stays
-    try:
-        return frozenset(allocate(strategy, view.queues, view.client_ids, client_id))
-    except AllocationError:
-        return stays
+        return frozenset(queue for queue in current if queue.topic == view.topic)
+    return frozenset(allocate(strategy, view.queues, view.client_ids, client_id))
 
 
 def changes(should: Collection[MessageQueue], held: Collection[MessageQueue]) -> Changes:

@@ -1,0 +1,27 @@
+"""Flow control: pulling stops at each bound, and begins again at half of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from eruca.core.flow_control import FlowLimits
+
+LIMITS = FlowLimits(count_max=100, size_max=1_000, span_max=200)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "span", "has_room"),
+    [
+        (0, 0, 0, True),
+        (50, 500, 200, True),
+        (51, 0, 0, False),
+        (0, 501, 0, False),
+        (0, 0, 201, False),
+    ],
+)
+def test_there_is_room_below_every_bound(count: int, size: int, span: int, has_room: bool) -> None:
+    assert LIMITS.has_room(count=count, size=size, span=span) is has_room
+
+
+def test_the_span_does_not_matter_where_nothing_overtakes() -> None:
+    assert FlowLimits(span_max=None).has_room(count=1, size=1, span=10**9)
