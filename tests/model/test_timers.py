@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
@@ -20,6 +21,7 @@ from eruca.contract.errors import DiskFullError
 from eruca.contract.properties import UNIQ_KEY, encode_properties
 from eruca.contract.records import Record, encode_record
 from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.events import Event
 from eruca_broker.core.scheduled import DELAYED_TOPICS, Destination, Wait, waiting
 from eruca_broker.core.timers import Timer
 from eruca_broker.core.timers_events import TimersCancelled
@@ -69,7 +71,7 @@ class TimersMachine(RuleBasedStateMachine):
         self.run(self.store.flush())
         self.learn()
 
-    async def change(self, event: Any) -> None:
+    async def change(self, event: Event) -> None:
         await self.store.change(event)
 
     def open(self) -> None:
@@ -143,11 +145,8 @@ class TimersMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(0, 17 * 1024))
     def fire_on_a_full_disk(self, limit: int) -> None:
         """What could not be written is pending as before, and comes once there is room."""
-        with file_size_limit(limit):
-            try:
-                self.run(self.fire_all())
-            except DiskFullError:
-                pass
+        with file_size_limit(limit), suppress(DiskFullError):
+            self.run(self.fire_all())
         self.store.probe_disk()
         self.run(self.settle())
         self.learn()

@@ -63,7 +63,7 @@ class TimersMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.last_id)
     @rule(data=st.data())
     def take_some(self, data: st.DataObject) -> None:
-        known = self.pending | self.held | {timer_id: START for timer_id in self.ended}
+        known = self.pending | self.held | dict.fromkeys(self.ended, START)
         wanted = data.draw(st.sets(st.sampled_from(sorted(known)), max_size=6))
         taken = self.timers.take(Timer(known[timer_id], timer_id) for timer_id in wanted)
 

@@ -1,0 +1,248 @@
+"""Dead letters: listed, looked at, redriven once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from eruca_broker.app import BrokerApp
+from support.brokers import broker_of, client_of, open_broker
+from support.members import joined
+
+pytestmark = pytest.mark.anyio
+
+GROUP = "billing"
+PATH = f"/groups/{GROUP}/dead-letters"
+
+
+async def give_up(client: httpx.AsyncClient, topic: str, count: int, **more: object) -> None:
+    """Send messages to queue 1 of a topic, and make them dead letters."""
+    await client.put(f"/topics/{topic}", json={"read_queue_count": 2, "write_queue_count": 2})
+    for number in range(count):
+        sent = await client.post(
+            f"/topics/{topic}/messages",
+            params={"queue_id": 1},
+            json={"body": {"text": f"{topic} {number}"}, "message_id": f"{topic}-{number}"},
+        )
+        assert sent.status_code == 201, sent.text
+    member = await joined(client, GROUP, topic, client_id=f"of-{topic}")
+    await member.lock(topic, 1)
+    answer = await member.send_back(
+        *(
+            {"topic": topic, "queue_id": 1, "queue_offset": number, "delay_level": -1} | more
+            for number in range(count)
+        )
+    )
+    assert answer.status_code == 200, answer.text
+    left = await client.delete(
+        f"/groups/{GROUP}/members/of-{topic}", params={"incarnation": "first"}
+    )
+    assert left.status_code == 204
+
+
+async def letters(client: httpx.AsyncClient, **query: str | int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = await client.get(PATH, params=query)
+        assert answer.status_code == 200, answer.text
+        found += answer.json()["dead_letters"]
+        if (cursor := answer.json()["next_cursor"]) is None:
+            return found
+        query["cursor"] = cursor
+
+
+async def redrive(client: httpx.AsyncClient, **request: object) -> dict[str, Any]:
+    answer = await client.post(f"{PATH}:redrive", json=request)
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def outcomes(answer: dict[str, Any]) -> list[str]:
+    return [outcome["outcome"] for outcome in answer["outcomes"]]
+
+
+async def bodies(client: httpx.AsyncClient, topic: str) -> list[str]:
+    answer = await client.get(f"/topics/{topic}/queues/1/messages", params={"offset": 0})
+    return [message["body"]["text"] for message in answer.json()["messages"]]
+
+
+async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -> None:
+    await give_up(client, "orders", 3, reason="failed", error="no")
+    await give_up(client, "refunds", 2, reason="timed_out")
+
+    everything = await letters(client)
+
+    assert [letter["dead_letter_id"] for letter in everything] == [0, 1, 2, 3, 4]
+    assert await letters(client, limit=2) == everything
+    assert await letters(client, limit=1, topic="refunds") == everything[3:]
+    assert await letters(client, reason="failed") == everything[:3]
+    assert await letters(client, **{"from": everything[3]["dead_at"]}) == everything[3:]
+    assert await letters(client, to=everything[3]["dead_at"]) == everything[:3]
+    assert everything[1] | {"dead_at": None, "size": None} == {
+        "dead_letter_id": 1,
+        "origin_topic": "orders",
+        "origin_queue_id": 1,
+        "origin_offset": 1,
+        "message_id": "orders-1",
+        "reason": "failed",
+        "attempts": 1,
+        "last_error": "no",
+        "dead_at": None,
+        "redriven_at": None,
+        "size": None,
+    }
+
+
+async def test_a_dead_letter_shows_its_message(client: httpx.AsyncClient) -> None:
+    await give_up(client, "orders", 2)
+
+    letter = (await client.get(f"{PATH}/1")).json()
+    missing = await client.get(f"{PATH}/2")
+
+    assert letter["message"]["body"] == {"text": "orders 1"}
+    assert letter["message"]["topic"] == f"%DLQ%{GROUP}"
+    assert {name: letter[name] for name in ("dead_letter_id", "message_id")} == {
+        "dead_letter_id": 1,
+        "message_id": "orders-1",
+    }
+    assert (missing.status_code, missing.json()["code"]) == (404, "dead-letter-not-found")
+
+
+async def test_redriven_ones_are_as_good_as_new_and_go_once(client: httpx.AsyncClient) -> None:
+    await give_up(client, "orders", 3)
+
+    first = await redrive(client, ids=[2, 0, 2, 9])
+    second = await redrive(client, ids=[0, 1])
+
+    assert outcomes(first) == ["redriven", "redriven", "not_found"]
+    assert outcomes(second) == ["skipped", "redriven"]
+    assert "was redriven at" in second["outcomes"][0]["detail"]
+    assert await bodies(client, "orders") == [
+        "orders 0", "orders 1", "orders 2", "orders 2", "orders 0", "orders 1",
+    ]  # fmt: skip
+    pulled = await client.get("/topics/orders/queues/1/messages", params={"offset": 3})
+    again = pulled.json()["messages"][0]
+    assert (again["message_id"], again["reconsume_times"]) == ("orders-2", 0)
+    record = (await client.get(f"/log/records/{again['log_offset']}")).json()
+    assert record["system_properties"].keys() == {"UNIQ_KEY"}
+    assert all(letter["redriven_at"] for letter in await letters(client))
+
+
+async def test_a_filter_redrives_page_by_page(client: httpx.AsyncClient) -> None:
+    await give_up(client, "refunds", 1)
+    await give_up(client, "orders", 5)
+    dry = await redrive(client, filter={"topic": "orders"}, dry_run=True)
+    assert (outcomes(dry), dry["dry_run"]) == (["redriven"] * 5, True)
+
+    request: dict[str, Any] = {"filter": {"topic": "orders"}, "limit": 2}
+    rounds = []
+    while True:
+        answer = await redrive(client, **request)
+        rounds.append(outcomes(answer))
+        if answer["next_cursor"] is None:
+            break
+        request["cursor"] = answer["next_cursor"]
+
+    assert rounds == [["redriven"] * 2, ["redriven"] * 2, ["redriven"]]
+    assert len(await bodies(client, "orders")) == 10
+    assert len(await bodies(client, "refunds")) == 1
+    one = await redrive(client, filter={"message_ids": ["refunds-0", "orders-0"]})
+    assert outcomes(one) == ["redriven", "skipped"]
+
+
+async def test_two_operators_do_not_redrive_one_letter_twice(client: httpx.AsyncClient) -> None:
+    await give_up(client, "orders", 4)
+
+    answers = await asyncio.gather(*(redrive(client, ids=[0, 1, 2, 3]) for _ in range(3)))
+
+    redriven = [outcome for answer in answers for outcome in outcomes(answer)]
+    assert sorted(redriven) == ["redriven"] * 4 + ["skipped"] * 8
+    assert len(await bodies(client, "orders")) == 8
+
+
+async def test_where_the_topic_is_gone_a_letter_stays(client: httpx.AsyncClient) -> None:
+    await give_up(client, "orders", 1)
+    await give_up(client, "refunds", 1)
+    await client.put("/topics/refunds", json={"permission": "r"})
+    await client.delete("/topics/orders")
+
+    answer = await redrive(client, ids=[0, 1])
+
+    assert outcomes(answer) == ["skipped", "skipped"]
+    assert "does not exist any more" in answer["outcomes"][0]["detail"]
+    assert "may not be written to" in answer["outcomes"][1]["detail"]
+    assert [letter["redriven_at"] for letter in await letters(client)] == [None, None]
+
+
+async def test_what_was_redriven_is_known_after_a_restart(tmp_path: Path) -> None:
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        await give_up(client, "orders", 2)
+        await redrive(client, ids=[1])
+        before = await letters(client)
+
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        assert await letters(client) == before
+        assert outcomes(await redrive(client, ids=[0, 1])) == ["redriven", "skipped"]
+
+
+async def test_dead_letters_outlive_their_group(client: httpx.AsyncClient) -> None:
+    await give_up(client, "orders", 1)
+    deleted = await client.delete(f"/groups/{GROUP}")
+    assert deleted.status_code == 204, deleted.text
+
+    assert len(await letters(client)) == 1
+    assert outcomes(await redrive(client, ids=[0])) == ["redriven"]
+
+
+async def test_no_group_no_letters(client: httpx.AsyncClient) -> None:
+    for answer in (
+        await client.get(PATH),
+        await client.get(f"{PATH}/0"),
+        await client.post(f"{PATH}:redrive", json={"ids": [0]}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (404, "group-not-found")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"ids": []},
+        {"ids": [-1]},
+        {"ids": ["x"]},
+        {"ids": list(range(101))},
+        {"ids": [0], "filter": {}},
+        {"ids": [0], "cursor": "MQ"},
+        {"filter": {"surprise": 1}},
+        {"filter": {"from": 7}},
+        {"filter": {}, "cursor": "%%%"},
+        {"filter": {}, "cursor": "eA"},
+        {"filter": {}, "limit": 0},
+    ],
+)
+async def test_nonsense_is_refused(
+    client: httpx.AsyncClient, app: BrokerApp, request_: dict[str, Any]
+) -> None:
+    await give_up(client, "orders", 1)
+    end = broker_of(app).store.log_max_offset
+
+    answer = await client.post(f"{PATH}:redrive", json=request_)
+
+    assert answer.status_code == 422, answer.text
+    assert broker_of(app).store.log_max_offset == end
+
+
+@pytest.mark.parametrize(
+    "query", [{"cursor": "x"}, {"from": "yesterday"}, {"limit": 0}, {"reason": "Not A Word"}]
+)
+async def test_a_nonsensical_list_is_refused(
+    client: httpx.AsyncClient, query: dict[str, str]
+) -> None:
+    await give_up(client, "orders", 1)
+
+    assert (await client.get(PATH, params=query)).status_code == 422

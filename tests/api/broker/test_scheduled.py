@@ -1,0 +1,293 @@
+"""Delayed messages: sent, delivered when it is time, listed, recalled."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from eruca_broker.app import BrokerApp
+from support.brokers import broker_of, client_of, open_broker
+
+pytestmark = pytest.mark.anyio
+
+
+async def send(client: httpx.AsyncClient, **message: object) -> dict[str, Any]:
+    answer = await client.post(
+        "/topics/orders/messages",
+        params={"queue_id": 1},
+        json={"body": {"text": "later"}} | message,
+    )
+    assert answer.status_code == 201, answer.text
+    receipt: dict[str, Any] = answer.json()
+    return receipt
+
+
+async def pull(client: httpx.AsyncClient, wait_seconds: float = 0) -> list[dict[str, Any]]:
+    answer = await client.get(
+        "/topics/orders/queues/1/messages", params={"offset": 0, "wait_seconds": wait_seconds}
+    )
+    assert answer.status_code == 200, answer.text
+    messages: list[dict[str, Any]] = answer.json()["messages"]
+    return messages
+
+
+async def listed(client: httpx.AsyncClient, **query: str | int) -> list[str]:
+    ids: list[str] = []
+    while True:
+        answer = await client.get("/scheduled", params=query)
+        assert answer.status_code == 200, answer.text
+        ids += [item["message_id"] for item in answer.json()["scheduled"]]
+        if (cursor := answer.json()["next_cursor"]) is None:
+            return ids
+        query["cursor"] = cursor
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+@pytest.mark.parametrize("way", ["delay_seconds", "deliver_at"])
+async def test_a_delayed_message_comes_when_it_is_time_and_as_it_was_sent(
+    client: httpx.AsyncClient, way: str
+) -> None:
+    now = datetime.now(UTC)
+    delay = 0.15 if way == "delay_seconds" else (now + timedelta(seconds=0.15)).isoformat()
+    receipt = await send(client, tag="x", keys=["k"], properties={"a": "b"}, flag=3, **{way: delay})
+    assert await pull(client) == []
+
+    [message] = await pull(client, wait_seconds=5)
+
+    assert receipt["queue_offset"] is None
+    assert (receipt["topic"], receipt["queue_id"]) == ("orders", 1)
+    assert moment(receipt["deliver_at"]) >= now + timedelta(seconds=0.149)
+    assert moment(message["stored_at"]) >= moment(receipt["deliver_at"])
+    assert message["message_id"] == receipt["message_id"]
+    assert (message["queue_offset"], message["topic"]) == (0, "orders")
+    assert (message["tag"], message["keys"], message["flag"]) == ("x", ["k"], 3)
+    assert message["properties"] == {"a": "b"}
+    assert message["body"] == {"text": "later"}
+    assert message["born_host"] == "10.1.2.3:4567"
+    assert (await pull(client)) == [message]
+
+
+async def test_a_delay_level_is_worth_what_it_is_in_rocketmq(client: httpx.AsyncClient) -> None:
+    for level, seconds in ((1, 1), (3, 10), (18, 7_200)):
+        receipt = await send(client, delay_level=level)
+        delay = moment(receipt["deliver_at"]) - moment(receipt["stored_at"])
+        assert delay == timedelta(seconds=seconds)
+
+
+async def test_a_time_that_has_passed_delays_nothing(client: httpx.AsyncClient) -> None:
+    first = await send(client, deliver_at="2020-01-01T00:00:00Z")
+    second = await send(client, delay_seconds=0)
+
+    assert [first["queue_offset"], second["queue_offset"]] == [0, 1]
+    assert first["deliver_at"] is None
+    assert len(await pull(client)) == 2
+
+
+async def test_a_batch_may_hold_messages_of_every_kind(client: httpx.AsyncClient) -> None:
+    answer = await client.post(
+        "/topics/orders/messages",
+        params={"queue_id": 1},
+        json={
+            "messages": [
+                {"body": {"text": "0"}, "delay_seconds": 60},
+                {"body": {"text": "1"}},
+                {"body": {"text": "2"}, "delay_level": 9},
+                {"body": {"text": "3"}},
+                {"body": {"text": "4"}, "delay_level": 9},
+            ]
+        },
+    )
+
+    receipts = answer.json()["messages"]
+    assert answer.status_code == 201
+    assert [receipt["queue_offset"] for receipt in receipts] == [None, 0, None, 1, None]
+    assert [message["body"]["text"] for message in await pull(client)] == ["1", "3"]
+    for index, receipt in enumerate(receipts):
+        record = await client.get(f"/log/records/{receipt['log_offset']}")
+        assert record.json()["message"]["body"] == {"text": str(index)}
+        assert record.json()["message"]["message_id"] == receipt["message_id"]
+    assert await listed(client) == [receipts[i]["message_id"] for i in (0, 2, 4)]
+
+
+async def test_what_waits_is_listed_as_it_comes_due_in_pages(client: httpx.AsyncClient) -> None:
+    delays = [300, 20, 100_000, 40, 20, 7_200]
+    ids = [(await send(client, delay_seconds=delay))["message_id"] for delay in delays]
+    by_time = [ids[index] for index in (1, 4, 3, 0, 5, 2)]
+
+    assert await listed(client) == by_time
+    assert await listed(client, limit=2) == by_time
+    assert await listed(client, limit=6) == by_time
+    assert await listed(client, topic="orders") == by_time
+    assert await listed(client, topic="others") == []
+
+
+async def test_a_recalled_message_never_comes(client: httpx.AsyncClient, app: BrokerApp) -> None:
+    recalled = await send(client, delay_seconds=0.3)
+    kept = await send(client, delay_seconds=0.3)
+
+    answers = [await client.delete(f"/scheduled/{recalled['message_id']}") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [204, 204]
+    [message] = await pull(client, wait_seconds=5)
+    assert message["message_id"] == kept["message_id"]
+    assert len(broker_of(app).store.timers) == 0
+    again = await client.delete(f"/scheduled/{recalled['message_id']}")
+    assert again.status_code == 204
+
+
+async def test_a_delivered_message_cannot_be_recalled(client: httpx.AsyncClient) -> None:
+    receipt = await send(client, delay_seconds=0.01)
+    await pull(client, wait_seconds=5)
+
+    answer = await client.delete(f"/scheduled/{receipt['message_id']}")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "already-delivered")
+
+
+@pytest.mark.parametrize("message_id", ["never-sent", "%00", "a%2Fb", "x" * 255])
+async def test_nobody_recalls_what_was_not_delayed(
+    client: httpx.AsyncClient, message_id: str
+) -> None:
+    sent = await send(client)
+    for unknown in (message_id, sent["message_id"]):
+        answer = await client.delete(f"/scheduled/{unknown}")
+        assert answer.status_code == 404, answer.text
+        assert answer.json()["code"] in ("scheduled-not-found", "not-found")
+
+
+async def test_what_waits_survives_a_restart_and_comes_once(tmp_path: Path) -> None:
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        await send(client, delay_seconds=0.2)
+        recalled = await send(client, delay_seconds=0.2)
+        late = await send(client, delay_seconds=1_000)
+        await client.delete(f"/scheduled/{recalled['message_id']}")
+
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        assert len(await pull(client, wait_seconds=5)) == 1
+        assert await listed(client) == [late["message_id"]]
+
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        assert len(await pull(client)) == 1
+        assert await listed(client) == [late["message_id"]]
+
+
+async def test_what_waits_for_a_deleted_topic_is_dropped(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    await send(client, delay_seconds=0.1)
+    await client.delete("/topics/orders")
+    receipt = await client.post(
+        "/topics/others/messages",
+        params={"queue_id": 1},
+        json={"body": {"text": "behind"}, "delay_seconds": 0.15},
+    )
+    assert receipt.status_code == 201
+
+    pulled = await client.get(
+        "/topics/others/queues/1/messages", params={"offset": 0, "wait_seconds": 5}
+    )
+
+    assert len(pulled.json()["messages"]) == 1
+    assert broker_of(app).timers.counts.dropped == 1
+    assert (await client.get("/topics/orders")).status_code == 404
+
+
+async def test_a_queue_that_is_gone_is_not_delivered_to(client: httpx.AsyncClient) -> None:
+    await client.put("/topics/orders", json={"read_queue_count": 4, "write_queue_count": 4})
+    answer = await client.post(
+        "/topics/orders/messages",
+        params={"queue_id": 3},
+        json={"body": {"text": "later"}, "delay_seconds": 0.1},
+    )
+    assert answer.status_code == 201
+    await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
+
+    [message] = await pull(client, wait_seconds=5)
+
+    assert message["queue_id"] == 1
+
+
+async def test_where_messages_wait_nobody_reads_or_sends(client: httpx.AsyncClient) -> None:
+    await send(client, delay_level=18)
+    for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+        pulled = await client.get(f"/topics/{topic}/queues/0/messages", params={"offset": 0})
+        sent = await client.post(f"/topics/{topic}/messages", json={"body": {"text": "x"}})
+        assert pulled.status_code == 404
+        assert (sent.status_code, sent.json()["code"]) == (403, "system-topic-protected")
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"delay_seconds": -1}, "/body/delay_seconds"),
+        ({"delay_seconds": 40 * 86_400 + 1}, "/body/delay_seconds"),
+        ({"delay_seconds": "soon"}, "/body/delay_seconds"),
+        ({"delay_seconds": True}, "/body/delay_seconds"),
+        ({"delay_level": 0}, "/body/delay_level"),
+        ({"delay_level": 19}, "/body/delay_level"),
+        ({"delay_level": 1.5}, "/body/delay_level"),
+        ({"deliver_at": "tomorrow"}, "/body/deliver_at"),
+        ({"deliver_at": "2026-11-21T08:00:00"}, "/body/deliver_at"),
+        ({"deliver_at": 1_795_248_000}, "/body/deliver_at"),
+        ({"deliver_at": "9999-12-31T23:59:59Z"}, "/body/deliver_at"),
+        ({"delay_seconds": 1, "delay_level": 1}, "/body/delay_level"),
+        ({"deliver_at": "2020-01-01T00:00:00Z", "delay_seconds": 1}, "/body/delay_seconds"),
+    ],
+)
+async def test_nonsense_is_refused_and_stores_nothing(
+    client: httpx.AsyncClient, app: BrokerApp, fields: dict[str, Any], pointer: str
+) -> None:
+    end = broker_of(app).store.log_max_offset
+
+    answer = await client.post("/topics/orders/messages", json={"body": {"text": "x"}} | fields)
+
+    assert answer.status_code == 422, answer.text
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+    assert broker_of(app).store.log_max_offset == end
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "MQ", "MS4", "Li4u", "MS4yLjM", "é"])
+async def test_a_cursor_of_no_list_is_refused(client: httpx.AsyncClient, cursor: str) -> None:
+    answer = await client.get("/scheduled", params={"cursor": cursor})
+
+    assert answer.status_code == 422, answer.text
+
+
+async def test_delays_have_limits_with_names(tmp_path: Path) -> None:
+    async with (
+        open_broker(tmp_path / "limited", delay_max_seconds=60, timers_max=2) as app,
+        client_of(app) as client,
+    ):
+        long = await client.post(
+            "/topics/orders/messages", json={"body": {"text": "x"}, "delay_level": 6}
+        )
+        assert (long.status_code, "delay_max_seconds" in long.json()["detail"]) == (422, True)
+        for _ in range(2):
+            await send(client, delay_seconds=50)
+
+        refused = await client.post(
+            "/topics/orders/messages", json={"body": {"text": "x"}, "delay_seconds": 50}
+        )
+
+        assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
+        assert "timers_max" in refused.json()["detail"]
+        assert refused.headers["retry-after"]
+        assert (await send(client))["queue_offset"] == 0  # what does not wait is not concerned
+
+
+async def test_properties_that_leave_no_room_for_a_delay_are_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    message = {"body": {"text": "x"}, "properties": {"a": "b" * 32_680}}
+    at_once = await client.post("/topics/orders/messages", json=message)
+    later = await client.post("/topics/orders/messages", json=message | {"delay_seconds": 9})
+
+    assert at_once.status_code == 201, at_once.text
+    assert (later.status_code, later.json()["code"]) == (413, "too-large")
