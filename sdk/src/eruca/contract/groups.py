@@ -336,7 +336,9 @@ class RefusedLock(Answer):
 
     topic: str
     queue_id: int
-    owner: str = Field(description="client id")
+    owner: str | None = Field(
+        description="client id; null: messages of it are handed out as deliveries"
+    )
     expires_in_seconds: float = Field(description="unless its owner is heard of before")
 
 

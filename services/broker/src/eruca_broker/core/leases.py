@@ -101,6 +101,11 @@ class QueueLeases:
             (u.due_at for u in self.unfinished.values() if u.due_at > after_ms), default=None
         )
 
+    def held_until(self, now_ms: int) -> int | None:
+        """Return when the last of the leases that last at *now_ms* ends; None: there is none."""
+        held = (u.due_at for u in self.unfinished.values() if u.fence > 0 and u.due_at > now_ms)
+        return max(held, default=None)
+
     def copy(self) -> QueueLeases:
         """Return a copy that changes by itself."""
         return QueueLeases(self.position, dict(self.unfinished))

@@ -166,16 +166,17 @@ class Deliveries:
         with self.waiters.waiting(name, queues) as place:
             while True:
                 # Also at first: what came between the look above and the registration.
-                left = deadline - self._work.clock.monotonic()
-                found = await self._hand_out(name, request, wanted, scanned, is_last=left <= 0)
-                if left <= 0 or found.answer.deliveries:
+                found = await self._hand_out(name, request, wanted, scanned, is_last=is_last)
+                if is_last or found.answer.deliveries:
                     return found.answer
+                left = max(deadline - self._work.clock.monotonic(), 0.0)
                 pause = left if found.pause_seconds is None else min(left, found.pause_seconds)
                 released = await place.wait(pause, receive)
                 if released is Release.CLIENT_GONE:
                     raise ClientGoneError
                 if released is Release.STOPPING:
                     return found.answer
+                is_last = released is Release.EXPIRED and pause >= left
                 if pause <= 0:
                     await asyncio.sleep(0)  # a long way through a queue is shared with the others
 

@@ -64,7 +64,7 @@ class _Shares:
 
     free: list[Queue] = field(default_factory=list)
     held: list[Queue] = field(default_factory=list)  # by who asks
-    refused: list[tuple[Queue, Session]] = field(default_factory=list)
+    refused: dict[Queue, RefusedLock] = field(default_factory=dict)
 
 
 class QueueLocks:
@@ -238,31 +238,32 @@ class QueueLocks:
             owner = None
             if lock is not None and self._is_live(group, lock):
                 owner = self._work.membership.session(group.name, lock.owner.client_id, now)
-            if owner is None:
-                shares.free.append(queue)
-            elif owner.client_id == session.client_id:
+            if owner is not None and owner.client_id == session.client_id:
                 shares.held.append(queue)
+            elif owner is not None:
+                shares.refused[queue] = _refused(queue, owner.client_id, owner.deadline - now)
+            elif (seconds := self._delivered_for(group, queue)) is not None:
+                shares.refused[queue] = _refused(queue, None, seconds)
             else:
-                shares.refused.append((queue, owner))
+                shares.free.append(queue)
         return shares
 
     def _answer(self, group: Group, queues: Iterable[Queue], shares: _Shares) -> LockAnswer:
-        now = self._work.clock.monotonic()
-        refused = dict(shares.refused)
         return LockAnswer(
             locks=[
-                _granted(group, queue, self._work.store) for queue in queues if queue not in refused
+                _granted(group, queue, self._work.store)
+                for queue in queues
+                if queue not in shares.refused
             ],
-            refused=[
-                RefusedLock(
-                    topic=queue[0],
-                    queue_id=queue[1],
-                    owner=owner.client_id,
-                    expires_in_seconds=max(owner.deadline - now, 0.0),
-                )
-                for queue, owner in refused.items()
-            ],
+            refused=list(shares.refused.values()),
         )
+
+    def _delivered_for(self, group: Group, queue: Queue) -> float | None:
+        """Return for how long messages of a queue are handed out as deliveries; None: none is."""
+        leases = self._work.store.state.leases.of_queue(group.name, queue)
+        now_ms = self._work.clock.now_ms()
+        until = None if leases is None else leases.held_until(now_ms)
+        return None if until is None else (until - now_ms) / 1_000
 
     def _is_live(self, group: Group, lock: Lock) -> bool:
         return self._work.membership.is_live(group.name, lock.owner, self._work.clock.monotonic())
@@ -282,6 +283,12 @@ class QueueLocks:
         if not self._work.membership.is_live(group.name, lock.owner, now):
             return "was locked by this token, but the session is over"
         return None
+
+
+def _refused(queue: Queue, owner: str | None, seconds: float) -> RefusedLock:
+    return RefusedLock(
+        topic=queue[0], queue_id=queue[1], owner=owner, expires_in_seconds=max(seconds, 0.0)
+    )
 
 
 def _granted(group: Group, queue: Queue, store: MessageStore) -> GrantedLock:
