@@ -160,6 +160,7 @@ def test_a_mistake_is_shown_with_what_to_write(
 
     error = caught.value
     assert (error.position, error.excerpt, error.fix) == (position, excerpt, fix)
+    assert error.detail.endswith(f": {excerpt}, character {position + 1}")
 
 
 @pytest.mark.parametrize(
@@ -225,8 +226,9 @@ def test_a_filter_knows_which_properties_it_looks_at() -> None:
         lambda depth: "NOT " * depth + "a",
         lambda depth: "a" + " IS NULL" * depth,
         lambda depth: "a IN ('x')" + " NOT CONTAINS 'x'" * (depth - 1),
+        lambda depth: "(NOT a) = TRUE AND NOT - a IS NULL AND " * 9 + "NOT " * depth + "a",
     ],
-    ids=["parentheses", "NOT", "IS", "comparisons"],
+    ids=["parentheses", "NOT", "IS", "comparisons", "after neighbours"],
 )
 def test_nesting_is_bounded(nested: Callable[[int], str]) -> None:
     deepest = DEPTH_MAX - 1

@@ -106,11 +106,13 @@ def test_what_is_no_token_is_shown_with_a_hint(text: str, position: int, hint: s
 
     assert caught.value.position == position
     assert caught.value.excerpt == text[position:]
+    assert f"character {position + 1}" in caught.value.detail
 
 
 def test_what_is_shown_is_cut() -> None:
     error = unexpected(Token(Kind.TEXT, "x" * 50, 3, 53), "too much")
 
     assert error.excerpt == "x" * 31 + "…"
+    assert unexpected(Token(Kind.TEXT, "x" * 32, 3, 35), "much").excerpt == "x" * 32
     assert error.position == 3
     assert unexpected(Token(Kind.END, "", 3, 3), "more").excerpt == "the end of the filter"

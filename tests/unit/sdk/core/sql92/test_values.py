@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -35,6 +36,14 @@ def test_a_whole_number_is_read_within_its_type(number: int) -> None:
             else:
                 with pytest.raises(EvaluationError):
                     read(text)
+
+
+@pytest.mark.parametrize(("read", "size"), [(integer, 2**31), (long, 2**63)])
+def test_the_ends_of_a_type_belong_to_it(read: Callable[[str], int], size: int) -> None:
+    assert (read(str(size - 1)), read(str(-size))) == (size - 1, -size)
+    for beyond in (size, -size - 1):
+        with pytest.raises(EvaluationError):
+            read(str(beyond))
 
 
 @pytest.mark.parametrize(
