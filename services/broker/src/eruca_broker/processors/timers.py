@@ -89,6 +89,9 @@ class Timers:
             ErucaError: The store takes no writes now; all is pending as before.
         """
         now_ms = self._clock.now_ms()
+        if (tick_ms := self._store.tick_timestamp) is not None:
+            # Or a message would seem to have been stored before it was due.
+            now_ms = min(now_ms, tick_ms)
         taken = self._store.timers.take_due(now_ms, FIRED_COUNT_MAX)
         plan = await self._end(taken, self._deliver)
         self.counts.fired += len(plan.timers)

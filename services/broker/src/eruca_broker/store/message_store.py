@@ -225,6 +225,11 @@ class MessageStore:
         """
         self._writer.append_group([(batch, None) for batch in batches], born_host, done)
 
+    @property
+    def tick_timestamp(self) -> int | None:
+        """The store time that an append gets now, in ms, where it is settled already."""
+        return self._writer.tick_timestamp
+
     def is_leaving(self, topic: str) -> bool:
         """Tell whether a topic's deletion is on its way."""
         return self._writer.is_leaving(topic)

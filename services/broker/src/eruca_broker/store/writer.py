@@ -125,6 +125,11 @@ class Writer:
             if appended.event is not None:
                 yield appended.event, appended.log_offset
 
+    @property
+    def tick_timestamp(self) -> int | None:
+        """The store time of what is accepted now; None before the first append of a tick."""
+        return self.last_store_timestamp if self._accepted else None
+
     def is_leaving(self, topic: str) -> bool:
         """Tell whether a topic's deletion is on its way into the state."""
         return topic in self._leaving
