@@ -258,6 +258,8 @@ class KeyIndex:
         self._files = kept
         if kept:
             kept[-1].cut(log_offset)
+        if self.resume_offset is not None:
+            self.resume_offset = min(self.resume_offset, log_offset)
         self._is_end_complete = self._has_entries()
         self._reopen_last()
 
