@@ -55,7 +55,7 @@ class Broker:
     group_work: GroupWork
 
 
-def _broker(request: Request) -> Broker:
+async def _broker(request: Request) -> Broker:  # or FastAPI would call it in a thread
     broker: Broker = request.app.state.broker
     return broker
 

@@ -157,7 +157,7 @@ class OffsetsReset(msgspec.Struct, frozen=True, tag="offsets_reset", tag_field="
 
 
 class MembershipBegan(msgspec.Struct, frozen=True, tag="membership_began", tag_field="event"):
-    """The first member since the broker's start joined; generations count from here anew."""
+    """Groups change for the first time since the broker's start; generations count anew."""
 
 
 GroupEvent: TypeAlias = (

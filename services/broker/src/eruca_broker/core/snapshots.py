@@ -44,7 +44,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     timers: list[TimersPiece] = []
     redriven: list[RedrivenPiece] = []
     leases: list[SnapshotLeases] = []
-    runs: int = 0  # of the broker, that had members; the same in every part
+    runs: int = 0  # of the broker, in which groups changed; the same in every part
 
 
 class SnapshotItem(NamedTuple):

@@ -79,7 +79,7 @@ class BrokerState:
     version: int = 0  # log offset of the last change of a topic: only ever grows
     groups: Groups = field(default_factory=Groups)
     leases: Leases = field(default_factory=Leases)
-    runs: int = 0  # how many times the broker has run and had members
+    runs: int = 0  # of the broker, in which groups changed
     redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
     _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
 

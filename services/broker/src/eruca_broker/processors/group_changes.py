@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from eruca_broker.core.events import Event
+from eruca_broker.core.group_events import MembershipBegan
 from eruca_broker.store.message_store import MessageStore
 
 
@@ -20,6 +21,7 @@ class GroupChanges:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._has_begun = False  # whether this run is in the log
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # … and how many want it
 
     @asynccontextmanager
@@ -40,13 +42,18 @@ class GroupChanges:
     async def record(self, *events: Event) -> None:
         """Record events, in this order and in one write; they are in effect on return.
 
+        The first time since the start it is recorded, too, that a run with changes of groups has
+        begun, on which their generations are counted: also where there is nothing else to record.
         Should the caller be cancelled it still waits for them: its turn must not end before.
 
         Raises:
             ErucaError: Writes are refused now; nothing has changed.
         """
+        begins = () if self._has_begun else (MembershipBegan(),)
+        if not begins and not events:
+            return
         changes = asyncio.gather(
-            *(self._store.change(event) for event in events), return_exceptions=True
+            *(self._store.change(event) for event in (*begins, *events)), return_exceptions=True
         )
         try:
             outcomes = await asyncio.shield(changes)
@@ -56,3 +63,4 @@ class GroupChanges:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+        self._has_begun = True

@@ -38,7 +38,6 @@ from eruca_broker.core.group_events import (
     GroupSubscribed,
     LocksReleased,
     MemberReplaced,
-    MembershipBegan,
     QueueKey,
     Subscribed,
 )
@@ -74,7 +73,6 @@ class Members:
         self._groups = groups
         self._count_max = count_max
         self._starts = Starts(work.store)
-        self._has_begun = False  # whether this run is in the log
         self.expiry_count = 0  # sessions that ran out since the start
 
     async def heartbeat(
@@ -200,9 +198,7 @@ class Members:
         if is_clustering:
             await self._topics.created(Topic(retry_topic(group.name), 1, 1, "rw"))
         events = self._events(group, beat, heartbeat, admission)
-        if events:
-            await self._work.changes.record(*events)
-        self._has_begun = True
+        await self._work.changes.record(*events)
         group = self._work.store.state.groups[group.name]
         if admission.new_subscriptions is not None and admission.is_renewal:
             self._work.changed(group.name)
@@ -214,8 +210,6 @@ class Members:
     ) -> list[Event]:
         """Return what is to be recorded before the member is let in."""
         events: list[Event] = []
-        if not self._has_begun:
-            events.append(MembershipBegan())
         if admission.replaces is not None:
             events.append(
                 MemberReplaced(
