@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from eruca.core.consume_context import ConsumeContext
 from eruca.core.consume_status import ConsumeStatus, status_of
@@ -18,6 +19,9 @@ from eruca.core.handler_table import Registration
 from eruca.core.message_queue import MessageQueue
 from eruca.core.push_settings import Listener, PushSettings
 from eruca.core.received_message import ReceivedMessage
+
+LOOKS_PER_LIMIT: Final = 10  # for handlers that take too long, within one time limit
+LOOK_SECONDS_MAX: Final = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +46,8 @@ class Calls:
         self._takes_list = settings.batch_max_count > 1
         self._seconds = settings.consume_timeout
         self._failed = ConsumeStatus.SUSPEND if settings.ordered else ConsumeStatus.RECONSUME_LATER
+        self._deadlines: dict[asyncio.Task[Any], float] = {}  # of async handlers that run
+        self._expired: set[asyncio.Task[Any]] = set()  # cancelled, because their time was up
 
     def call(
         self,
@@ -63,24 +69,45 @@ class Calls:
         context: ConsumeContext | None,
     ) -> Outcome:
         """Call an async function, within the time limit."""
-        limit = asyncio.timeout(self._seconds)
+        task = asyncio.current_task()
+        assert task is not None
+        # One look at all calls now and then costs less than a timer for each.
+        self._deadlines[task] = time.monotonic() + self._seconds
         try:
-            async with limit:
-                returned = await registration.function(
-                    *self._arguments(registration, messages, context)
-                )
+            returned = await registration.function(
+                *self._arguments(registration, messages, context)
+            )
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if task not in self._expired and task.cancelling():
                 raise
-            return self._raised(error, messages)
+            outcome = self._raised(error, messages) if task not in self._expired else None
         except Exception as error:
-            return self._timed_out() if limit.expired() else self._raised(error, messages)
-        return self._returned(returned)
+            outcome = self._raised(error, messages)
+        else:
+            outcome = self._returned(returned)
+        finally:
+            del self._deadlines[task]
+        if task in self._expired:
+            self._expired.remove(task)
+            task.uncancel()
+            return self.timed_out()
+        assert outcome is not None
+        return outcome
+
+    async def watch(self) -> None:
+        """Cancel async handlers whose time is up, for ever."""
+        while True:
+            await asyncio.sleep(min(self._seconds / LOOKS_PER_LIMIT, LOOK_SECONDS_MAX))
+            now = time.monotonic()
+            for task, deadline in self._deadlines.items():
+                if deadline <= now and task not in self._expired:
+                    self._expired.add(task)
+                    task.cancel()
 
     def timed_out(self) -> Outcome:
         """Return the outcome of a batch that took too long."""
-        return self._timed_out()
+        text = f"the handler took longer than {self._seconds:g} s"
+        return Outcome(self._failed, "timed_out", text)
 
     def unhandled(self, message: ReceivedMessage) -> Outcome:
         """Return the outcome of a message that no handler is there for."""
@@ -114,10 +141,6 @@ class Calls:
     def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
         _logger.warning("a handler failed at %r", messages[0], exc_info=error)
         return Outcome(self._failed, "failed", f"{type(error).__name__}: {error}")
-
-    def _timed_out(self) -> Outcome:
-        text = f"the handler took longer than {self._seconds:g} s"
-        return Outcome(self._failed, "timed_out", text)
 
 
 async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:

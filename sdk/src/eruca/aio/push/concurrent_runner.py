@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from eruca.aio.push.background import Background
-from eruca.aio.push.calling import Calls, Outcome
+from eruca.aio.push.calling import LOOK_SECONDS_MAX, LOOKS_PER_LIMIT, Calls, Outcome
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.ready_batches import Batch, ReadyBatches
 from eruca.core.concurrent_result import AGAIN_SECONDS, acknowledged_count, settle, to_send_back
@@ -30,8 +30,6 @@ from eruca.core.push_settings import PushSettings
 from eruca.core.received_message import ReceivedMessage
 
 STINT_SECONDS: Final = 0.005  # that a worker goes on before it lets others have the event loop
-_LOOKS_PER_LIMIT: Final = 10  # for handlers that take too long, within one time limit
-_LOOK_SECONDS_MAX: Final = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -87,7 +85,8 @@ class ConcurrentRunner:
         self._tasks = Background(on_failure)
         for number in range(settings.concurrency):
             self._tasks.start(self._work(), f"eruca worker {number}")
-        self._tasks.start(self._watch_limits(), "eruca time limits")
+        self._tasks.start(self._calls.watch(), "eruca time limits")
+        self._tasks.start(self._watch_threads(), "eruca threads' time limits")
 
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue: nothing to do, its messages come by themselves."""
@@ -227,10 +226,10 @@ class ConcurrentRunner:
                 future.set_result(None)
                 count -= 1
 
-    async def _watch_limits(self) -> None:
+    async def _watch_threads(self) -> None:
         limit = self._settings.consume_timeout
         while True:
-            await asyncio.sleep(min(limit / _LOOKS_PER_LIMIT, _LOOK_SECONDS_MAX))
+            await asyncio.sleep(min(limit / LOOKS_PER_LIMIT, LOOK_SECONDS_MAX))
             for batch in self._ready.expire():
                 _logger.warning("a handler takes longer than %g s at %r", limit, batch.messages[0])
                 self._conclude(batch, self._calls.timed_out())

@@ -123,6 +123,7 @@ class OrderlyRunner:
         self._threads: ThreadPoolExecutor | None = None
         self._lanes: dict[HeldQueue, _Lane] = {}
         self._tasks = Background(on_failure)
+        self._tasks.start(self._calls.watch(), "eruca time limits")
 
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue."""
