@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from bench import client_rows, e2e_rows, http_rows, poll_rows, process_rows, store_rows
+from bench import (
+    client_rows,
+    e2e_rows,
+    http_rows,
+    poll_rows,
+    process_rows,
+    store_rows,
+    timer_rows,
+)
 from bench.machine import cores
 from bench.report import Report
 
@@ -18,6 +26,7 @@ SUITES = {
     "client": client_rows.run,
     "e2e": e2e_rows.run,
     "process": process_rows.run,
+    "timers": timer_rows.run,
 }
 
 

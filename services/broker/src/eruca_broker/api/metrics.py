@@ -34,6 +34,7 @@ class BrokerMetrics(Collector):
         """Yield the samples."""
         yield from self._log()
         yield from self._traffic()
+        yield from self._later()
         yield from self._limits()
         yield from self._groups()
         yield from self._deliveries()
@@ -79,6 +80,32 @@ class BrokerMetrics(Collector):
             sent.append_seconds,
         )
         yield latency
+
+    def _later(self) -> Iterator[Metric]:
+        pending, counts = self._broker.store.timers, self._broker.timers.counts
+        yield _gauge("eruca_broker_timers", "Messages that wait for their delivery", len(pending))
+        yield _counter("eruca_broker_timers_fired", "Delayed messages delivered", counts.fired)
+        yield _counter(
+            "eruca_broker_timers_late_seconds",
+            "How late delayed messages were, all of them together",
+            counts.late_ms_sum / 1000,
+        )
+        yield _counter(
+            "eruca_broker_timers_carried",
+            "Delayed messages stored again by retention",
+            counts.carried,
+        )
+        yield _counter(
+            "eruca_broker_timers_dropped", "Delayed messages nobody could be given", counts.dropped
+        )
+        retries = self._broker.retries
+        yield _counter("eruca_broker_retries", "Messages sent back", retries.retried_count)
+        yield _counter("eruca_broker_dead_letters", "Messages given up", retries.dead_count)
+        yield _counter(
+            "eruca_broker_dead_letters_redriven",
+            "Dead letters sent on their way again",
+            self._broker.dead_letters.redriven_count,
+        )
 
     def _limits(self) -> Iterator[Metric]:
         held, in_flight = self._broker.held, self._broker.in_flight
