@@ -226,7 +226,7 @@ def test_a_filter_knows_which_properties_it_looks_at() -> None:
         lambda depth: "NOT " * depth + "a",
         lambda depth: "a" + " IS NULL" * depth,
         lambda depth: "a IN ('x')" + " NOT CONTAINS 'x'" * (depth - 1),
-        lambda depth: "(NOT a) = TRUE AND NOT - a IS NULL AND " * 9 + "NOT " * depth + "a",
+        lambda depth: "(NOT a) = TRUE AND - a IS NULL AND " * 9 + "NOT " * depth + "a",
     ],
     ids=["parentheses", "NOT", "IS", "comparisons", "after neighbours"],
 )
