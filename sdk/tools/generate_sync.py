@@ -23,22 +23,26 @@ MODULES: Final = (
     "admin",
     "client",
     "group_admin",
+    "handling",
     "log_follower",
     "producer",
     "pull_consumer",
     "push_consumer",
+    "simple_consumer",
 )
 CLASSES: Final = {
     "AsyncAdmin": "admin",
     "AsyncClient": "client",
     "AsyncGroupAdmin": "group_admin",
+    "AsyncHandling": "handling",
     "AsyncLogFollower": "log_follower",
     "AsyncProducer": "producer",
     "AsyncPullConsumer": "pull_consumer",
     "AsyncPushConsumer": "push_consumer",
+    "AsyncSimpleConsumer": "simple_consumer",
 }
 # Entering these does something; entering the others only names them.
-STARTED: Final = frozenset({"AsyncPushConsumer"})
+STARTED: Final = frozenset({"AsyncHandling", "AsyncPushConsumer"})
 # What the parts of the SDK use of each other; their users have no need of it.
 INTERNAL: Final = frozenset(
     {

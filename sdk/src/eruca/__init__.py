@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from eruca.aio.producer import AsyncProducer as AsyncProducer
     from eruca.aio.pull_consumer import AsyncPullConsumer as AsyncPullConsumer
     from eruca.aio.push_consumer import AsyncPushConsumer as AsyncPushConsumer
+    from eruca.aio.simple_consumer import AsyncSimpleConsumer as AsyncSimpleConsumer
     from eruca.contract.errors import ClientError as ClientError
     from eruca.contract.errors import ClientIdInUseError as ClientIdInUseError
     from eruca.contract.errors import ClosedError as ClosedError
     from eruca.contract.errors import ConflictError as ConflictError
     from eruca.contract.errors import DamagedMessageError as DamagedMessageError
     from eruca.contract.errors import ErucaError as ErucaError
+    from eruca.contract.errors import ExpiredHandleError as ExpiredHandleError
     from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
     from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
     from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import RefusedError as RefusedError
     from eruca.contract.errors import RequestError as RequestError
     from eruca.contract.errors import SendFailedError as SendFailedError
+    from eruca.contract.errors import StaleHandleError as StaleHandleError
     from eruca.contract.errors import SubscriptionConflictError as SubscriptionConflictError
     from eruca.contract.errors import TimeoutExpiredError as TimeoutExpiredError
     from eruca.contract.errors import TooLargeError as TooLargeError
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from eruca.core.allocation import MachineRoomNearby as MachineRoomNearby
     from eruca.core.consume_context import ConsumeContext as ConsumeContext
     from eruca.core.consume_status import ConsumeStatus as ConsumeStatus
+    from eruca.core.delivery import Delivery as Delivery
     from eruca.core.log_block import LogRecord as LogRecord
     from eruca.core.message import Message as Message
     from eruca.core.message_queue import MessageQueue as MessageQueue
@@ -72,6 +76,7 @@ if TYPE_CHECKING:
     from eruca.sync.producer import Producer as Producer
     from eruca.sync.pull_consumer import PullConsumer as PullConsumer
     from eruca.sync.push_consumer import PushConsumer as PushConsumer
+    from eruca.sync.simple_consumer import SimpleConsumer as SimpleConsumer
 
 _ERRORS: Final = (
     "ClientError",
@@ -80,6 +85,7 @@ _ERRORS: Final = (
     "ConflictError",
     "DamagedMessageError",
     "ErucaError",
+    "ExpiredHandleError",
     "FilterSyntaxError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
@@ -92,6 +98,7 @@ _ERRORS: Final = (
     "RefusedError",
     "RequestError",
     "SendFailedError",
+    "StaleHandleError",
     "SubscriptionConflictError",
     "TimeoutExpiredError",
     "TooLargeError",
@@ -109,6 +116,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "AsyncProducer": "eruca.aio.producer",
     "AsyncPullConsumer": "eruca.aio.pull_consumer",
     "AsyncPushConsumer": "eruca.aio.push_consumer",
+    "AsyncSimpleConsumer": "eruca.aio.simple_consumer",
     "Averagely": "eruca.core.allocation",
     "AveragelyByCircle": "eruca.core.allocation",
     "ByConfig": "eruca.core.allocation",
@@ -117,6 +125,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "ConsistentHash": "eruca.core.allocation",
     "ConsumeContext": "eruca.core.consume_context",
     "ConsumeStatus": "eruca.core.consume_status",
+    "Delivery": "eruca.core.delivery",
     "LogFollower": "eruca.sync.log_follower",
     "LogRecord": "eruca.core.log_block",
     "MachineRoomNearby": "eruca.core.allocation",
@@ -127,6 +136,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "PushConsumer": "eruca.sync.push_consumer",
     "ReceivedMessage": "eruca.core.received_message",
     "SendResult": "eruca.core.send_result",
+    "SimpleConsumer": "eruca.sync.simple_consumer",
     "Sql92Filter": "eruca.core.sql92",
     "by_hash": "eruca.core.selectors",
     "by_machine_room": "eruca.core.selectors",
@@ -144,6 +154,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
+    "AsyncSimpleConsumer",
     "Averagely",
     "AveragelyByCircle",
     "ByConfig",
@@ -157,7 +168,9 @@ __all__ = [
     "ConsumeContext",
     "ConsumeStatus",
     "DamagedMessageError",
+    "Delivery",
     "ErucaError",
+    "ExpiredHandleError",
     "FilterSyntaxError",
     "LogFollower",
     "LogRecord",
@@ -180,7 +193,9 @@ __all__ = [
     "RequestError",
     "SendFailedError",
     "SendResult",
+    "SimpleConsumer",
     "Sql92Filter",
+    "StaleHandleError",
     "SubscriptionConflictError",
     "TimeoutExpiredError",
     "TooLargeError",

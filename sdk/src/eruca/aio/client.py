@@ -29,7 +29,7 @@ from eruca.aio.producer import (
 from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.aio.transport import HttpTransport, HttpxTransport
 from eruca.contract.errors import ClosedError
-from eruca.contract.limits import SESSION_SECONDS_DEFAULT
+from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT, SESSION_SECONDS_DEFAULT
 from eruca.core.batching import (
     BATCH_COUNT_DEFAULT,
     BATCH_SIZE_DEFAULT,
@@ -57,6 +57,7 @@ from eruca.core.push_settings import (
     STOP_SECONDS_DEFAULT,
     PushSettings,
 )
+from eruca.core.simple_settings import SimpleSettings
 from eruca.core.subscription_filter import Filter
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from eruca.aio.log_follower import AsyncLogFollower
     from eruca.aio.push_consumer import AsyncPushConsumer
     from eruca.aio.routes import Routes
+    from eruca.aio.simple_consumer import AsyncSimpleConsumer
     from eruca.core.allocation import AllocationStrategy
 
 
@@ -327,6 +329,36 @@ class AsyncClient:
             wait_for_topics=wait_for_topics,
         )
         consumer = AsyncPushConsumer(self, settings)
+        self._children[consumer] = None
+        return consumer
+
+    def simple_consumer(
+        self,
+        group: str,
+        topics: str | Iterable[str],
+        *,
+        filter: Filter | Mapping[str, Filter] = "*",
+        start: Literal["earliest", "latest"] | datetime | None = None,
+        invisible_seconds: float = INVISIBLE_SECONDS_DEFAULT,
+    ) -> AsyncSimpleConsumer:
+        """Return a new simple consumer, which gets messages for a time and finishes each by itself.
+
+        Args:
+            group: The consumer group.
+            topics: What to receive: one topic or several.
+            filter: Tags to let through, ``"a || b"``, or a condition over properties,
+                ``eruca.sql("price > 20")``; or one of these for each topic. A group has one filter
+                for a topic.
+            start: Where the group begins in a topic, if this creates it; by default ``latest``.
+            invisible_seconds: For how long nobody else gets a message that was received.
+        """
+        from eruca.aio.simple_consumer import AsyncSimpleConsumer  # late, as the push consumer
+
+        self.check_open()
+        settings = SimpleSettings.resolve(
+            group, topics=topics, filter=filter, start=start, invisible_seconds=invisible_seconds
+        )
+        consumer = AsyncSimpleConsumer(self, settings)
         self._children[consumer] = None
         return consumer
 

@@ -15,7 +15,7 @@ from eruca.aio.producer import (
     RETRIES_DEFAULT,
     SEND_TIMEOUT_DEFAULT,
 )
-from eruca.contract.limits import SESSION_SECONDS_DEFAULT
+from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT, SESSION_SECONDS_DEFAULT
 from eruca.core.batching import (
     BATCH_COUNT_DEFAULT,
     BATCH_SIZE_DEFAULT,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from eruca.sync.producer import Producer
     from eruca.sync.pull_consumer import PullConsumer
     from eruca.sync.push_consumer import PushConsumer
+    from eruca.sync.simple_consumer import SimpleConsumer
 
 
 class Client:
@@ -314,6 +315,40 @@ class Client:
                 replaces_subscription_version=replaces_subscription_version,
                 offsets_dir=offsets_dir,
                 wait_for_topics=wait_for_topics,
+            ),
+        )
+
+    def simple_consumer(
+        self,
+        group: str,
+        topics: str | Iterable[str],
+        *,
+        filter: Filter | Mapping[str, Filter] = "*",
+        start: Literal["earliest", "latest"] | datetime | None = None,
+        invisible_seconds: float = INVISIBLE_SECONDS_DEFAULT,
+    ) -> SimpleConsumer:
+        """Return a new simple consumer, which gets messages for a time and finishes each by itself.
+
+        Args:
+            group: The consumer group.
+            topics: What to receive: one topic or several.
+            filter: Tags to let through, ``"a || b"``, or a condition over properties,
+                ``eruca.sql("price > 20")``; or one of these for each topic. A group has one filter
+                for a topic.
+            start: Where the group begins in a topic, if this creates it; by default ``latest``.
+            invisible_seconds: For how long nobody else gets a message that was received.
+        """
+        from eruca.sync.simple_consumer import SimpleConsumer  # as the async one, late
+
+        return SimpleConsumer(
+            self._portal,
+            self._portal.run(
+                self._twin.simple_consumer,
+                group,
+                topics,
+                filter=filter,
+                start=start,
+                invisible_seconds=invisible_seconds,
             ),
         )
 

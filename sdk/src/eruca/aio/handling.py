@@ -1,0 +1,160 @@
+"""Handling one delivery: it is kept while a block of code runs, and finished when that ends.
+
+While the block runs its time is extended again and again, at half of it, so that it may take as
+long as it needs and a crash still frees the message soon. If the block ends well the message is
+acknowledged; if it raises, the message is given up and comes again. Either may be done within the
+block already.
+
+That the message could not be kept, since the broker was not reached in time, shows in ``is_lost``:
+somebody else may have it then, and acknowledging it at the end raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from eruca.contract.errors import ErucaError, ExpiredHandleError, StaleHandleError
+
+if TYPE_CHECKING:
+    from eruca.core.delivery import Delivery
+    from eruca.core.received_message import ReceivedMessage
+
+KEEP_SECONDS_MAX: Final = (
+    3 * 3_600.0
+)  # as RocketMQ's proxy does: a handler that hangs ends some day
+_AGAIN_PART: Final = 0.1  # of the time: before a failed extension is repeated
+_ERROR_SIZE_MAX: Final = 1_024  # characters of an exception that go with a nack
+
+_logger = logging.getLogger(__name__)
+
+
+class Finisher(Protocol):
+    """What a handling needs of its consumer."""
+
+    async def ack(self, deliveries: Delivery, /) -> None:
+        """Finish the message."""
+        ...
+
+    async def nack(
+        self,
+        deliveries: Delivery,
+        /,
+        *,
+        delay_seconds: float | None,
+        reason: str,
+        error: str | None,
+    ) -> object:
+        """Give the message up."""
+        ...
+
+    async def extend(self, deliveries: Delivery, /) -> object:
+        """Ask for more time."""
+        ...
+
+
+class AsyncHandling:
+    """One delivery being handled; made by :meth:`eruca.AsyncSimpleConsumer.handling`."""
+
+    def __init__(self, consumer: Finisher, delivery: Delivery) -> None:
+        self._consumer = consumer
+        self._delivery = delivery
+        self._kept_until = delivery.kept_until
+        self._is_lost = False
+        self._is_finished = False
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def delivery(self) -> Delivery:
+        """What is handled."""
+        return self._delivery
+
+    @property
+    def message(self) -> ReceivedMessage:
+        """Its message."""
+        return self._delivery.message
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else may have the message by now."""
+        return self._is_lost or time.monotonic() >= self._kept_until
+
+    async def ack(self) -> None:
+        """Finish the message now, before the block ends; raises as the consumer's ``ack`` does."""
+        await self._finish(lambda: self._consumer.ack(self._delivery))
+
+    async def nack(
+        self,
+        *,
+        delay_seconds: float | None = None,
+        reason: str = "failed",
+        error: str | None = None,
+    ) -> None:
+        """Give the message up, before the block ends; raises as the consumer's ``nack`` does."""
+        await self._finish(
+            lambda: self._consumer.nack(
+                self._delivery, delay_seconds=delay_seconds, reason=reason, error=error
+            )
+        )
+
+    async def __aenter__(self) -> Self:
+        self._keeper = asyncio.create_task(self._keep(), name="eruca keeps a delivery")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_finished:
+            await self._stop_keeping()
+        elif error is None:
+            await self.ack()
+        else:
+            try:
+                # A program that is being stopped has not failed: others may try at once.
+                if isinstance(error, Exception):
+                    text = f"{type(error).__name__}: {error}"[:_ERROR_SIZE_MAX]
+                    await self.nack(error=text)
+                else:
+                    await self.nack(delay_seconds=0, reason="stopped")
+            except ErucaError as failure:
+                _logger.warning("%r was not given up, it comes again: %s", self._delivery, failure)
+
+    async def _finish(self, finish: Callable[[], Awaitable[object]]) -> None:
+        await self._stop_keeping()
+        await finish()
+        self._is_finished = True
+
+    async def _stop_keeping(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeper
+
+    async def _keep(self) -> None:
+        seconds = self._delivery.invisible_seconds
+        end = time.monotonic() + KEEP_SECONDS_MAX
+        pause = self._kept_until - time.monotonic() - seconds / 2
+        while time.monotonic() + pause < end:
+            await asyncio.sleep(max(pause, 0))
+            sent_at = time.monotonic()
+            try:
+                await self._consumer.extend(self._delivery)
+            except (StaleHandleError, ExpiredHandleError) as error:
+                self._is_lost = True
+                _logger.warning("%r could not be kept: %s", self._delivery, error)
+                return
+            except ErucaError as error:
+                pause = seconds * _AGAIN_PART
+                _logger.info("%r is not extended for now: %s", self._delivery, error)
+            else:
+                self._kept_until = sent_at + seconds
+                pause = seconds / 2

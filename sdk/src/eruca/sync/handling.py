@@ -1,0 +1,67 @@
+"""Handling one delivery: it is kept while a block of code runs, and finished when that ends.
+
+Generated from ``eruca.aio.handling`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from eruca.aio.handling import AsyncHandling
+from eruca.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from eruca.core.delivery import Delivery
+    from eruca.core.received_message import ReceivedMessage
+
+
+class Handling:
+    """One delivery being handled; made by :meth:`eruca.SimpleConsumer.handling`."""
+
+    def __init__(self, portal: Portal, twin: AsyncHandling) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    @property
+    def delivery(self) -> Delivery:
+        """What is handled."""
+        return self._twin.delivery
+
+    @property
+    def message(self) -> ReceivedMessage:
+        """Its message."""
+        return self._twin.message
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else may have the message by now."""
+        return self._twin.is_lost
+
+    def ack(self) -> None:
+        """Finish the message now, before the block ends; raises as the consumer's ``ack`` does."""
+        self._portal.call(self._twin.ack)
+
+    def nack(
+        self,
+        *,
+        delay_seconds: float | None = None,
+        reason: str = "failed",
+        error: str | None = None,
+    ) -> None:
+        """Give the message up, before the block ends; raises as the consumer's ``nack`` does."""
+        self._portal.call(self._twin.nack, delay_seconds=delay_seconds, reason=reason, error=error)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._twin.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.leave(self._twin.__aexit__, kind, error, traceback)
