@@ -85,6 +85,11 @@ class HandlerTable:
         tags = sorted(frozenset().union(*(s.tags for s in subscriptions)))
         return subscription_of(" || ".join(tags))
 
+    def only_one_of(self, topic: str) -> Registration | None:
+        """Return the handler of all messages of *topic*'s queues, if there is just one."""
+        registrations = self._by_topic.get(topic, ())
+        return registrations[0] if len(registrations) == 1 else None
+
     def find(self, message: ReceivedMessage) -> Registration | None:
         """Return who handles *message*; None if its topic has no handler (any more)."""
         registrations = self._by_topic.get(message.topic)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from eruca.aio.group_api import GroupApi
@@ -94,8 +94,9 @@ class Commits:
 
     def note(self, held: HeldQueue) -> None:
         """Note that a queue may be committed further."""
-        self._dirty.add(held)
-        self._news.set()
+        if held not in self._dirty:
+            self._dirty.add(held)
+            self._news.set()
 
     def forget(self, held: HeldQueue) -> None:
         """Commit a queue no more."""
@@ -115,16 +116,15 @@ class Commits:
             else:
                 await asyncio.sleep(self._seconds)
 
-    async def flush(self, only: Iterable[HeldQueue] | None = None) -> None:
-        """Commit what there is: all of it, or that of some queues."""
-        queues = self._dirty if only is None else self._dirty.intersection(only)
+    async def flush(self) -> None:
+        """Commit what there is."""
+        dirty, self._dirty = self._dirty, set()
         offsets = {
             held: held.process.commit_offset
-            for held in queues
+            for held in dirty
             if held.is_begun and not held.is_dropped
         }
         offsets = {held: offset for held, offset in offsets.items() if held.committed != offset}
-        self._dirty -= set(queues)
         if not offsets:
             return
         try:

@@ -20,7 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from eruca.aio.push.background import Background
-from eruca.aio.push.calling import LOOK_SECONDS_MAX, LOOKS_PER_LIMIT, Calls, Outcome
+from eruca.aio.push.calling import (
+    LOOK_SECONDS_MAX,
+    LOOKS_PER_LIMIT,
+    SUCCEEDED,
+    Calls,
+    Outcome,
+)
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.ready_batches import Batch, ReadyBatches
 from eruca.core.concurrent_result import AGAIN_SECONDS, acknowledged_count, settle, to_send_back
@@ -138,6 +144,12 @@ class ConcurrentRunner:
 
     def _batches(self, held: HeldQueue, messages: list[ReceivedMessage]) -> list[Batch]:
         find, count_max = self._handlers.find, self._settings.batch_max_count
+        only = self._handlers.only_one_of(held.queue.topic)
+        if only is not None:  # nothing to tell apart
+            return [
+                self._batch(held, messages[start : start + count_max], only)
+                for start in range(0, len(messages), count_max)
+            ]
         batches: list[Batch] = []
         together: list[ReceivedMessage] = []
         whose: Registration | None = None
@@ -242,6 +254,10 @@ class ConcurrentRunner:
 
     def _conclude(self, batch: Batch, outcome: Outcome) -> None:
         held, messages = batch.held, batch.messages
+        if outcome is SUCCEEDED and batch.context is None and not held.is_dropped:
+            held.freed(held.process.remove(messages))  # by far the most frequent
+            held.end()
+            return
         ack_index = None if batch.context is None else batch.context.ack_index
         done = acknowledged_count(outcome.status, ack_index, len(messages))
         if held.is_dropped:

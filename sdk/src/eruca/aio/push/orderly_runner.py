@@ -241,12 +241,14 @@ class OrderlyRunner:
         messages = queue.take(self._settings.batch_max_count, now)
         if not messages:
             return None
-        registration = self._handlers.find(messages[0])
-        for index, message in enumerate(messages):
-            if index and self._handlers.find(message) is not registration:
-                _give_back(queue, messages[index:], now)
-                del messages[index:]
-                break
+        registration = self._handlers.only_one_of(held.queue.topic)
+        if registration is None:
+            registration = self._handlers.find(messages[0])
+            for index, message in enumerate(messages):
+                if index and self._handlers.find(message) is not registration:
+                    _give_back(queue, messages[index:], now)
+                    del messages[index:]
+                    break
         context = ConsumeContext(held.queue, held.is_lost, auto_commit=self._settings.auto_commit)
         return _Batch(messages, registration, context)
 
