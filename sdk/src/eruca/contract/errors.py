@@ -31,6 +31,9 @@ The tree::
     │       ├── MemberNotFoundError       member-not-found
     │       ├── DeadLetterNotFoundError   dead-letter-not-found
     │       ├── ScheduledNotFoundError    scheduled-not-found
+    │       ├── TransactionNotFoundError  transaction-not-found
+    │       ├── CheckNotFoundError        check-not-found
+    │       ├── WebhookNotFoundError      webhook-not-found
     │       ├── RecordNotFoundError       record-not-found
     │       ├── BrokerNotFoundError       broker-not-found
     │       └── KeyNotFoundError          key-not-found
@@ -42,6 +45,10 @@ The tree::
     │   │   ├── ClientIdInUseError        client-id-in-use
     │   │   ├── StaleLockError            stale-lock
     │   │   ├── AlreadyDeliveredError     already-delivered
+    │   │   ├── AlreadyDecidedError       already-decided
+    │   │   ├── CheckOutOfTurnError       check-out-of-turn
+    │   │   ├── OtherProducerGroupError   other-producer-group
+    │   │   ├── TransactionIdInUseError   transaction-id-in-use
     │   │   └── StaleHandleError          stale-handle
     │   └── ExpiredHandleError        410 expired-handle
     ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
@@ -267,6 +274,28 @@ class ScheduledNotFoundError(NotFoundError):
     title = "There is no such scheduled message"
 
 
+class TransactionNotFoundError(NotFoundError):
+    """No transaction of this id was begun here, or retention has deleted what was decided."""
+
+    code = "transaction-not-found"
+    title = "There is no such transaction"
+    default_fix = "ask the broker that the receipt of the half message names"
+
+
+class CheckNotFoundError(NotFoundError):
+    """No such check is open: it was answered, or its time is over."""
+
+    code = "check-not-found"
+    title = "There is no such check"
+
+
+class WebhookNotFoundError(NotFoundError):
+    """The producer group has no webhook."""
+
+    code = "webhook-not-found"
+    title = "The producer group has no webhook"
+
+
 class RecordNotFoundError(NotFoundError):
     """No record starts at this log offset, or retention has deleted it."""
 
@@ -353,6 +382,60 @@ class AlreadyDeliveredError(ConflictError):
 
     code = "already-delivered"
     title = "The message has been delivered already"
+
+
+class AlreadyDecidedError(ConflictError):
+    """The transaction was decided otherwise; ``decision`` says what, when and by whom."""
+
+    code = "already-decided"
+    title = "The transaction has been decided otherwise"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        decision: Mapping[str, Any] | None = None,
+        fix: str | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        request_id: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(
+            detail,
+            fix=fix,
+            errors=errors,
+            request_id=request_id,
+            retry_after_seconds=retry_after_seconds,
+        )
+        self.decision = dict(decision or {})  # outcome, by, decided_at, reason …
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document, with what was decided."""
+        document = super().problem(request_id)
+        return document | {"decision": self.decision} if self.decision else document
+
+
+class CheckOutOfTurnError(ConflictError):
+    """The transaction's checks are not where the request says; nothing has been changed."""
+
+    code = "check-out-of-turn"
+    title = "It is not the turn of this check"
+    default_fix = "read the transaction, or the log, and go on from there"
+
+
+class OtherProducerGroupError(ConflictError):
+    """The transaction was begun by another producer group."""
+
+    code = "other-producer-group"
+    title = "The transaction belongs to another producer group"
+
+
+class TransactionIdInUseError(ConflictError):
+    """A transaction of this id has been begun with another message."""
+
+    code = "transaction-id-in-use"
+    title = "The id belongs to another transaction"
+    default_fix = "give each message an id of its own, or none"
 
 
 class StaleHandleError(ConflictError):
@@ -566,6 +649,16 @@ def error_of_problem(
             str(detail),
             position=position if isinstance(position, int) else None,
             excerpt=_text(excerpt),
+            fix=_text(document.get("fix")),
+            errors=_field_errors(document.get("errors")),
+            request_id=_text(document.get("request_id")),
+            retry_after_seconds=retry_after_seconds,
+        )
+    if kind is AlreadyDecidedError:
+        decision = document.get("decision")
+        return AlreadyDecidedError(
+            str(detail),
+            decision=decision if isinstance(decision, dict) else None,
             fix=_text(document.get("fix")),
             errors=_field_errors(document.get("errors")),
             request_id=_text(document.get("request_id")),

@@ -62,6 +62,18 @@ INVISIBLE_SECONDS_MAX: Final = 12 * 3_600.0  # as RocketMQ's proxy allows
 HANDLE_COUNT_MAX: Final = 1_024  # handles in one request
 HANDLE_SIZE_MAX: Final = 1_024  # characters; with the longest names allowed it is 780 or so
 
+TRANSACTION_ID_SIZE_MAX: Final = 255  # characters; as of any unique id
+CHECK_IMMUNITY_SECONDS_MAX: Final = 72 * 3_600.0  # by then RocketMQ would have given up
+CHECK_COUNT_MAX: Final = 100  # checks one transaction may have; RocketMQ's default is 15
+CHECKER_SIZE_MAX: Final = 128  # characters of a checker's name, and of a check's id
+CHECKS_TAKEN_MAX: Final = 32  # checks in one answer to a producer
+REASON_SIZE_MAX: Final = 1_024  # characters of why somebody decided
+WEBHOOK_URL_SIZE_MAX: Final = 2_048  # characters
+WEBHOOK_SECRET_SIZE_MIN: Final = 24  # characters; fewer could be guessed
+WEBHOOK_SECRET_SIZE_MAX: Final = 256
+WEBHOOK_TIMEOUT_SECONDS_DEFAULT: Final = 5.0
+WEBHOOK_TIMEOUT_SECONDS_MAX: Final = 30.0
+
 LIST_LIMIT_MAX: Final = 1_000  # items in one page of a list
 LIST_LIMIT_DEFAULT: Final = 100
 

@@ -32,6 +32,12 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"  # of a retry: the topic the message was sent
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"  # of a retry: the offset id it had there
 DEAD_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"  # the same, of a dead letter
 DEAD_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+TRANSACTION_PREPARED: Final = "TRAN_MSG"  # "true" of a half message
+PRODUCER_GROUP: Final = "PGROUP"
+TRANSACTION_ID: Final = "__transactionId__"
+CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of a half message stored again
 # Eruca's own: where a message that was sent back lay first, and why it is a dead letter.
 ORIGIN_QUEUE_ID: Final = "ERUCA_ORIGIN_QID"
 ORIGIN_OFFSET: Final = "ERUCA_ORIGIN_OFFSET"
