@@ -55,6 +55,7 @@ The tree::
     │   ├── OverloadedError           429 overloaded
     │   ├── NotReadyError             503 not-ready
     │   ├── DiskFullError             503 disk-full
+    │   ├── DatabaseUnavailableError  503 database-unavailable
     │   └── StoreFailedError          503 store-failed
     ├── InternalError             a defect; logged under its request_id                  500
     └── ClientError               raised by the SDK itself, never sent

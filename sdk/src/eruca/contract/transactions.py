@@ -39,7 +39,7 @@ from eruca.contract.limits import (
     WEBHOOK_URL_SIZE_MAX,
 )
 from eruca.contract.messages import NewMessage
-from eruca.contract.models import Answer, GroupName, Request
+from eruca.contract.models import Answer, Request
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.transaction_events import Decider, Outcome
 
