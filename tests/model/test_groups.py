@@ -104,6 +104,11 @@ class GroupMachine(RuleBasedStateMachine):
             process.believed.pop(lost["queue_id"])
 
     @rule(index=st.integers(0, 3), wanted=st.sets(queue_ids, min_size=1))
+    def come_and_lock(self, index: int, wanted: set[int]) -> None:
+        self.heartbeat(index, 10)
+        self.lock(index, wanted)
+
+    @rule(index=st.integers(0, 3), wanted=st.sets(queue_ids, min_size=1))
     def lock(self, index: int, wanted: set[int]) -> None:
         process = self.processes[index]
         answer = self.run(process.member.lock(*wanted))
@@ -172,7 +177,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     # --- What happens to them and the broker ------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.5, 2.0, 3.0, 11.0]))
+    @rule(seconds=st.sampled_from([0.5, 2.0, 3.0, 8.0]))
     def time_passes(self, seconds: float) -> None:
         self.clock.advance(seconds)
 

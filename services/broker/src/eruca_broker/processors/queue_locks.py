@@ -115,7 +115,7 @@ class QueueLocks:
                 if released is Release.STOPPING:
                     raise NotReadyError("the broker is stopping", retry_after_seconds=1)
                 if released is Release.EXPIRED:
-                    return answer
+                    return await self._try(name, wanted)  # leases end without waking anybody
 
     async def release(self, name: str, release: LockRelease) -> None:
         """Store final offsets and free the queues, as one change; durable on return.
