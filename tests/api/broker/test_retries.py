@@ -232,3 +232,19 @@ async def test_many_are_sent_back_as_one(member: HoldingMember) -> None:
     answer = await member.send_back(*messages)
 
     assert [result["outcome"] for result in answer.json()["results"]] == ["retry"] * 100
+
+
+async def test_what_would_take_too_much_memory_is_sent_back_in_parts(
+    client: httpx.AsyncClient, app: BrokerApp, member: HoldingMember
+) -> None:
+    body = {"text": "x" * 4_000_000}
+    sent = await client.post("/topics/orders/messages?queue_id=0", json={"body": body})
+    assert sent.status_code == 201, sent.text
+    end = broker_of(app).store.log_max_offset
+
+    together = await member.send_back(*(place(4) for _ in range(5)))
+    alone = await member.send_back(place(4))
+
+    assert (together.status_code, together.json()["code"]) == (413, "too-large")
+    assert alone.status_code == 200
+    assert broker_of(app).store.log_max_offset < end + 2 * 4_100_000

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from eruca.contract.errors import RecordNotFoundError, TooLargeError
 from eruca.contract.names import dead_letter_topic, retry_topic
@@ -32,6 +33,9 @@ from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.topics import Topics
+
+
+SENT_BACK_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of one request's messages; one always goes
 
 
 class Retries:
@@ -71,9 +75,15 @@ class Retries:
             )
             self._scheduled.check_room(len(held))
             now_ms = self._work.clock.now_ms()
-            raws, verdicts = [], []
+            raws, verdicts, size = [], [], 0
             for index, message in enumerate(request.messages):
                 raws.append(self._read(message, f"/body/messages/{index}"))
+                size += len(raws[-1])
+                if index and size > SENT_BACK_SIZE_MAX:
+                    raise TooLargeError(
+                        f"the messages take more than {SENT_BACK_SIZE_MAX} bytes together",
+                        fix="send fewer of them back at once",
+                    )
                 verdicts.append(_verdict(group, message, raws[-1], now_ms))
             await self._create_topics(name, verdicts)
             batches = _batches(name, request.messages, raws, verdicts)

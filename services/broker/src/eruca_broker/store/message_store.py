@@ -50,7 +50,7 @@ from eruca_broker.core.snapshots import SnapshotItem
 from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.core.timers import PendingTimers
 from eruca_broker.core.timers_events import TimersCancelled, TimersFired, timer_pieces
-from eruca_broker.store import config_snapshots
+from eruca_broker.store import config_snapshots, delay_offsets
 from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog
@@ -494,6 +494,7 @@ class MessageStore:
         await self.checkpoint()
         self._index.save()
         self.save_config()
+        delay_offsets.save(self.directory, self._queues, self.timers.rows())
         write_digests(self.directory, self._queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 

@@ -44,11 +44,11 @@ from eruca_broker.core.events import (
     TopicPut,
     decode_event,
 )
+from eruca_broker.core.record_groups import GROUP_HEADS
 from eruca_broker.core.recovery import walk
 from eruca_broker.core.state import BrokerState, with_queue
 from eruca_broker.core.timers import PendingTimers
-from eruca_broker.core.timers_events import GROUP_HEADS
-from eruca_broker.store import config_snapshots
+from eruca_broker.store import config_snapshots, delay_offsets
 from eruca_broker.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.consume_queue import ConsumeQueue
@@ -135,6 +135,8 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
             "replica or a backup; to give those messages up, start once with "
             "ERUCA_BROKER_CUT_DAMAGE=true"
         )
+    if end < flushed:
+        delay_offsets.forget(directory)
     queues.truncate(end)
     if (torn := _torn_group(log, queues, end)) is not None:
         logger.warning("the log ends in a torn group of records", log_offset=torn)
@@ -401,7 +403,7 @@ def _fold(
     if queue is None or first is None:
         pending = imported(directory, queues, reader, log.min_offset, last_store_timestamp)
         return _Folded(state, pending, log.min_offset, needs_snapshot=True)
-    pending = timers.pending(queues, log.min_offset)
+    pending = timers.pending(directory, queues, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
     has_changed = _import_changes(directory, state)

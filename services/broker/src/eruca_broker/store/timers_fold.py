@@ -11,10 +11,8 @@ for pending, once for each message.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import structlog
@@ -29,14 +27,13 @@ from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.core.snapshots import StateSnapshot
 from eruca_broker.core.timers import NO_TIMERS, PendingTimers
 from eruca_broker.core.timers_events import TimerRows, TimersCancelled, TimersFired, rows_of
+from eruca_broker.store import delay_offsets
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.delay_offsets import steps
 from eruca_broker.store.reader import Reader
 
 logger = structlog.get_logger(__name__)
-
-DELAY_OFFSETS_NAME: Final = "delayOffset.json"
-_ENTRIES_PER_STEP: Final = 65_536
 
 
 class TimersFold:
@@ -61,14 +58,22 @@ class TimersFold:
                 if event.part == event.parts:
                     self._replace()
 
-    def pending(self, queues: ConsumeQueues, min_offset: int) -> PendingTimers:
-        """Return the timers of a log that begins at *min_offset*."""
-        parts = [self._rows]
+    def pending(self, directory: Path, queues: ConsumeQueues, min_offset: int) -> PendingTimers:
+        """Return the timers of the store in *directory*, whose log begins at *min_offset*.
+
+        What RocketMQ has delivered since, should it have had the store, has ended, too.
+        """
+        parts, ended_parts = [self._rows], [np.array(self._ended, np.int64)]
         for _, queue in _delayed_queues(queues, *DELAYED_TOPICS):
             first = _first_since(queue, self._since)
-            parts += [_rows_of(entries) for entries in _steps(queue, first)]
-        rows = np.concatenate(parts)
-        ended = np.array(self._ended, np.int64)
+            parts += [_rows_of(entries) for entries in steps(queue, first)]
+        delivered = delay_offsets.load(directory)
+        for queue_id, queue in _delayed_queues(queues, SCHEDULE_TOPIC):
+            end = delivered.get(level_of_queue(queue_id), 0)
+            if queue.min_offset < end:
+                entries = queue.entries(queue.min_offset, end - queue.min_offset)
+                ended_parts.append(entries["log_offset"].astype(np.int64))
+        rows, ended = np.concatenate(parts), np.concatenate(ended_parts)
         rows = rows[(rows[:, 1] >= min_offset) & ~np.isin(rows[:, 1], ended)]
         pending = PendingTimers()
         pending.add_rows(rows)
@@ -86,14 +91,14 @@ def imported(
 ) -> PendingTimers:
     """Return the timers that RocketMQ has left pending in the store in *directory*."""
     pending = PendingTimers()
-    delivered = _delay_offsets(directory)
+    delivered = delay_offsets.load(directory)
     for queue_id, queue in _delayed_queues(queues, SCHEDULE_TOPIC):
         first = delivered.get(level_of_queue(queue_id), queue.min_offset)
-        for entries in _steps(queue, max(first, queue.min_offset)):
+        for entries in steps(queue, max(first, queue.min_offset)):
             pending.add_rows(_rows_of(entries[entries["log_offset"] >= min_offset]))
     seen = set()
     for _, queue in _delayed_queues(queues, TIMER_TOPIC):
-        for entries in _steps(queue, queue.min_offset):
+        for entries in steps(queue, queue.min_offset):
             for log_offset in entries["log_offset"].tolist():
                 record = reader.record(log_offset)
                 key = record.property_map().get(UNIQ_KEY, str(log_offset))
@@ -113,13 +118,6 @@ def _delayed_queues(queues: ConsumeQueues, *topics: str) -> Iterator[tuple[int, 
             yield queue_id, queues.queue(topic, queue_id)
 
 
-def _steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
-    while first < queue.max_offset:
-        entries = queue.entries(first, _ENTRIES_PER_STEP)
-        first += len(entries)
-        yield entries
-
-
 def _first_since(queue: ConsumeQueue, log_offset: int) -> int:
     """Return the queue offset of the first entry whose record lies at *log_offset* or behind."""
 
@@ -131,15 +129,3 @@ def _first_since(queue: ConsumeQueue, log_offset: int) -> int:
 
 def _rows_of(entries: Entries) -> TimerRows:
     return np.stack([entries["tags_code"], entries["log_offset"]], axis=1).astype(np.int64)
-
-
-def _delay_offsets(directory: Path) -> dict[int, int]:
-    """Return the queue offset each delay level has been delivered up to."""
-    try:
-        table = json.loads((directory / "config" / DELAY_OFFSETS_NAME).read_text("utf-8"))
-        return {int(level): int(offset) for level, offset in table["offsetTable"].items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        logger.warning("delayed messages may be delivered again", fault=str(error))
-        return {}

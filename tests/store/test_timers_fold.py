@@ -1,0 +1,143 @@
+"""Pending timers when a store is opened: after a stop, and where RocketMQ had the store before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.contract.properties import encode_properties
+from eruca.contract.records import Record, decode_record, encode_record
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.scheduled import Destination, Wait, waiting
+from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.processors.timers import Timers
+from eruca_broker.store import delay_offsets
+from eruca_broker.store.message_store import MessageStore
+from support.clocks import ManualClock
+from support.stores import STORE_HOST, small_settings
+
+SEGMENT_SIZE = 64 * 1024
+SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
+CLOCK = ManualClock()
+NOW = CLOCK.now_ms()
+
+
+def write_log(directory: Path, messages: Sequence[tuple[str, int, dict[str, str]]]) -> None:
+    """Write a log as RocketMQ does, without any control record, and left by a kill."""
+    data, ends = b"", dict[tuple[str, int], int]()
+    for topic, queue_id, properties in messages:
+        key = topic, queue_id
+        data += encode_record(
+            Record(
+                topic=topic,
+                body=b"body",
+                queue_id=queue_id,
+                queue_offset=ends.setdefault(key, 0),
+                log_offset=len(data),
+                store_timestamp=NOW,
+                born_timestamp=NOW,
+                store_host=STORE_HOST,
+                born_host=STORE_HOST,
+                properties=encode_properties(
+                    {"REAL_TOPIC": "orders", "REAL_QID": "0"} | properties
+                ),
+            )
+        )
+        ends[key] += 1
+    (directory / "commitlog").mkdir(parents=True)
+    (directory / "commitlog" / f"{0:020d}").write_bytes(data.ljust(SEGMENT_SIZE, b"\0"))
+    (directory / "abort").touch()
+
+
+def note_delivered(directory: Path, text: str) -> None:
+    (directory / "config").mkdir(exist_ok=True)
+    (directory / "config" / "delayOffset.json").write_text(text)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what the work returns
+    return asyncio.run(work)
+
+
+async def pending(directory: Path) -> list[tuple[str, int, int]]:
+    """Open the store and return topic, queue offset and remaining time of what waits."""
+    store = await MessageStore.open(directory, SETTINGS, CLOCK)
+    found = []
+    for timer in store.timers.following(None):
+        record = decode_record(store.raw_record(timer.id))
+        found.append((record.topic, record.queue_offset, timer.due_ms - NOW))
+    await store.close()
+    return found
+
+
+LEVELS = [(SCHEDULE_TOPIC, level - 1, {"DELAY": str(level)}) for level in (1, 1, 3, 3, 3, 9)]
+TIMES = [
+    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW - 1), "UNIQ_KEY": "past"}),
+    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
+    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
+    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW + 700)}),
+    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": "soon"}),
+]
+
+
+def test_what_rocketmq_left_pending_is_taken_over_once(tmp_path: Path) -> None:
+    write_log(tmp_path, [*LEVELS, *TIMES])
+    note_delivered(tmp_path, '{"dataVersion":{"counter":1},"offsetTable":{1:2,3:1}}')
+    expected = [
+        (TIMER_TOPIC, 1, 500),
+        (TIMER_TOPIC, 3, 700),
+        (SCHEDULE_TOPIC, 1, 10_000),
+        (SCHEDULE_TOPIC, 2, 10_000),
+        (SCHEDULE_TOPIC, 0, 300_000),
+    ]
+
+    assert run(pending(tmp_path)) == expected
+    assert run(pending(tmp_path)) == expected  # now from Eruca's own snapshot
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"offsetTable":[]}', '{"offsetTable":{"x":1}}'])
+def test_where_nothing_tells_what_was_delivered_all_of_it_waits(tmp_path: Path, text: str) -> None:
+    write_log(tmp_path, LEVELS)
+    note_delivered(tmp_path, text)
+
+    assert len(run(pending(tmp_path))) == len(LEVELS)
+
+
+def test_a_store_that_is_closed_tells_rocketmq_where_each_level_stands(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = ManualClock()
+        store = await MessageStore.open(tmp_path, SETTINGS, clock)
+        await store.change(TopicPut("orders", 1, 1, "rw"))
+        raw = encode_record(Record(topic="orders", body=b"body"))
+        for level in (1, 1, 5, 1):
+            if level == 5:
+                clock.advance(3)
+                assert await Timers(store, clock).fire() == 2
+            wait = Wait(level=level)
+            record = waiting(raw, wait, Destination("orders", 0))
+            await store.append(batch_of_records(*wait.place, [record]))
+        await store.close()
+
+    run(work())
+
+    table = json.loads((tmp_path / "config" / "delayOffset.json").read_text())["offsetTable"]
+    assert table == {"1": 2, "5": 0}
+    assert delay_offsets.load(tmp_path) == {1: 2, 5: 0}
+
+
+def test_what_rocketmq_delivered_meanwhile_is_not_delivered_again(tmp_path: Path) -> None:
+    write_log(tmp_path, LEVELS)
+    assert len(run(pending(tmp_path))) == 6
+
+    note_delivered(tmp_path, '{"offsetTable":{3:2,9:1}}')
+
+    assert run(pending(tmp_path)) == [
+        (SCHEDULE_TOPIC, 0, 1_000),
+        (SCHEDULE_TOPIC, 1, 1_000),
+        (SCHEDULE_TOPIC, 2, 10_000),
+    ]
