@@ -24,6 +24,11 @@ class GroupChanges:
         self._has_begun = False  # whether this run is in the log
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # … and how many want it
 
+    @property
+    def turn_count(self) -> int:
+        """How many groups are being changed."""
+        return len(self._turns)
+
     @asynccontextmanager
     async def turn(self, group: str) -> AsyncIterator[None]:
         """Wait for the group's turn, and have it."""
