@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import eruca
 from support.waiting import until
@@ -11,7 +11,7 @@ from support.waiting import until
 
 async def send(
     client: eruca.AsyncClient, topic: str, bodies: Iterable[object], *, key: str | None = None
-) -> list[eruca.SendResult]:
+) -> Sequence[eruca.SendResult]:
     """Send a message for each body."""
     messages = [eruca.Message(topic, str(body), sharding_key=key) for body in bodies]
     async with client.producer(batch_max_count=7) as producer:

@@ -75,6 +75,21 @@ async def test_quick_plain_functions_and_async_ones_share_a_consumer(
     assert all(tags[int(text) % 3] == kind for kind, text in handled)
 
 
+async def test_conditions_over_properties_are_evaluated_at_the_broker(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    gatherer = Gatherer()
+    consumer = client.push_consumer(topic, start="earliest")
+    consumer.on(topic, sql="price > 5")(gatherer)
+    async with client.producer() as producer, consumer:
+        await producer.send_many(
+            [eruca.Message(topic, str(n), properties={"price": str(n)}) for n in range(10)]
+        )
+        await gatherer.until_count(4)
+
+    assert sorted(gatherer.texts) == ["6", "7", "8", "9"]
+
+
 async def test_batches_hold_several_messages_of_one_queue(
     client: eruca.AsyncClient, topic: str
 ) -> None:

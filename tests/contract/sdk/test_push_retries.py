@@ -243,3 +243,35 @@ async def test_a_poison_message_of_a_parked_key_dies_and_its_key_goes_on(
     assert [text for text in seen if text[0] == "a"] == ["a0", "a0", "a1"]
     assert [text for text in seen if text[0] == "b"] == ["b0", "b1"]
     assert len(await dead_letters(client, name)) == 1
+
+
+async def test_a_delay_that_cannot_be_is_left_to_the_groups_policy(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    settings = (
+        b'{"start": "earliest", "retry_policy": {"kind": "customized", "delays_seconds": [0]}}'
+    )
+    view = await client.routes.subscribe_view(topic)
+    for urls in view.urls.values():
+        answer = await client.transport.request(
+            "PUT",
+            urls[0],
+            f"/v1/groups/{topic}",
+            headers=[("content-type", "application/json")],
+            body=[settings],
+            timeout=5,
+        )
+        assert answer.status < 300, answer.body
+    attempts: list[int] = []
+    consumer = client.push_consumer(topic)
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
+        attempts.append(message.attempt)
+        if message.attempt == 1:
+            context.delay_seconds = -5
+            raise ValueError("once more")
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until(lambda: attempts == [1, 2])

@@ -49,8 +49,8 @@ class SendsBack(Protocol):
         messages: Sequence[ReceivedMessage],
         outcome: Outcome,
         context: ConsumeContext | None,
-    ) -> bool:
-        """Have *messages* delivered again later; tell whether that is certain."""
+    ) -> list[ReceivedMessage]:
+        """Have *messages* delivered again later; return those of which that is not certain."""
         ...
 
 
@@ -276,14 +276,14 @@ class ConcurrentRunner:
         held = batch.held
         assert self._send_backs is not None
         try:
-            is_sent = await self._send_backs.retry(held, failed, outcome, batch.context)
+            unsent = await self._send_backs.retry(held, failed, outcome, batch.context)
             if held.is_dropped:
                 return
-            held.freed(settle(held.process, batch.messages, () if is_sent else failed))
-            if not is_sent:
-                for message in failed:
+            held.freed(settle(held.process, batch.messages, unsent))
+            if unsent:
+                for message in unsent:
                     message._retried += 1
-                self._loop.call_later(AGAIN_SECONDS, self._again, held, failed)
+                self._loop.call_later(AGAIN_SECONDS, self._again, held, unsent)
         finally:
             held.end()
 

@@ -55,8 +55,8 @@ class Buries(Protocol):
 
     async def bury(
         self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
-    ) -> bool:
-        """Make dead letters of *messages*; tell whether that is certain."""
+    ) -> list[ReceivedMessage]:
+        """Make dead letters of *messages*; return those of which that is not certain."""
         ...
 
 
@@ -364,18 +364,15 @@ class OrderlyRunner:
         """Count a failure of each; return those that are dead letters now."""
         limit = self._retry_max_times
         dead = [m for m in messages if is_exhausted(m.reconsume_times, limit)]
-        if dead and not await self._bury(held, dead, outcome):
-            dead = []
+        if dead and self._send_backs is not None:
+            unsent = await self._send_backs.bury(held, dead, outcome)
+            dead = [message for message in dead if message not in unsent]
+        elif dead:
+            _logger.error("%d messages failed too often and are dropped: %r", len(dead), dead[0])
         for message in messages:
             if message not in dead:
                 message._retried += 1
         return dead
-
-    async def _bury(self, held: HeldQueue, dead: list[ReceivedMessage], outcome: Outcome) -> bool:
-        if self._send_backs is not None:
-            return await self._send_backs.bury(held, dead, outcome)
-        _logger.error("%d messages failed too often and are dropped: %r", len(dead), dead[0])
-        return True
 
     def _suspend_seconds(self, context: ConsumeContext) -> float:
         return suspend_seconds(context.suspend_seconds, self._settings.suspend_seconds)

@@ -30,8 +30,8 @@ from eruca.aio.push.url_book import UrlBook
 from eruca.aio.routes import Routes
 from eruca.contract.errors import (
     ErucaError,
-    MemberNotFoundError,
-    StaleLockError,
+    RefusedError,
+    RequestError,
     TopicNotFoundError,
 )
 from eruca.contract.groups import GrantedLock, QueueRelease
@@ -298,7 +298,7 @@ class Rebalancer:
         while not held.is_lost():
             try:
                 await self._api.release(self._urls.url_of(held.queue.broker_name), [release])
-            except (StaleLockError, MemberNotFoundError) as error:
+            except (RequestError, RefusedError) as error:  # repeating it does not help
                 _logger.warning("%s was lost while it was handed over: %s", held.queue, error)
                 self._membership.beat_soon(held.queue.broker_name)
                 break

@@ -13,7 +13,13 @@ from typing import Final
 from eruca.aio.group_api import GroupApi
 from eruca.aio.push.calling import Outcome
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.contract.errors import ErucaError, MemberNotFoundError, StaleLockError
+from eruca.contract.errors import (
+    ErucaError,
+    MemberNotFoundError,
+    RecordNotFoundError,
+    StaleLockError,
+    ValidationError,
+)
 from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
 from eruca.contract.retries import SendBack
 from eruca.core.consume_context import ConsumeContext
@@ -46,42 +52,53 @@ class SendBacks:
         messages: Sequence[ReceivedMessage],
         outcome: Outcome,
         context: ConsumeContext | None,
-    ) -> bool:
-        """Have *messages* delivered again later; tell whether that is certain."""
+    ) -> list[ReceivedMessage]:
+        """Have *messages* delivered again later; return those of which that is not certain."""
         level = None if context is None else context.delay_level
         seconds = None if context is None or level is not None else context.delay_seconds
-        return await self._send(held, messages, outcome, delay_level=level, delay_seconds=seconds)
+        return await self._send(held, messages, outcome, level, seconds)
 
     async def bury(
         self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
-    ) -> bool:
-        """Make dead letters of *messages*; tell whether that is certain."""
-        return await self._send(held, messages, outcome, delay_level=DEAD_LETTER_LEVEL)
+    ) -> list[ReceivedMessage]:
+        """Make dead letters of *messages*; return those of which that is not certain."""
+        return await self._send(held, messages, outcome, DEAD_LETTER_LEVEL, None)
 
     async def _send(
         self,
         held: HeldQueue,
         messages: Sequence[ReceivedMessage],
         outcome: Outcome,
-        *,
-        delay_level: int | None = None,
-        delay_seconds: float | None = None,
-    ) -> bool:
+        delay_level: int | None,
+        delay_seconds: float | None,
+    ) -> list[ReceivedMessage]:
         try:
             backs = self._forms(held, messages, outcome, delay_level, delay_seconds)
-        except ValueError as fault:  # what a handler asked for is no delay
-            _logger.error("the group's policy decides on the retry instead: %s", fault)
-            backs = self._forms(held, messages, outcome, None, None)
+        except ValueError as fault:  # what the handler asked for is no delay
+            _logger.error("the group's policy decides on a retry instead: %s", fault)
+            return await self._send(held, messages, outcome, None, None)
         try:
             await self._api.send_back(self._url_of(held.queue), backs)
+        except RecordNotFoundError as failure:
+            if len(messages) == 1:
+                # Retention has deleted it: there is nothing left that could be retried.
+                _logger.error("%r is gone, and will not be retried: %s", messages[0], failure)
+                return []
+            unsent = []
+            for message in messages:
+                unsent += await self._send(held, [message], outcome, delay_level, delay_seconds)
+            return unsent
         except ErucaError as failure:
+            if isinstance(failure, ValidationError) and delay_seconds is not None:
+                _logger.error("the group's policy decides on a retry instead: %s", failure)
+                return await self._send(held, messages, outcome, None, None)
             if isinstance(failure, StaleLockError | MemberNotFoundError):
                 self._on_doubt(held.queue.broker_name)
             _logger.warning(
                 "%d messages of %s are not sent back: %s", len(backs), held.queue, failure
             )
-            return False
-        return True
+            return list(messages)
+        return []
 
     def _forms(
         self,
