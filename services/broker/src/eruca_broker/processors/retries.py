@@ -34,7 +34,6 @@ from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.topics import Topics
 
-
 SENT_BACK_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of one request's messages; one always goes
 
 
