@@ -40,3 +40,4 @@ async def test_the_examples_run_one_after_the_other(cluster: InProcessCluster) -
     assert "written" in outputs[0]
     assert len(outputs[0].splitlines()) > 1
     assert len(outputs[1].splitlines()) == 1
+    assert 1 <= len(outputs[2].splitlines()) <= 5
