@@ -48,7 +48,7 @@ async def _warm_producer(client: eruca.AsyncClient) -> AsyncIterator[eruca.Async
     messages = _messages()
     async with client.producer() as producer:
         for _ in range(WARM_UP // BATCH):
-            await producer.send_many([next(messages) for _ in range(BATCH)])
+            await producer.send_many([next(messages) for _ in range(BATCH)], timeout=60)
         _say_ready()
         await asyncio.to_thread(sys.stdin.readline)
         yield producer
@@ -113,7 +113,7 @@ async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
         async def work() -> int:
             sent = 0
             while (began := time.perf_counter()) < ends_at:
-                await producer.send_many([next(messages) for _ in range(BATCH)])
+                await producer.send_many([next(messages) for _ in range(BATCH)], timeout=60)
                 latencies.append(time.perf_counter() - began)
                 sent += BATCH
             return sent

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from eruca.core.selectors import by_machine_room as by_machine_room
     from eruca.core.selectors import by_random as by_random
     from eruca.core.send_result import SendResult as SendResult
+    from eruca.core.send_result import SendResults as SendResults
     from eruca.core.sql92 import Sql92Filter as Sql92Filter
     from eruca.core.subscription_filter import sql as sql
     from eruca.sync.admin import Admin as Admin
@@ -136,6 +137,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "PushConsumer": "eruca.sync.push_consumer",
     "ReceivedMessage": "eruca.core.received_message",
     "SendResult": "eruca.core.send_result",
+    "SendResults": "eruca.core.send_result",
     "SimpleConsumer": "eruca.sync.simple_consumer",
     "Sql92Filter": "eruca.core.sql92",
     "by_hash": "eruca.core.selectors",
@@ -193,6 +195,7 @@ __all__ = [
     "RequestError",
     "SendFailedError",
     "SendResult",
+    "SendResults",
     "SimpleConsumer",
     "Sql92Filter",
     "StaleHandleError",

@@ -18,7 +18,6 @@ import random
 import time
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -48,7 +47,7 @@ from eruca.core.message_queue import MessageQueue
 from eruca.core.queue_choice import choose_queue
 from eruca.core.record_batch import EncodedBatch, encode_messages
 from eruca.core.retry_policy import attempt_seconds, is_brokers_fault, next_attempt, was_reached
-from eruca.core.send_result import SendResult
+from eruca.core.send_result import StoredBatch
 from eruca.core.unique_ids import UniqueIds
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class BatchSender:
         if not batch.messages or (batch.whole is not None and batch.whole.cancelled()):
             return
         try:
-            results = await self._send_whole(batch)
+            stored = await self._send_whole(batch)
         except _CONTENT_ERRORS as error:
             if batch.whole is not None or len(batch.messages) == 1:
                 batch.fail(error)
@@ -108,10 +107,10 @@ class BatchSender:
         except ErucaError as error:
             batch.fail(error)
         else:
-            batch.succeed(results)
+            batch.succeed(stored)
 
-    async def _send_whole(self, batch: PendingBatch) -> list[SendResult]:
-        """Return the results of *batch*, after as many attempts as it takes."""
+    async def _send_whole(self, batch: PendingBatch) -> StoredBatch:
+        """Return where *batch* has been stored, after as many attempts as it takes."""
         course = _Course(batch)
         while True:
             course.attempt += 1
@@ -121,7 +120,7 @@ class BatchSender:
                 course.failures.append((course.broker_name or "no broker", error))
                 await self._prepare_next(course, error)
 
-    async def _attempt(self, course: _Course) -> list[SendResult]:
+    async def _attempt(self, course: _Course) -> StoredBatch:
         batch = course.batch
         view = course.view = await self._view(batch)
         queue = batch.queue or self._choose(view, course.broker_name)
@@ -140,19 +139,7 @@ class BatchSender:
                 f" and not {len(batch.messages)}"
             )
         assert batch.message_ids is not None
-        log_offsets = accumulate(encoded.sizes[:-1], initial=receipt.log_offset)
-        return list(
-            map(
-                SendResult,
-                batch.message_ids,
-                repeat(queue),
-                range(receipt.queue_offset, receipt.queue_offset + receipt.count),
-                log_offsets,
-                repeat(receipt.store_timestamp),
-                repeat(receipt.durability),
-                repeat(host),
-            )
-        )
+        return StoredBatch(batch.message_ids, queue, receipt, encoded.sizes, host)
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise what is final where there is none."""
@@ -212,25 +199,25 @@ class BatchSender:
             store_host_v6=store_host_v6,
             compression_threshold=self._compression_threshold,
         )
-        if batch.size >= THREAD_COMPRESSION_SIZE and self._has_much_to_compress(batch):
+        if self._has_much_to_compress(batch):
             return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
         return encode()
 
     def _has_much_to_compress(self, batch: PendingBatch) -> bool:
         threshold = self._compression_threshold
-        sizes = [len(message._body) for message in batch.messages]
-        if threshold is None or max(sizes) < threshold:
+        if threshold is None or batch.size < THREAD_COMPRESSION_SIZE:
             return False
-        return sum(size for size in sizes if size >= threshold) >= THREAD_COMPRESSION_SIZE
+        sizes = [size for message in batch.messages if (size := len(message.body)) >= threshold]
+        return sum(sizes) >= THREAD_COMPRESSION_SIZE
 
-    def _ids_of(self, messages: Sequence[Message]) -> list[str]:
+    def _ids_of(self, messages: Sequence[Message]) -> Sequence[str]:
         if self._unique_ids is None:
             self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
         made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, os.getpid())
-        if {message._message_id for message in messages} == {None}:
+        if {message.message_id for message in messages} == {None}:
             return made
         return [
-            own if (own := message._message_id) is not None else new
+            own if (own := message.message_id) is not None else new
             for message, new in zip(messages, made, strict=True)
         ]
 

@@ -47,7 +47,7 @@ from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
 from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_in_order
-from eruca.core.send_result import SendResult
+from eruca.core.send_result import SendResult, SendResults, StoredBatch
 
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
@@ -140,11 +140,14 @@ class AsyncProducer:
         """
         if timeout is not None:
             return await self._send_within(timeout, message, queue, selector, selector_arg)
-        if queue is None and selector is None and message._sharding_key is None:
+        if queue is None and selector is None and message.sharding_key is None:
             # The way of most messages, and kept short for that.
-            lane = self._topic_lanes.get(message._topic)
-            if lane is not None and self._buffer.take_now(message._size):
-                return await lane.add(message)
+            lane = self._topic_lanes.get(message.topic)
+            size = message.size_estimate()
+            buffer = self._buffer
+            if lane is not None and buffer.size + size <= buffer.limit:  # as its take_now
+                buffer.size += size
+                return await lane.add(message, size)
         future = self._try_submit(message, queue, selector, selector_arg)
         if future is None:
             future = await self._submit(message, queue, selector, selector_arg)
@@ -191,11 +194,14 @@ class AsyncProducer:
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
         timeout: float | None = None,
-    ) -> list[SendResult]:
+    ) -> SendResults:
         """Store *messages* and return where, in their order.
 
         They are parted by queue and by the limits of a batch. Each batch is stored as a whole or
         not at all; several are under way at a time. Messages for the same queue stay in order.
+
+        What is returned is a sequence of one SendResult for each message, made when it is first
+        looked at.
 
         Args:
             messages: What to send; topics may differ.
@@ -299,17 +305,18 @@ class AsyncProducer:
         selector_arg: SelectorArgument,
     ) -> SendFuture | None:
         """Submit *message* if nothing has to be waited for, which is nearly always."""
-        if queue is not None or selector is not None or message._sharding_key is not None:
-            view = self._client.routes.cached_publish_view(message._topic)
+        if queue is not None or selector is not None or message.sharding_key is not None:
+            view = self._client.routes.cached_publish_view(message.topic)
             if view is None or not view.queues:
                 return None
             queue = _queue_of(message, view, queue, selector, selector_arg)
             lane = self._queue_lanes.get(queue)
         else:
-            lane = self._topic_lanes.get(message._topic)
+            lane = self._topic_lanes.get(message.topic)
         if lane is None:
-            lane = self._lane(message._topic, queue)
-        return lane.add(message) if self._buffer.take_now(message._size) else None
+            lane = self._lane(message.topic, queue)
+        size = message.size_estimate()
+        return lane.add(message, size) if self._buffer.take_now(size) else None
 
     async def _submit(
         self,
@@ -320,11 +327,12 @@ class AsyncProducer:
         *,
         deadline: float = 0.0,
     ) -> SendFuture:
-        if queue is not None or selector is not None or message._sharding_key is not None:
-            view = await self._client.routes.publish_view(message._topic)
+        if queue is not None or selector is not None or message.sharding_key is not None:
+            view = await self._client.routes.publish_view(message.topic)
             queue = _queue_of(message, view, queue, selector, selector_arg)
-        await self._buffer.take(message._size)
-        return self._lane(message._topic, queue).add(message, deadline)
+        size = message.size_estimate()
+        await self._buffer.take(size)
+        return self._lane(message.topic, queue).add(message, size, deadline)
 
     async def _send_within(
         self,
@@ -355,8 +363,8 @@ class AsyncProducer:
     ) -> list[SendPart]:
         """Return *messages* as batches; those for one queue are in order."""
         everything = list(messages)
-        topics = {message._topic for message in everything}
-        is_keyed = {message._sharding_key for message in everything} != {None}
+        topics = {message.topic for message in everything}
+        is_keyed = {message.sharding_key for message in everything} != {None}
         views: dict[str, PublishView] = {}
         if queue is not None or selector is not None or is_keyed:
             views = {topic: await self._client.routes.publish_view(topic) for topic in topics}
@@ -366,8 +374,8 @@ class AsyncProducer:
             return part_alike(everything, queue, self._limits)
         targets = [
             None
-            if queue is None and selector is None and message._sharding_key is None
-            else _queue_of(message, views[message._topic], queue, selector, selector_arg)
+            if queue is None and selector is None and message.sharding_key is None
+            else _queue_of(message, views[message.topic], queue, selector, selector_arg)
             for message in everything
         ]
         return part_by_queue(everything, targets, self._limits)
@@ -421,15 +429,15 @@ def _queue_of(
 ) -> MessageQueue:
     """Return the queue a message must go to: named, selected, or by its sharding key."""
     if queue is not None:
-        if queue.topic != message._topic:
+        if queue.topic != message.topic:
             raise ValidationError(
-                f"queue: it belongs to topic {queue.topic}, the message to {message._topic}"
+                f"queue: it belongs to topic {queue.topic}, the message to {message.topic}"
             )
         return queue
     if selector is not None:
         return select_queue(selector, view.queues, selector_arg)
-    assert message._sharding_key is not None
-    return view.queues[queue_of_hash(_sharding_hash(message._sharding_key), len(view.queues))]
+    assert message.sharding_key is not None
+    return view.queues[queue_of_hash(_sharding_hash(message.sharding_key), len(view.queues))]
 
 
 @lru_cache(maxsize=65_536)
@@ -437,7 +445,7 @@ def _sharding_hash(key: str) -> int:
     return string_hash(key)
 
 
-def _outcome(future: asyncio.Future[list[SendResult]]) -> list[SendResult] | ErucaError:
+def _outcome(future: asyncio.Future[StoredBatch]) -> StoredBatch | ErucaError:
     error = future.exception()
     if error is None or not isinstance(error, ErucaError):
         return future.result()

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 from eruca.core.batching import BatchLimits, linger_seconds
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
-from eruca.core.send_result import SendResult
+from eruca.core.send_result import SendResult, StoredBatch
 
 SendFuture = asyncio.Future[SendResult]
 
@@ -43,19 +43,19 @@ class PendingBatch:
         self.deadline = deadline
         self.messages: list[Message] = []
         self.futures: list[SendFuture] = []  # one per message, unless there is `whole`
-        self.whole: asyncio.Future[list[SendResult]] | None = None
-        self.message_ids: list[str] | None = None  # given at the first attempt, kept by all
+        self.whole: asyncio.Future[StoredBatch] | None = None
+        self.message_ids: Sequence[str] | None = None  # given at the first attempt, kept by all
         self.size = 0  # bytes, by estimate
         self.is_closed = False  # takes no further message
         self.finished: asyncio.Future[None] | None = None  # for whoever flushes
 
-    def succeed(self, results: list[SendResult]) -> None:
+    def succeed(self, stored: StoredBatch) -> None:
         """Hand out the results."""
         if self.whole is not None:
             if not self.whole.done():
-                self.whole.set_result(results)
+                self.whole.set_result(stored)
             return
-        for future, result in zip(self.futures, results, strict=True):
+        for future, result in zip(self.futures, stored.results(), strict=True):
             if not future.done():
                 future.set_result(result)
 
@@ -150,13 +150,12 @@ class SendLane:
         """Whether nothing waits here and nothing is under way."""
         return not self._waiting and not self._in_flight
 
-    def add(self, message: Message, deadline: float = 0.0) -> SendFuture:
+    def add(self, message: Message, size: int, deadline: float = 0.0) -> SendFuture:
         """Put a message into the open batch and return the future of its result.
 
         A *deadline* beyond the batch's own extends that.
         """
         batch = self._open
-        size = message._size
         if (
             batch is None
             or batch.size + size > self._size_max

@@ -3,9 +3,13 @@
 Whatever a broker would refuse is refused here, where the line that made the mistake is still on
 the stack. An error names the field, the value and what to do.
 
-The text of the properties is put together once, in the order TAGS, KEYS, UNIQ_KEY, others: the
-first three are what a broker indexes, and it finds them fastest there. UNIQ_KEY's value is filled
-in when the message is sent, so the text is kept in two parts around it.
+The text of the properties has the order TAGS, KEYS, UNIQ_KEY, others: the first three are what a
+broker indexes, and it finds them fastest there. UNIQ_KEY's value is known when the message is sent.
+
+Most messages are *plain*: a body of moderate size, at most one short key in ASCII, a topic and a
+tag that have been seen before, and nothing else. One look tells so when such a message is made; its
+text is put together when its batch is, for all messages at once. The others are checked field by
+field, and keep their text.
 
 Source: RocketMQ 5.3, ``Message``, ``Validators``, ``MessageConst``.
 """
@@ -14,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from eruca.contract import names
 from eruca.contract.errors import TooLargeError, ValidationError
@@ -31,18 +36,51 @@ from eruca.contract.properties import (
     TAGS,
     UNIQ_KEY,
 )
+from eruca.contract.records import V1_TOPIC_SIZE_MAX
 
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters, as the JSON contract
+PLAIN_TEXT_SIZE_MAX: Final = 64  # characters of a plain message's key, and of its tag
+PLAIN_BODY_SIZE_MAX: Final = 64 * 1024  # bytes
 _RECORD_ROOM: Final = 192  # bytes left for a record's fields and an id made when it is sent
+_PLAIN_ROOM: Final = _RECORD_ROOM + V1_TOPIC_SIZE_MAX + 2 * PLAIN_TEXT_SIZE_MAX  # but the body
 _ID_ROOM: Final = 64  # bytes left for an id that is made when the message is sent
 _KEYS_NAME: Final = f"{KEYS}{NAME_SEPARATOR}"
 _UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
-_BEFORE_ID: Final = PROPERTY_SEPARATOR + _UNIQ_KEY_NAME
-_NO_PROPERTIES: Final[Mapping[str, str]] = {}
+BEFORE_ID: Final = f"{PROPERTY_SEPARATOR}{_UNIQ_KEY_NAME}"  # between a key and the unique id
 _VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
+_KNOWN_MAX: Final = 4_096  # topics, and tags, that are remembered as sound
+
+# What plain messages may have; only ever added to, so threads may share them.
+_plain_topics: set[str] = set()
+_plain_tags: set[str | None] = {None}
 
 
-class Message:
+class PropertiesText(msgspec.Struct, gc=False, frozen=True):
+    """The stored text of a message's properties around its unique id."""
+
+    head: str
+    tail: str
+    record_size: int  # bytes, by estimate, of all the record
+
+
+class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
+    """What a message may have besides topic and body; as it was given, until it is checked."""
+
+    keys: tuple[str, ...] = ()
+    tag: str | None = None
+    properties: Mapping[str, str] | None = None
+    sharding_key: str | None = None
+    message_id: str | None = None
+    flag: int = 0
+    _text: PropertiesText | None = None  # of a message that is not plain
+
+
+# The field itself: by its name a message hands out a copy.
+_properties_field: Final[Any] = _Details.properties
+_given_properties: Final = _properties_field.__get__
+
+
+class Message(_Details, frozen=True, gc=False, eq=False):
     """A message to send; its attributes are read-only.
 
     Args:
@@ -60,68 +98,84 @@ class Message:
         TooLargeError: The body or the properties exceed their limit.
     """
 
-    __slots__ = (
-        "_body",
-        "_flag",
-        "_head",
-        "_keys",
-        "_message_id",
-        "_properties",
-        "_sharding_key",
-        "_size",
-        "_tag",
-        "_tail",
-        "_topic",
-    )
+    topic: str
+    body: bytes
 
-    def __init__(
-        self,
-        topic: str,
-        body: bytes | bytearray | memoryview | str,
-        *,
-        keys: str | Iterable[str] = (),
-        tag: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        message_id: str | None = None,
-        flag: int = 0,
-    ) -> None:
-        # Once per message: what most of them have is dealt with here, the rest by functions.
+    if TYPE_CHECKING:  # more is taken than is kept
+
+        def __init__(
+            self,
+            topic: str,
+            body: bytes | bytearray | memoryview | str,
+            *,
+            keys: str | Iterable[str] = (),
+            tag: str | None = None,
+            properties: Mapping[str, str] | None = None,
+            sharding_key: str | None = None,
+            message_id: str | None = None,
+            flag: int = 0,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        keys: object = self.keys
+        body = self.body
+        if (
+            self.topic in _plain_topics
+            and self.tag in _plain_tags
+            and body.__class__ is bytes
+            and 0 < len(body) <= PLAIN_BODY_SIZE_MAX
+            and _given_properties(self) is None
+            and self.sharding_key is None
+            and self.message_id is None
+            and self.flag == 0
+        ):
+            if keys == ():
+                return
+            if (
+                isinstance(keys, str)
+                and 0 < len(keys) <= PLAIN_TEXT_SIZE_MAX
+                and keys.isascii()
+                and keys.isprintable()
+                and " " not in keys
+            ):
+                force_setattr(self, "keys", (keys,))
+                return
+        self._check()
+
+    def _check(self) -> None:
+        """Check field by field, and bring everything into the form that is kept."""
+        topic, given_body, keys, tag = self.topic, self.body, self.keys, self.tag
         _check_topic(topic)
-        self._topic = topic
-        self._body = body if body.__class__ is bytes and body else _checked_body(body)
-        self._tag = tag
-        self._sharding_key = sharding_key
-        self._message_id = message_id
-        self._flag = flag
+        body = _checked_body(given_body)
         head = "" if tag is None else _head_of_tag(tag)
-        if type(keys) is str and keys and keys.isprintable() and " " not in keys:
-            self._keys: str | tuple[str, ...] = keys
-            head = f"{head}{_KEYS_NAME}{keys}{_BEFORE_ID}"
-        elif keys == ():
-            self._keys = ()
-            head += _UNIQ_KEY_NAME
-        else:
-            self._keys = several = _checked_keys(keys)
-            head += _keys_text(several) + _UNIQ_KEY_NAME
-        tail = PROPERTY_SEPARATOR
-        self._properties = _NO_PROPERTIES
-        if properties:
-            self._properties = _checked_properties(properties)
-        if sharding_key is not None or properties:
-            tail += _tail_text(sharding_key, self._properties)
-        self._head, self._tail = head, tail
-        text_size = len(head) + len(tail)
+        checked_keys = _checked_keys(keys)
+        head += _keys_text(checked_keys) + _UNIQ_KEY_NAME
+        properties = _checked_properties(_given_properties(self) or {})
+        tail = PROPERTY_SEPARATOR + _tail_text(self.sharding_key, properties)
+        _check_flag(self.flag)
+        if self.message_id is not None:
+            _check_message_id(self.message_id)
+        text_size = len(head) + len(tail) + len(self.message_id or "")
         if not (head.isascii() and tail.isascii()):
             text_size *= 4  # bytes a character may take
-        if flag:
-            _check_flag(flag)
-        if message_id is not None:
-            _check_message_id(message_id)
-            text_size += 4 * len(message_id)
-        self._size = len(self._body) + text_size + len(topic) + _RECORD_ROOM
-        if self._size > PROPERTIES_SIZE_MAX:
-            self._check_sizes()
+        size = len(body) + text_size + len(topic) + _RECORD_ROOM
+        if size > PROPERTIES_SIZE_MAX:
+            _check_sizes(body, head + tail, self.message_id)
+        force_setattr(self, "body", body)
+        force_setattr(self, "keys", checked_keys)
+        _properties_field.__set__(self, properties or None)
+        _remember(topic, tag)
+        is_plain = (
+            topic in _plain_topics
+            and tag in _plain_tags
+            and len(body) <= PLAIN_BODY_SIZE_MAX
+            and len(checked_keys) <= 1
+            and all(len(key) <= PLAIN_TEXT_SIZE_MAX and key.isascii() for key in checked_keys)
+            and tail == PROPERTY_SEPARATOR
+            and self.message_id is None
+            and self.flag == 0
+        )
+        force_setattr(self, "_text", None if is_plain else PropertiesText(head, tail, size))
 
     @classmethod
     def json(
@@ -154,58 +208,27 @@ class Message:
             flag=flag,
         )
 
-    @property
-    def topic(self) -> str:
-        """Where it goes."""
-        return self._topic
-
-    @property
-    def body(self) -> bytes:
-        """What it says."""
-        return self._body
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """What it can be found by."""
-        return (self._keys,) if isinstance(self._keys, str) else self._keys
-
-    @property
-    def tag(self) -> str | None:
-        """What consumers filter by."""
-        return self._tag
-
-    @property
+    @property  # type: ignore[misc]
     def properties(self) -> dict[str, str]:
         """The application's own names and values; a copy."""
-        return dict(self._properties)
-
-    @property
-    def sharding_key(self) -> str | None:
-        """What decides its queue."""
-        return self._sharding_key
-
-    @property
-    def message_id(self) -> str | None:
-        """The unique id it was given, or None: then one is made when it is sent."""
-        return self._message_id
-
-    @property
-    def flag(self) -> int:
-        """The application's number."""
-        return self._flag
+        return dict(_given_properties(self) or {})
 
     def properties_text(self, message_id: str) -> str:
         """Return the stored text of all properties, with this unique id."""
-        return self._head + message_id + self._tail
+        text = self._text
+        if text is not None:
+            return f"{text.head}{message_id}{text.tail}"
+        return f"{head_of(self.tag, self.keys)}{message_id}{PROPERTY_SEPARATOR}"
 
     def size_estimate(self) -> int:
         """Return about how many bytes it takes in a batch; no fewer than it does."""
-        return self._size
+        text = self._text
+        return len(self.body) + _PLAIN_ROOM if text is None else text.record_size
 
     def __repr__(self) -> str:
         return (
-            f"Message({self._topic!r}, {len(self._body)} bytes, tag={self._tag!r}, "
-            f"keys={self.keys!r}, sharding_key={self._sharding_key!r})"
+            f"Message({self.topic!r}, {len(self.body)} bytes, tag={self.tag!r}, "
+            f"keys={self.keys!r}, sharding_key={self.sharding_key!r})"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -217,22 +240,46 @@ class Message:
         return hash(self._identity())
 
     def _identity(self) -> tuple[object, ...]:
-        return (self._topic, self._body, self._message_id, self._flag, self._head, self._tail)
+        return (self.topic, self.body, self.message_id, self.flag, self.properties_text(""))
 
-    def _check_sizes(self) -> None:
-        if len(self._body) > BODY_SIZE_MAX:
-            raise TooLargeError(
-                f"body: {len(self._body)} bytes exceed the {BODY_SIZE_MAX} of one message",
-                fix="split it, or store it elsewhere and send where it is",
-            )
-        id_size = _ID_ROOM if self._message_id is None else len(self._message_id) * 4
-        size = len((self._head + self._tail).encode()) + id_size
-        if size > PROPERTIES_SIZE_MAX:
-            raise TooLargeError(
-                f"properties: {size} bytes with tag and keys exceed the {PROPERTIES_SIZE_MAX}"
-                " of one message",
-                fix="move what is long into the body",
-            )
+
+def size_estimates(messages: Iterable[Message]) -> list[int]:
+    """Return the estimate of each; the same as asking each, and faster."""
+    return [
+        len(message.body) + _PLAIN_ROOM if (text := message._text) is None else text.record_size
+        for message in messages
+    ]
+
+
+def head_of(tag: str | None, keys: tuple[str, ...]) -> str:
+    """Return the properties' text up to the unique id; both have been checked."""
+    head = "" if tag is None else _head_of_tag(tag)
+    return f"{head}{_keys_text(keys)}{_UNIQ_KEY_NAME}"
+
+
+def _check_sizes(body: bytes, text: str, message_id: str | None) -> None:
+    if len(body) > BODY_SIZE_MAX:
+        raise TooLargeError(
+            f"body: {len(body)} bytes exceed the {BODY_SIZE_MAX} of one message",
+            fix="split it, or store it elsewhere and send where it is",
+        )
+    id_size = _ID_ROOM if message_id is None else len(message_id) * 4
+    size = len(text.encode()) + id_size
+    if size > PROPERTIES_SIZE_MAX:
+        raise TooLargeError(
+            f"properties: {size} bytes with tag and keys exceed the {PROPERTIES_SIZE_MAX}"
+            " of one message",
+            fix="move what is long into the body",
+        )
+
+
+def _remember(topic: str, tag: str | None) -> None:
+    """Let messages of this topic, and with this tag, be plain."""
+    if len(topic) <= V1_TOPIC_SIZE_MAX and len(_plain_topics) < _KNOWN_MAX:
+        _plain_topics.add(topic)
+    is_plain = tag is None or (len(tag) <= PLAIN_TEXT_SIZE_MAX and tag.isascii())
+    if is_plain and len(_plain_tags) < _KNOWN_MAX:
+        _plain_tags.add(tag)
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,8 @@
 A batch is what ``eruca.contract.wire`` describes: a preamble, a column of sizes, and log records
 whose broker's fields are zero. Two ways to build it give the same bytes: columns with numpy, which
 costs more to begin and less per message, and a struct loop; they are about equally fast at 28
-messages. Without numpy the loop does it all.
+messages. Without numpy the loop does it all. Most batches hold messages that are alike but for
+body, key and id; the columns then write keys and ids into copies of the first one's properties.
 
 A pull is decoded no further than where each record starts and which queue offset it has; see
 :class:`eruca.core.received_message.ReceivedMessage`.
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eruca.contract.properties import PROPERTY_SEPARATOR
 from eruca.contract.records import (
     BODY_CRC_MASK,
     MAGIC_V1,
@@ -30,9 +32,10 @@ from eruca.contract.records import (
 )
 from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE
 from eruca.core.accelerators import compress, crc32, optional_numpy
-from eruca.core.message import Message
+from eruca.core.message import BEFORE_ID, Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.received_message import ReceivedMessage
+from eruca.core.unique_ids import COUNTER_DIGITS, UniqueIdRange
 
 if TYPE_CHECKING:
     import numpy
@@ -47,7 +50,7 @@ class EncodedBatch(NamedTuple):
     """A request body, and how large each record in it is."""
 
     body: bytes
-    sizes: Sequence[int]
+    sizes: bytes  # the column as it stands in the body: u32 each
 
 
 def encode_messages(
@@ -64,37 +67,28 @@ def encode_messages(
     Bodies of at least *compression_threshold* bytes are compressed where that makes them smaller.
     """
     assert len(messages) == len(message_ids) > 0
-    contents = _Contents(messages, message_ids)
+    template = _Template(messages[0].topic, queue_id, born_timestamp, store_host_v6=store_host_v6)
+    bodies = [message.body for message in messages]
+    sys_flags: list[int] = []
     if compression_threshold is not None:
-        contents.compress(compression_threshold)
-    template = _Template(messages[0]._topic, queue_id, born_timestamp, store_host_v6=store_host_v6)
+        sys_flags = _compress(bodies, compression_threshold)
     if len(messages) < COLUMNS_FROM or optional_numpy() is None:
-        return _encode_by_loop(template, contents)
-    return _encode_by_columns(template, contents)
+        return _encode_by_loop(template, messages, message_ids, bodies, sys_flags)
+    return _encode_by_columns(template, messages, message_ids, bodies, sys_flags)
 
 
-class _Contents:
-    """What the records of a batch hold, as columns."""
-
-    def __init__(self, messages: Sequence[Message], message_ids: Sequence[str]) -> None:
-        self.bodies = [message._body for message in messages]
-        self.properties = [
-            f"{message._head}{message_id}{message._tail}".encode()
-            for message, message_id in zip(messages, message_ids, strict=True)
-        ]
-        self.flags = [message._flag for message in messages]
-        self.sys_flags = [0] * len(messages)
-
-    def compress(self, threshold: int) -> None:
-        """Compress bodies of at least *threshold* bytes, where it makes them smaller."""
-        if max(map(len, self.bodies)) < threshold:
-            return
-        for i, body in enumerate(self.bodies):
-            if len(body) >= threshold:
-                packed = compress(body, COMPRESSION_LEVEL)
-                if len(packed) < len(body):
-                    self.bodies[i] = packed
-                    self.sys_flags[i] = _COMPRESSED
+def _compress(bodies: list[bytes], threshold: int) -> list[int]:
+    """Replace large bodies by smaller forms; return the flags that say so, none if none was."""
+    if max(map(len, bodies)) < threshold:
+        return []
+    sys_flags = [0] * len(bodies)
+    for i, body in enumerate(bodies):
+        if len(body) >= threshold:
+            packed = compress(body, COMPRESSION_LEVEL)
+            if len(packed) < len(body):
+                bodies[i] = packed
+                sys_flags[i] = _COMPRESSED
+    return sys_flags
 
 
 class _Template:
@@ -112,7 +106,6 @@ class _Template:
         self.host_flags = int(SysFlag.STORE_HOST_V6) if store_host_v6 else 0
         self.layout = layout_of(self.host_flags)
         self.store_address = _NO_ADDRESS_V6 if store_host_v6 else NO_HOST.address
-        self.fixed_size = self.layout.body + len(self.topic) + 2  # all but body and properties
 
     def header(
         self,
@@ -145,59 +138,115 @@ class _Template:
         )
 
 
-def _encode_by_loop(template: _Template, contents: _Contents) -> EncodedBatch:
-    pieces = [b""]
+def _encode_by_loop(
+    template: _Template,
+    messages: Sequence[Message],
+    message_ids: Sequence[str],
+    bodies: Sequence[bytes],
+    sys_flags: Sequence[int],
+) -> EncodedBatch:
+    pieces = [b"", b""]
     sizes = []
-    header, topic, fixed_size = template.header, template.topic, template.fixed_size
-    for body, properties, flag, sys_flag in zip(
-        contents.bodies, contents.properties, contents.flags, contents.sys_flags, strict=True
+    header, fixed_size = template.header, template.layout.body
+    tails = _tails(template.topic, messages, message_ids)
+    for message, body, tail, sys_flag in zip(
+        messages, bodies, tails, sys_flags or repeat(0), strict=False
     ):
         body_size = len(body)
-        size = fixed_size + body_size + len(properties)
+        size = fixed_size + body_size + len(tail)
         crc = crc32(body) & BODY_CRC_MASK
         sizes.append(size)
         pieces += (
-            header(size, body_crc=crc, flag=flag, sys_flag=sys_flag, body_size=body_size),
+            header(size, body_crc=crc, flag=message.flag, sys_flag=sys_flag, body_size=body_size),
             body,
-            topic,
-            len(properties).to_bytes(2, "big"),
-            properties,
+            tail,
         )
-    preamble = BATCH_PREAMBLE.pack(BATCH_MAGIC, len(sizes), sum(sizes), 0)
-    pieces[0] = preamble + struct.pack(f">{len(sizes)}I", *sizes)
-    return EncodedBatch(b"".join(pieces), sizes)
+    pieces[0] = BATCH_PREAMBLE.pack(BATCH_MAGIC, len(sizes), sum(sizes), 0)
+    pieces[1] = column = struct.pack(f">{len(sizes)}I", *sizes)
+    return EncodedBatch(b"".join(pieces), column)
 
 
-def _encode_by_columns(template: _Template, contents: _Contents) -> EncodedBatch:
+def _encode_by_columns(
+    template: _Template,
+    messages: Sequence[Message],
+    message_ids: Sequence[str],
+    bodies: Sequence[bytes],
+    sys_flags: Sequence[int],
+) -> EncodedBatch:
     import numpy  # late, as in optional_numpy, which has found it
 
-    count = len(contents.bodies)
-    body_sizes = numpy.fromiter(map(len, contents.bodies), numpy.int64, count)
-    properties_sizes = numpy.fromiter(map(len, contents.properties), numpy.int64, count)
-    sizes = body_sizes + properties_sizes + template.fixed_size
-    crcs = numpy.fromiter(map(crc32, contents.bodies), numpy.int64, count)
-    blank = bytearray(template.header() * count)
-    headers = numpy.frombuffer(blank, _header_fields(template.layout))
-    headers["size"] = sizes
-    headers["body_crc"] = crcs & BODY_CRC_MASK
-    headers["body_size"] = body_sizes
-    if any(contents.flags):
-        headers["flag"] = contents.flags
-    if any(contents.sys_flags):
-        headers["sys_flag"] |= numpy.array(contents.sys_flags, ">i4")
-    tails = numpy.frombuffer(
-        bytearray((template.topic + bytes(2)) * count), _tail_fields(len(template.topic))
+    count = len(messages)
+    headers = numpy.frombuffer(
+        bytearray(template.header() * count), _header_fields(template.layout)
     )
-    tails["properties_size"] = properties_sizes
-    # One column of the records' parts after another; the join then lays them in rows.
-    pieces = [b""] * (4 * count + 1)
+    tails = _alike_tails(template.topic, messages, message_ids)
+    tail_sizes: int | numpy.ndarray
+    if tails is not None:
+        tail_sizes = len(tails[0])
+    else:
+        tails = _tails(template.topic, messages, message_ids)
+        tail_sizes = numpy.fromiter(map(len, tails), numpy.int64, count)
+        headers["flag"] = [message.flag for message in messages]
+    body_sizes = numpy.fromiter(map(len, bodies), numpy.int64, count)
+    sizes = body_sizes + (tail_sizes + template.layout.body)
+    headers["size"] = sizes
+    headers["body_size"] = body_sizes
+    headers["body_crc"] = numpy.fromiter(map(crc32, bodies), numpy.int64, count) & BODY_CRC_MASK
+    if sys_flags:
+        headers["sys_flag"] |= numpy.array(sys_flags, ">i4")
     preamble = BATCH_PREAMBLE.pack(BATCH_MAGIC, count, int(sizes.sum()), 0)
-    pieces[0] = preamble + sizes.astype(">u4").tobytes()
-    pieces[1::4] = _rows(headers)
-    pieces[2::4] = contents.bodies
-    pieces[3::4] = _rows(tails)
-    pieces[4::4] = contents.properties
-    return EncodedBatch(b"".join(pieces), sizes.tolist())
+    column = sizes.astype(">u4").tobytes()
+    # One column of the records' parts after another; the join then lays them in rows.
+    pieces = [b""] * (3 * count + 2)
+    pieces[:2] = preamble, column
+    pieces[2::3] = _rows(headers)
+    pieces[3::3] = bodies
+    pieces[4::3] = tails
+    return EncodedBatch(b"".join(pieces), column)
+
+
+def _tails(topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]) -> list[bytes]:
+    """Return what follows each body: topic and properties, with their sizes."""
+    tails = []
+    for message, message_id in zip(messages, message_ids, strict=True):
+        properties = message.properties_text(message_id).encode()
+        tails.append(b"%b%b%b" % (topic, len(properties).to_bytes(2, "big"), properties))
+    return tails
+
+
+def _alike_tails(
+    topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]
+) -> list[bytes] | None:
+    """Return the tails of plain messages of one tag, keys of one length and ids of one range.
+
+    They differ in key and counter alone, so the first one is the pattern of all. None where there
+    is more to it.
+    """
+    import numpy  # late, as in optional_numpy, which has found it
+
+    unusual = [message for message in messages if message._text is not None]
+    if unusual or not isinstance(message_ids, UniqueIdRange):
+        return None
+    keys = [key for message in messages for key in message.keys]
+    key_size = len(keys[0]) if keys else 0
+    # A blank behind each key, and none within: so they stand at the ends of rows of one length.
+    text = " ".join([*keys, ""])
+    if (
+        len({message.tag for message in messages}) > 1
+        or len(keys) not in (0, len(messages))
+        or len(text) != len(keys) * (key_size + 1)
+        or text[key_size :: key_size + 1].strip(" ")
+    ):
+        return None
+    (pattern,) = _tails(topic, messages[:1], [message_ids[0]])
+    rows = numpy.frombuffer(
+        bytearray(pattern * len(messages)),
+        _alike_fields(len(pattern), len(message_ids.head), key_size),
+    )
+    rows["counter"] = numpy.frombuffer(message_ids.digits.encode(), f"V{COUNTER_DIGITS}")
+    if keys:
+        rows["key"] = numpy.frombuffer(text.encode(), f"V{key_size},V1")["f0"]
+    return _rows(rows)
 
 
 def _rows(fields: numpy.ndarray) -> list[bytes]:
@@ -219,16 +268,18 @@ def _header_fields(layout: RecordLayout) -> numpy.dtype:
     )
 
 
-@cache
-def _tail_fields(topic_size: int) -> numpy.dtype:
+@lru_cache(maxsize=256)
+def _alike_fields(size: int, id_head_size: int, key_size: int) -> numpy.dtype:
     import numpy  # late, as in optional_numpy, which has found it
 
+    counter = size - len(PROPERTY_SEPARATOR) - COUNTER_DIGITS
+    key = counter - id_head_size - len(BEFORE_ID) - key_size
     return numpy.dtype(
         {
-            "names": ["properties_size"],
-            "formats": [">u2"],
-            "offsets": [topic_size],
-            "itemsize": topic_size + 2,
+            "names": ["counter", "key"],
+            "formats": [f"V{COUNTER_DIGITS}", f"V{key_size}"],
+            "offsets": [counter, max(key, 0)],
+            "itemsize": size,
         }
     )
 

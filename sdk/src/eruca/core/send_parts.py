@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 
 from eruca.contract.errors import ErucaError, PartialSendError
 from eruca.core.batching import BatchLimits
-from eruca.core.message import Message
+from eruca.core.message import Message, size_estimates
 from eruca.core.message_queue import MessageQueue
-from eruca.core.send_result import SendResult
+from eruca.core.send_result import SendResult, SendResults, StoredBatch
 
 
 class SendPart:
@@ -26,7 +26,7 @@ class SendPart:
         self.topic = topic
         self.queue = queue  # where they must go; None for any queue
         self.messages: list[Message] = []
-        self.indexes: list[int] = []  # where each stands in the caller's order
+        self.indexes: Sequence[int] = []  # where each stands in the caller's order
         self.size = 0  # bytes, by estimate
 
 
@@ -37,15 +37,18 @@ def part_by_queue(
     parts: list[SendPart] = []
     open_parts: dict[tuple[str, MessageQueue | None], SendPart] = {}
     count_max, size_max = limits.count_max, limits.size_max
+    open_indexes: dict[tuple[str, MessageQueue | None], list[int]] = {}
     for index, (message, queue) in enumerate(zip(messages, queues, strict=True)):
-        key = (message._topic, queue)
+        key = (message.topic, queue)
+        size = message.size_estimate()
         part = open_parts.get(key)
-        if part is None or len(part.messages) >= count_max or part.size + message._size > size_max:
+        if part is None or len(part.messages) >= count_max or part.size + size > size_max:
             part = open_parts[key] = SendPart(*key)
+            part.indexes = open_indexes[key] = []
             parts.append(part)
         part.messages.append(message)
-        part.indexes.append(index)
-        part.size += message._size
+        open_indexes[key].append(index)
+        part.size += size
     return parts
 
 
@@ -53,15 +56,15 @@ def part_alike(
     messages: list[Message], queue: MessageQueue | None, limits: BatchLimits
 ) -> list[SendPart]:
     """Return messages of one topic that may all go to *queue* in batches; the faster way."""
-    ends = list(accumulate([message._size for message in messages]))
+    ends = list(accumulate(size_estimates(messages)))
     parts = []
     start = sent_size = 0
     while start < len(messages):
         fitting = bisect_right(ends, sent_size + limits.size_max, start)
         end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
-        part = SendPart(messages[start]._topic, queue)
+        part = SendPart(messages[start].topic, queue)
         part.messages = messages[start:end]
-        part.indexes = list(range(start, end))
+        part.indexes = range(start, end)
         part.size = ends[end - 1] - sent_size
         parts.append(part)
         start, sent_size = end, ends[end - 1]
@@ -69,30 +72,26 @@ def part_alike(
 
 
 def results_in_order(
-    parts: Sequence[SendPart], outcomes: Sequence[list[SendResult] | ErucaError]
-) -> list[SendResult]:
+    parts: Sequence[SendPart], outcomes: Sequence[StoredBatch | ErucaError]
+) -> SendResults:
     """Return what the batches were stored as, in the caller's order of messages.
 
     Raises:
         PartialSendError: Some batches failed and others did not.
         ErucaError: None was stored; the first batch's error.
     """
-    if len(outcomes) == 1 and isinstance(outcomes[0], list):
-        return outcomes[0]  # one batch, and it holds them in their order
     errors = [outcome for outcome in outcomes if isinstance(outcome, ErucaError)]
-    results = [outcome for outcome in outcomes if not isinstance(outcome, ErucaError)]
-    indexes = chain.from_iterable(part.indexes for part in parts)
+    stored = [outcome for outcome in outcomes if not isinstance(outcome, ErucaError)]
     if not errors:
-        placed = dict(zip(indexes, chain.from_iterable(results), strict=True))
-        return [placed[index] for index in range(len(placed))]
-    if not results:
+        return SendResults(stored, [part.indexes for part in parts])
+    if not stored:
         raise errors[0]
     of_each: dict[int, SendResult | ErucaError] = {}
     for part, outcome in zip(parts, outcomes, strict=True):
         if isinstance(outcome, ErucaError):
             of_each.update(dict.fromkeys(part.indexes, outcome))
         else:
-            of_each.update(zip(part.indexes, outcome, strict=True))
+            of_each.update(zip(part.indexes, outcome.results(), strict=True))
     failed_count = sum(isinstance(outcome, ErucaError) for outcome in of_each.values())
     raise PartialSendError(
         f"{failed_count} of {len(of_each)} messages were not sent: {errors[0].detail}",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eruca.core.message import Message
     from eruca.core.message_queue import MessageQueue
     from eruca.core.selectors import QueueSelector, SelectorArgument
-    from eruca.core.send_result import SendResult
+    from eruca.core.send_result import SendResult, SendResults
 
 
 class Producer:
@@ -121,11 +121,14 @@ class Producer:
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
         timeout: float | None = None,
-    ) -> list[SendResult]:
+    ) -> SendResults:
         """Store *messages* and return where, in their order.
 
         They are parted by queue and by the limits of a batch. Each batch is stored as a whole or
         not at all; several are under way at a time. Messages for the same queue stay in order.
+
+        What is returned is a sequence of one SendResult for each message, made when it is first
+        looked at.
 
         Args:
             messages: What to send; topics may differ.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 import zlib
 from collections.abc import Sequence
 from itertools import accumulate
@@ -18,6 +19,7 @@ from eruca.core.accelerators import loading_numpy, optional_numpy
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.record_batch import EncodedBatch, decode_messages, encode_messages
+from eruca.core.unique_ids import UniqueIds
 
 loading_numpy().result()  # or the first of these tests would do without
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -100,7 +102,49 @@ def test_both_ways_give_the_bytes_of_the_contracts_codec(
             batch = encoded(messages, store_host_v6=store_host_v6)
             assert batch.body == reference
             count, _ = batch_extent(batch.body)
-            assert tuple(batch.sizes) == batch_sizes(batch.body, count)
+            assert struct.unpack(f">{count}I", batch.sizes) == batch_sizes(batch.body, count)
+
+
+plain_messages = st.lists(
+    st.builds(
+        Message,
+        st.just("orders"),
+        st.binary(min_size=1, max_size=50),
+        tag=st.sampled_from(["a", "b"]) | st.none(),
+        keys=st.sampled_from(["k1", "k2", "k-3", "ü1", (), ["k1", "k2"]]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def like(one: Message, numbers: Sequence[int]) -> list[Message]:
+    """Return messages that differ from *one* in body and key alone."""
+    keys = [(f"key-{n}",) * len(one.keys) for n in numbers]
+    return [
+        Message(one.topic, b"%d" % n, tag=one.tag, keys=k)
+        for n, k in zip(numbers, keys, strict=True)
+    ]
+
+
+@given(
+    messages=plain_messages
+    | st.builds(like, plain_messages.map(lambda m: m[0]), st.lists(st.integers(0, 12), min_size=1)),
+    counter=st.sampled_from([0, 65_530]),
+)
+def test_both_ways_agree_on_messages_that_are_alike_or_nearly(
+    messages: list[Message], counter: int
+) -> None:
+    ids = UniqueIds(bytes(4), 1, counter).take(len(messages), BORN, 1)
+    bodies = []
+
+    with pytest.MonkeyPatch.context() as patch:
+        for way, given_ids in ((BY_LOOP, ids), (BY_COLUMNS, ids), (BY_COLUMNS, list(ids))):
+            patch.setattr(record_batch, "COLUMNS_FROM", way)
+            batch = encode_messages(messages, given_ids, queue_id=3, born_timestamp=BORN)
+            bodies.append(batch.body)
+
+    assert bodies[0] == bodies[1] == bodies[2]
 
 
 @given(messages=messages_of_one_topic)
@@ -115,8 +159,8 @@ def test_both_ways_compress_alike(messages: list[Message]) -> None:
 
 
 def records_of(batch: EncodedBatch) -> list[Record]:
-    _, start = batch_extent(batch.body)
-    starts = accumulate(batch.sizes[:-1], initial=start)
+    count, start = batch_extent(batch.body)
+    starts = accumulate(batch_sizes(batch.body, count)[:-1], initial=start)
     return [decode_record(batch.body, position) for position in starts]
 
 

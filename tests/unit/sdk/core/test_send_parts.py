@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.contract.errors import PartialSendError, TransportError
+from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import NO_HOST
 from eruca.core.batching import BatchLimits
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_in_order
-from eruca.core.send_result import SendResult
+from eruca.core.send_result import StoredBatch
 
 QUEUES = [None, MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 1)]
 
@@ -27,7 +28,7 @@ def check(parts: list[SendPart], messages: list[Message], chosen: BatchLimits) -
     assert sorted(indexes) == list(range(len(messages)))
     for part in parts:
         assert part.messages == [messages[index] for index in part.indexes]
-        assert part.indexes == sorted(part.indexes)
+        assert list(part.indexes) == sorted(part.indexes)
         assert part.size == sum(message.size_estimate() for message in part.messages)
         assert 1 <= len(part.messages) <= chosen.count_max
         assert part.size <= chosen.size_max or len(part.messages) == 1
@@ -68,7 +69,7 @@ def test_both_ways_agree_where_both_apply(sizes: list[bytes], chosen: BatchLimit
     alike = part_alike(messages, QUEUES[1], chosen)
     by_queue = part_by_queue(messages, [QUEUES[1]] * len(messages), chosen)
 
-    assert [part.indexes for part in alike] == [part.indexes for part in by_queue]
+    assert [list(part.indexes) for part in alike] == [part.indexes for part in by_queue]
 
 
 def part(*indexes: int) -> SendPart:
@@ -77,26 +78,32 @@ def part(*indexes: int) -> SendPart:
     return made
 
 
-def result(number: int) -> SendResult:
-    return SendResult(str(number), MessageQueue("orders", "a", 0), number, 0, 0, "written", NO_HOST)
+def stored(*numbers: int) -> StoredBatch:
+    receipt = BatchReceipt(
+        queue_id=0,
+        queue_offset=0,
+        log_offset=0,
+        count=len(numbers),
+        store_timestamp=0,
+        durability="written",
+    )
+    queue = MessageQueue("orders", "a", 0)
+    return StoredBatch(list(map(str, numbers)), queue, receipt, bytes(4 * len(numbers)), NO_HOST)
 
 
 def test_results_come_in_the_callers_order() -> None:
-    parts = [part(0, 3), part(1, 2)]
-    outcomes = [[result(0), result(3)], [result(1), result(2)]]
+    ordered = results_in_order([part(0, 3), part(1, 2)], [stored(0, 3), stored(1, 2)])
 
-    ordered = results_in_order(parts, outcomes)
-
-    assert [stored.message_id for stored in ordered] == ["0", "1", "2", "3"]
+    assert [result.message_id for result in ordered] == ["0", "1", "2", "3"]
     assert results_in_order([], []) == []
 
 
 def test_a_batch_that_failed_leaves_its_error_in_the_place_of_its_messages() -> None:
     error = TransportError("cut")
     with pytest.raises(PartialSendError, match="2 of 4 messages were not sent: cut") as partial:
-        results_in_order([part(0, 3), part(1, 2)], [error, [result(1), result(2)]])
+        results_in_order([part(0, 3), part(1, 2)], [error, stored(1, 2)])
 
-    assert partial.value.outcomes == [error, result(1), result(2), error]
+    assert partial.value.outcomes == [error, *stored(1, 2).results(), error]
     assert partial.value.failed_indexes == [0, 3]
 
 

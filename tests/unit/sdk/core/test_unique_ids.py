@@ -49,9 +49,22 @@ def test_no_two_ids_are_alike_while_the_clock_goes_to_and_fro(
 def test_more_ids_than_the_counter_holds_in_one_millisecond_are_still_unique() -> None:
     ids = UniqueIds(ADDRESS, 1)
 
-    made = [*ids.take(70_000, NOW, 1), *(ids.next(NOW, 1) for _ in range(70_000))]
+    taken = [*ids.take(40_000, NOW, 1), *ids.take(40_000, NOW, 1), *ids.take(65_536, NOW, 1)]
+    made = [*taken, *(ids.next(NOW, 1) for _ in range(70_000))]
 
-    assert len(set(made)) == 140_000
+    assert len(set(made)) == 215_536
+
+
+@given(st.integers(0, 65_535), st.integers(0, 300))
+def test_a_range_of_ids_gives_each_of_them_in_every_way(counter: int, count: int) -> None:
+    one_by_one = UniqueIds(ADDRESS, 1, counter)
+    expected = [one_by_one.next(NOW, 1) for _ in range(count)]
+
+    taken = UniqueIds(ADDRESS, 1, counter).take(count, NOW, 1)
+
+    assert list(taken) == [taken[index] for index in range(count)] == expected
+    assert taken[1:-1] == expected[1:-1]
+    assert taken.digits == "".join(text.removeprefix(taken.head) for text in expected)
 
 
 def test_the_same_moment_of_two_months_gives_different_ids() -> None:
@@ -94,4 +107,4 @@ def test_process_ids_that_agree_in_16_bits_differ_too() -> None:
 
 
 def test_taking_none_makes_none() -> None:
-    assert UniqueIds(ADDRESS, 1).take(0, NOW, 1) == []
+    assert list(UniqueIds(ADDRESS, 1).take(0, NOW, 1)) == []
