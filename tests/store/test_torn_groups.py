@@ -1,0 +1,99 @@
+"""A group of records is whole or not there, wherever a power cut has torn it.
+
+Exhaustive over the records and almost over the bytes: the cut is made at every seventh byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from eruca.contract.properties import TAGS, encode_properties
+from eruca.contract.records import Record, encode_record
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.scheduled import Destination, Wait, waiting
+from eruca_broker.core.timers_events import DeadLettersRedriven
+from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.processors.timers import Timers
+from eruca_broker.store.message_store import MessageStore
+from support.clocks import ManualClock
+from support.log_model import read_log
+from support.stores import abandon, batch, small_settings, without_log_lines
+
+SETTINGS = small_settings(segment_size=32 * 1024)
+COUNT = 3
+
+
+async def filled(directory: Path, clock: ManualClock) -> MessageStore:
+    """Return a store with timers that are due, all of it flushed."""
+    store = await MessageStore.open(directory, SETTINGS, clock)
+    await store.change(TopicPut("orders", 2, 2, "rw"))
+    for number in range(COUNT):
+        # With a property: the last bytes of a record without one are zeros, whole or cut.
+        properties = encode_properties({TAGS: "x"})
+        raw = encode_record(Record(topic="orders", body=b"%d" % number, properties=properties))
+        wait = Wait(deliver_at_ms=clock.now_ms() + number)
+        record = waiting(raw, wait, Destination("orders", number % 2))
+        await store.append(batch_of_records(*wait.place, [record]))
+    await store.checkpoint()
+    clock.advance(1)
+    return store
+
+
+def cut(source: Path, copy: Path, offset: int) -> None:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(source, copy)
+    [segment] = (copy / "commitlog").iterdir()
+    data = segment.read_bytes()
+    segment.write_bytes(data[:offset].ljust(len(data), b"\0"))
+
+
+def test_a_timer_is_pending_or_its_message_delivered(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = ManualClock()
+        store = await filled(tmp_path / "whole", clock)
+        begin = store.log_max_offset
+        assert await Timers(store, clock).fire() == COUNT
+        end = store.log_max_offset
+        await abandon(store)
+        for offset in [*range(begin, end, 7), end]:
+            cut(tmp_path / "whole", tmp_path / "cut", offset)
+
+            store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
+
+            delivered = sum(store.queue_range("orders", queue_id)[1] for queue_id in (0, 1))
+            is_whole = offset == end
+            assert (len(store.timers), delivered) == ((0, COUNT) if is_whole else (COUNT, 0))
+            assert await Timers(store, clock).fire() == (0 if is_whole else COUNT)
+            await store.close()
+            bodies = [r.body for r in read_log(tmp_path / "cut") if r.topic == "orders"]
+            assert sorted(bodies) == [b"0", b"1", b"2"]
+
+    with without_log_lines():
+        asyncio.run(work())
+
+
+def test_a_dead_letter_is_redriven_or_not_at_all(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = ManualClock()
+        store = await filled(tmp_path / "whole", clock)
+        begin = store.log_max_offset
+        letters = [batch("orders", queue_id, [b"again"], tag="x") for queue_id in (0, 1)]
+        size = sum(letter.size for letter in letters)
+        await store.append_group(letters, DeadLettersRedriven("g", [4, 5], 17, size))
+        end = store.log_max_offset
+        await abandon(store)
+        for offset in [*range(begin, end, 7), end]:
+            cut(tmp_path / "whole", tmp_path / "cut", offset)
+
+            store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
+
+            delivered = sum(store.queue_range("orders", queue_id)[1] for queue_id in (0, 1))
+            known = [store.state.redriven.redriven_at("g", letter) for letter in (4, 5)]
+            is_whole = offset == end
+            assert (known, delivered) == (([17, 17], 2) if is_whole else ([None, None], 0))
+            await store.close()
+
+    with without_log_lines():
+        asyncio.run(work())
