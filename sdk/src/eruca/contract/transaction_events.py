@@ -2,14 +2,14 @@
 
 Each stands in the events' topic, with the transaction's id as its unique id, so that the key index
 finds all of a transaction. Those with a ``group_size`` are followed by records that belong to them,
-in one write: all of it is in the log, or nothing::
+in one write: all of it is in the log, or nothing. In this order::
 
     transaction_begun     the half message
     transaction_checked   nothing
-    transaction_decided   an op message, unless it was parked; and for a commit the message itself
-    transaction_parked    an op message, and the half message for the operator
-    transaction_carried   what was carried forward, once more: an op message for the old half
-                          message and the new one, or the parked message
+    transaction_decided   for a commit the message itself; an op message, unless it was parked
+    transaction_parked    the half message for the operator; an op message
+    transaction_carried   what was carried forward, once more: the half message and an op message
+                          for the old one; or the parked message
 
 What is pending at any place of the log follows from these records alone, from the log's first
 segment on: retention carries forward what would be lost, before it deletes anything.
@@ -78,6 +78,7 @@ class TransactionCarried(msgspec.Struct, frozen=True, tag="transaction_carried",
     topic: str
     queue_id: int
     begun_at: int  # ms since the epoch
+    begun_offset: int  # log offset of its first record, where there may be nothing any more
     immunity_ms: int | None
     checks: int
     checked_at: int | None  # the last time; ms since the epoch

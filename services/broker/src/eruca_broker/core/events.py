@@ -4,7 +4,8 @@ A control record is an ordinary message of the system topic ``ERUCA_SYS_EVENTS``
 names the kind of event and its body is the event in JSON, so the log can be read with any tool.
 The broker's state is a fold over them (:mod:`eruca_broker.core.state`) and over nothing else.
 
-The kinds are defined by subject, in ``*_events.py`` and ``snapshots.py``; here is what they have in
+The kinds are defined by subject, in ``*_events.py`` and ``snapshots.py``, those of transactions in
+the contract, for others read them, too; here is what they have in
 common, and their union, which a new kind must join to be readable.
 """
 
@@ -15,8 +16,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.properties import TAGS, encode_properties
+from eruca.contract.properties import TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.transaction_events import TRANSACTION_EVENTS, TransactionEvent
 from eruca_broker.core.group_events import (
     CommittedOffset,
     GroupEvent,
@@ -47,7 +49,13 @@ EVENTS_QUEUE_ID: Final = 0
 
 TopicEvent: TypeAlias = TopicPut | TopicDeleted
 Event: TypeAlias = (
-    TopicEvent | GroupEvent | LeaseEvent | MembershipBegan | TimerEvent | StateSnapshot
+    TopicEvent
+    | GroupEvent
+    | LeaseEvent
+    | MembershipBegan
+    | TimerEvent
+    | TransactionEvent
+    | StateSnapshot
 )
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -64,7 +72,11 @@ def event_tag(event: Event) -> str:
 
 
 def encode_event(event: Event, *, now_ms: int, host: Host) -> bytes:
-    """Return the control record of *event*; its offsets and store time are still to be stamped."""
+    """Return the control record of *event*; its offsets and store time are still to be stamped.
+
+    Events of a transaction have its id for their unique id, so that the key index finds them.
+    """
+    key = event.transaction_id if isinstance(event, TRANSACTION_EVENTS) else None
     return encode_record(
         Record(
             topic=EVENTS_TOPIC,
@@ -73,7 +85,7 @@ def encode_event(event: Event, *, now_ms: int, host: Host) -> bytes:
             born_timestamp=now_ms,
             born_host=host,
             store_host=host,
-            properties=encode_properties({TAGS: event_tag(event)}),
+            properties=encode_properties({TAGS: event_tag(event), UNIQ_KEY: key}),
         )
     )
 

@@ -6,7 +6,7 @@ So it does not matter what else came between a decision and its record, a reset 
 the fold needs no locks to be right.
 
 Dead letters that such a record makes follow it, in one write; see
-:mod:`eruca_broker.core.timers_events` for groups of records.
+:mod:`eruca_broker.core.record_groups`.
 
 That a lease has run out is no event: the time is in it.
 """

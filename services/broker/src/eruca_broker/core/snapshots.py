@@ -22,6 +22,7 @@ from eruca_broker.core.group_events import (
 from eruca_broker.core.lease_events import SnapshotLeases
 from eruca_broker.core.timers_events import TimersPiece
 from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic
+from eruca_broker.core.transactions import LiveTransaction
 
 SNAPSHOT_TAG: Final = "snapshot"
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     timers: list[TimersPiece] = []
     redriven: list[RedrivenPiece] = []
     leases: list[SnapshotLeases] = []
+    transactions: list[LiveTransaction] = []
     runs: int = 0  # of the broker, in which groups changed; the same in every part
 
 

@@ -18,6 +18,13 @@ from itertools import chain
 from typing import Final, Literal
 
 from eruca.contract.names import EVENTS_TOPIC, is_system_topic
+from eruca.contract.transaction_events import (
+    TransactionBegun,
+    TransactionCarried,
+    TransactionChecked,
+    TransactionDecided,
+    TransactionParked,
+)
 from eruca_broker.core.dead_letters_state import RedrivenLetters
 from eruca_broker.core.events import Event
 from eruca_broker.core.group_events import MembershipBegan
@@ -33,6 +40,7 @@ from eruca_broker.core.leases import Leases
 from eruca_broker.core.snapshots import SnapshotItem, StateSnapshot, split_snapshot
 from eruca_broker.core.timers_events import DeadLettersRedriven, TimersCancelled, TimersFired
 from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic, TopicDeleted, TopicPut
+from eruca_broker.core.transactions import Transactions
 
 SNAPSHOT_ITEMS_MAX: Final = 10_000  # per part; about half a megabyte of JSON
 
@@ -72,7 +80,7 @@ EVENTS: Final = Topic(EVENTS_TOPIC, 1, 1, "r")
 
 @dataclass(slots=True)
 class BrokerState:
-    """Topics and groups; changed by :meth:`apply` alone."""
+    """Topics, groups, transactions; changed by :meth:`apply` alone."""
 
     topics: dict[str, Topic] = field(default_factory=lambda: {EVENTS_TOPIC: EVENTS})
     queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last snapshot
@@ -81,6 +89,7 @@ class BrokerState:
     leases: Leases = field(default_factory=Leases)
     runs: int = 0  # of the broker, in which groups changed
     redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
+    transactions: Transactions = field(default_factory=Transactions)
     _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
 
     def apply(self, event: Event, log_offset: int) -> None:
@@ -107,6 +116,14 @@ class BrokerState:
                 self.redriven.apply(event)
             case TimersFired() | TimersCancelled():
                 pass  # what is pending is no part of the state: records set it, not events
+            case (
+                TransactionBegun()
+                | TransactionChecked()
+                | TransactionDecided()
+                | TransactionParked()
+                | TransactionCarried()
+            ):
+                self.transactions.apply(event, log_offset)
             case StateSnapshot():
                 self._collect(event, log_offset)
             case DeliveriesLeased() | DeliveriesAcked() | DeliveriesNacked() | DeliveriesExtended():
@@ -136,6 +153,7 @@ class BrokerState:
             self.leases.copy(),
             self.runs,
             self.redriven.copy(),
+            self.transactions.copy(),
             list(self._parts),
         )
 
@@ -168,6 +186,8 @@ class BrokerState:
             yield SnapshotItem("leases", leases, len(leases.unfinished))
         for piece, weight in self.redriven.pieces(items_max):
             yield SnapshotItem("redriven", piece, weight)
+        for transaction in self.transactions:
+            yield SnapshotItem("transactions", transaction, 1)
 
     def _collect(self, part: StateSnapshot, log_offset: int) -> None:
         if part.part == 1:
@@ -186,6 +206,7 @@ class BrokerState:
         self.groups = Groups()
         self.leases = Leases()
         self.redriven = RedrivenLetters()
+        self.transactions = Transactions()
         for part in parts:
             self.runs = part.runs
             for topic in part.topics:
@@ -206,6 +227,8 @@ class BrokerState:
                 self.leases.restore(leases)
             for piece in part.redriven:
                 self.redriven.load(piece)
+            for transaction in part.transactions:
+                self.transactions.load(transaction)
 
     def _forget_queues(self, topic: str) -> None:
         for key in [key for key in self.queue_ends if key[0] == topic]:

@@ -3,10 +3,8 @@
 A timer is a waiting message; its id is the record's log offset. That one was set needs no event,
 for the record says it. That it has ended does: it was fired, or recalled.
 
-Some events head a **group**: the records behind them, ``group_size`` bytes of them, were handed to
-the disk in the same write and belong to them. A group is whole or it is not there: if a crash of
-the machine has torn it, the start cuts the log in front of its event. So "fired" and "delivered"
-are one fact, and so are "redriven" and "sent again".
+What follows an event that has a ``group_size`` belongs to it: see
+:mod:`eruca_broker.core.record_groups`.
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ from typing import Final, TypeAlias
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from eruca_broker.core.lease_events import DeliveriesLeased, DeliveriesNacked
 
 TIMERS_PER_ITEM: Final = 40  # of a snapshot: as many take the room of an ordinary item
 _TIMERS_PER_PIECE_MAX: Final = 32_768  # 700 KB of JSON
@@ -56,8 +52,6 @@ class DeadLettersRedriven(
 
 
 TimerEvent: TypeAlias = TimersFired | TimersCancelled | DeadLettersRedriven
-GROUP_HEADS: Final = (TimersFired, DeadLettersRedriven, DeliveriesLeased, DeliveriesNacked)
-"""Events that head a group, which may be empty."""
 
 
 class TimersPiece(msgspec.Struct, frozen=True, array_like=True):
