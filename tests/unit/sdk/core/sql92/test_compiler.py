@@ -191,6 +191,8 @@ def test_what_follows_a_complete_condition_is_refused(text: str, position: int, 
         ("-(a = 1) > 0", {"a": "1"}, None),
         ("(a) IN ('x')", {"a": "x"}, True),
         ("a = 1 = TRUE", {"a": "1"}, True),
+        ("a", {"a": "true"}, False),
+        ("NOT a", {"a": "true"}, True),
         ("(a > 1) CONTAINS 'x'", {"a": "2"}, False),
         ("a < b", {"a": "9", "b": "10"}, True),
         ("1 = a OR FALSE", {"a": "1"}, True),
@@ -211,6 +213,10 @@ def test_an_error_is_no_match_whatever_stands_around_it(text: str) -> None:
     with pytest.raises(EvaluationError):
         compiled.evaluate({"a": "5.5"})
     assert not compiled.matches({"a": "5.5"})
+
+
+def test_a_filter_costs_as_much_as_it_is_long() -> None:
+    assert compile_sql92("a = 1 AND (b IS NULL)").cost == len("a = 1 AND ( b IS NULL )".split())
 
 
 def test_a_filter_knows_which_properties_it_looks_at() -> None:
