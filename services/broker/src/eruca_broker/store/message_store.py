@@ -216,14 +216,32 @@ class MessageStore:
             parts.insert(0, (self._event_batch(head), head))
         return self._writer.group_appended(parts, despite_full_disk=despite_full_disk)
 
-    def append_group_then(self, batches: Sequence[Batch], born_host: Host, done: GroupDone) -> None:
-        """Append a request's batches as one: all of them or none; *done* is told once.
+    def append_group_then(
+        self,
+        batches: Sequence[Batch],
+        born_host: Host | None,
+        done: GroupDone,
+        *,
+        head: Event | None = None,
+        despite_full_disk: bool = False,
+    ) -> None:
+        """Append batches as :meth:`append_group` does; *done* is told once.
+
+        Args:
+            batches: At least one, unless there is a head.
+            born_host: The peer's; None: each record has its own already.
+            done: Told of all of them, the head's first.
+            head: As there.
+            despite_full_disk: As there.
 
         Raises:
             ErucaError: Writes are refused now, or all is too large; nothing has changed, and
                 *done* is not called.
         """
-        self._writer.append_group([(batch, None) for batch in batches], born_host, done)
+        parts: list[tuple[Batch, Event | None]] = [(batch, None) for batch in batches]
+        if head is not None:
+            parts.insert(0, (self._event_batch(head), head))
+        self._writer.append_group(parts, born_host, done, despite_full_disk=despite_full_disk)
 
     @property
     def tick_timestamp(self) -> int | None:
@@ -334,11 +352,29 @@ class MessageStore:
         return self._reader.read_log(from_offset, max_bytes, self.visible_offset)
 
     def by_key(
-        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        is_latest_left_out: bool = False,
     ) -> list[Record]:
-        """Return a topic's newest messages with *key* as unique id or among their keys."""
-        self._catch_up_index()  # so that a client finds what it has just sent
+        """Return a topic's newest messages with *key* as unique id or among their keys.
+
+        Args:
+            topic: Theirs.
+            key: Theirs.
+            max_count: How many at most.
+            begin_ms: The first store time that counts.
+            end_ms: The last one.
+            is_latest_left_out: Whether those that are not in the key index yet, at most
+                ``INDEX_BACKLOG_MAX`` records, are not wanted: this costs much less.
+        """
         known = self.state.topics.get(topic)
+        if not is_latest_left_out:
+            self._catch_up_index()  # so that a client finds what it has just sent
         return self._reader.by_key(
             topic,
             key,
@@ -346,7 +382,7 @@ class MessageStore:
             begin_ms=begin_ms,
             end_ms=end_ms,
             since_offset=known.created_at if known else 0,
-            unindexed=self._dispatcher.unindexed(),
+            unindexed=() if is_latest_left_out else self._dispatcher.unindexed(),
         )
 
     # --- How it is doing --------------------------------------------------------------------------
@@ -463,11 +499,13 @@ class MessageStore:
         """Delete up to *count* segments; yield the log's new start after each.
 
         The last one stays, and so does what is still to be flushed or dispatched, and all from
-        the latest snapshot of the state on, or from the oldest message that waits for its time.
+        the latest snapshot of the state on, or from the oldest message that waits for its time or
+        for a decision.
         """
         needed_from = min(self.flushed_offset, self.visible_offset, self._snapshot_offset)
-        if (oldest := self.timers.oldest_id()) is not None:
-            needed_from = min(needed_from, oldest)
+        for oldest in (self.timers.oldest_id(), self.state.transactions.oldest_offset()):
+            if oldest is not None:
+                needed_from = min(needed_from, oldest)
         for segment in self._log.expired(count, needed_from):
             segment.delete()
             self._queues.delete_expired(self._log.min_offset)

@@ -45,7 +45,6 @@ from eruca_broker.core.events import (
     decode_event,
 )
 from eruca_broker.core.record_groups import GROUP_HEADS
-from eruca_broker.core.record_groups import GROUP_HEADS
 from eruca_broker.core.recovery import walk
 from eruca_broker.core.state import BrokerState, with_queue
 from eruca_broker.core.timers import PendingTimers
