@@ -1,15 +1,18 @@
-"""Deliveries: each message is one client's for a time, and no handle counts longer than it should."""
+"""Deliveries: a message is one client's for a time, and no handle counts longer than it should."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from eruca.contract.deliveries import DeliveryRequest
 from eruca_broker.app import BrokerApp
+from eruca_chassis.asgi import ClientGoneError
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
@@ -478,7 +481,7 @@ async def test_a_key_that_is_blocked_is_free_again_for_who_waits(
     ],
 )
 async def test_what_the_filter_holds_back_is_passed_over(
-    orders: DeliveryClient, filter_: dict[str, str]
+    orders: DeliveryClient, filter_: dict[str, Any]
 ) -> None:
     for tag in ("UA", "DL", "AA", "DL"):
         await orders.send(tag.lower(), tag=tag)
@@ -543,7 +546,7 @@ async def test_members_and_deliveries_subscribe_alike(
     ],
 )
 async def test_a_filter_that_means_nothing_is_refused(
-    orders: DeliveryClient, filter_: dict[str, str], code: str
+    orders: DeliveryClient, filter_: dict[str, Any], code: str
 ) -> None:
     refused = await orders.ask(**filter_)
 
@@ -772,6 +775,41 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
     await orders.client.delete("/topics/orders")
 
     assert (await asyncio.wait_for(waiting, 5)).json()["code"] == "topic-not-found"
+
+
+async def test_who_has_left_meanwhile_is_handed_nothing(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    left = asyncio.Event()
+
+    async def leaving() -> dict[str, object]:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    wanted = DeliveryRequest(topic="orders", wait_seconds=30)
+    waiting = asyncio.create_task(broker_of(app).deliveries.receive("billing", wanted, leaving))
+    await held(app)
+    left.set()
+    with pytest.raises(ClientGoneError):
+        await waiting
+
+    await orders.send("a")
+
+    [one] = await orders.receive()
+    assert one["attempt"] == 1
+
+
+async def test_who_waits_while_the_group_is_paused_goes_on_when_it_does(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    await orders.send("a")
+    await orders.create(consume_enabled=False)
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    await orders.create(consume_enabled=True)
+
+    assert texts(await asyncio.wait_for(waiting, 5)) == ["a"]
 
 
 # --- After a restart ------------------------------------------------------------------------------
