@@ -15,7 +15,7 @@ import secrets
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.message_ids import encode_offset_id
@@ -24,7 +24,7 @@ from eruca.contract.records import Host
 from eruca.core.unique_ids import UniqueIds
 from eruca_broker.core.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.new_messages import encode_messages, queue_of_sharding_keys
-from eruca_broker.core.scheduled import Destination
+from eruca_broker.core.scheduled import Destination, Wait
 from eruca_broker.core.state import Topic
 from eruca_broker.core.times import rfc3339
 from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
@@ -41,6 +41,16 @@ APPEND_BUCKETS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
 )  # fmt: skip  # seconds, upper bounds
 TURNS_MAX: Final = 100_000  # topics whose turn is remembered
+
+
+class Draft(NamedTuple):
+    """Messages that have been checked and encoded, and are in no log yet."""
+
+    topic: Topic  # may have to be created
+    destination: Destination
+    records: list[bytes]
+    unique_ids: list[str]
+    waits: list[Wait | None] | None  # None: nothing is delayed
 
 
 class SendCounts:
@@ -123,6 +133,29 @@ class Sender:
             ValidationError: A message is not allowed, or sharding keys disagree with the queue.
             TooLargeError: A message or all of them together exceed a limit.
         """
+        draft = self.draft(topic, queue_id, messages, pointers, born_host)
+        destination, told = draft.destination, partial(done, draft.unique_ids)
+        if draft.waits is None:
+            batch = batch_of_records(topic, destination.queue_id, draft.records)
+            self._append(draft.topic, batch, born_host, told)
+            return
+        later = self._scheduled.stored_later(destination, draft.records, draft.waits, pointers)
+        self._append_later(draft.topic, later, born_host, told)
+
+    def draft(
+        self,
+        topic: str,
+        queue_id: int | None,
+        messages: Sequence[NewMessage],
+        pointers: Sequence[str],
+        born_host: Host,
+    ) -> Draft:
+        """Return the records of messages that may be sent, as :meth:`send` would store them.
+
+        Raises:
+            ValidationError: As there.
+            TooLargeError: A message exceeds a limit.
+        """
         wanted = self._topics.for_sending(topic, queue_id)
         by_key = queue_of_sharding_keys(messages, pointers, wanted.write_queue_count)
         if by_key is not None and queue_id not in (None, by_key):
@@ -142,12 +175,7 @@ class Sender:
             now_ms=now_ms,
             next_unique_id=lambda: self._unique_ids.next(now_ms, self._process_id),
         )
-        if waits is None:
-            batch = batch_of_records(topic, queue_id, records)
-            self._append(wanted, batch, born_host, partial(done, unique_ids))
-            return
-        later = self._scheduled.stored_later(Destination(topic, queue_id), records, waits, pointers)
-        self._append_later(wanted, later, born_host, partial(done, unique_ids))
+        return Draft(wanted, Destination(topic, queue_id), records, unique_ids, waits)
 
     def receipt_of(self, appended: Appended) -> BatchReceipt:
         """Return what the sender of a batch of records is told."""
@@ -211,7 +239,7 @@ class Sender:
             self._store.append_then(batch, born_host, told)
         else:
             append = partial(self._store.append_then, batch, born_host, told)
-            self._once_there(wanted, append, done)
+            self.once_there(wanted, append, done)
 
     def _append_later(
         self,
@@ -230,12 +258,16 @@ class Sender:
             done(StoredLater(later, outcome))
 
         append = partial(self._store.append_group_then, later.batches, born_host, told)
-        self._once_there(wanted, append, done)
+        self.once_there(wanted, append, done)
 
-    def _once_there(
+    def once_there(
         self, wanted: Topic, append: Callable[[], None], done: Callable[[Exception], None]
     ) -> None:
-        """Call *append* when the topic exists, now if it does."""
+        """Call *append* when the topic exists, now if it does; else *done* is told what it raises.
+
+        Raises:
+            ErucaError: *append* did, now.
+        """
         if wanted.created_at:
             append()
             return
