@@ -184,6 +184,7 @@ async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_go
     assert seen == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
     [letter] = await dead_letters(client, topic)
     assert "poison" in str(letter["last_error"])
+    assert letter["attempts"] == 3
     assert await committed(client, topic, topic) == 3
 
 

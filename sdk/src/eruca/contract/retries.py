@@ -55,6 +55,11 @@ class SendBack(Request):
     retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] | None = Field(
         default=None, description="instead of the group's"
     )
+    attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
+        default=None,
+        description="how often it was handed to a handler, for a dead letter to tell; null: once "
+        "more than it had been sent back",
+    )
 
     @model_validator(mode="after")
     def _has_one_delay(self) -> SendBack:

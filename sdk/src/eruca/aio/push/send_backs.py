@@ -121,6 +121,7 @@ class SendBacks:
                 reason=outcome.reason,
                 error=error,
                 retry_max_times=self._retry_max_times,
+                attempts=message.attempt,
             )
             for message in messages
         ]

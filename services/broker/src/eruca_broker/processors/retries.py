@@ -153,7 +153,7 @@ def _batches(
                     raw,
                     group,
                     origin,
-                    reconsume_times=times,
+                    reconsume_times=max(times, message.attempts or 0),
                     reason=message.reason,
                     error=message.error,
                 )
