@@ -216,7 +216,7 @@ def test_an_error_is_no_match_whatever_stands_around_it(text: str) -> None:
 
 
 def test_a_filter_costs_as_much_as_it_is_long() -> None:
-    assert compile_sql92("a = 1 AND (b IS NULL)").cost == len("a = 1 AND ( b IS NULL )".split())
+    assert compile_sql92("a = 1 AND (b IS NULL)").cost == 9
 
 
 def test_a_filter_knows_which_properties_it_looks_at() -> None:
