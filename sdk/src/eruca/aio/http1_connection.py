@@ -4,6 +4,9 @@ States: idle → writing → waiting → idle or closed. An answer may come befo
 written whole (a broker refuses what it will not read): the rest is then not written, the answer
 counts, and the connection is given up, because the peer would take the rest for a next request.
 
+The parser reads heads, and bodies whose size the head does not tell. What is missing of any other
+body once its head is complete goes past the parser, which would only copy it.
+
 Whether a failed request may be repeated depends on what left this process and what came back, so
 the error says so: :attr:`ConnectionLostError.nothing_received`.
 
@@ -62,6 +65,7 @@ class Http1Connection(asyncio.Protocol):
         self._interim_count = 0
         self._in_body = False
         self._has_length = False
+        self._missing_size = 0  # of a body that goes past the parser
 
     @property
     def is_usable(self) -> bool:
@@ -131,6 +135,9 @@ class Http1Connection(asyncio.Protocol):
             self.abort()
             return
         self._received_size += len(data)
+        if self._missing_size:
+            self._take_body(data)
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -143,6 +150,27 @@ class Http1Connection(asyncio.Protocol):
                 self._fail(TransportError(f"{self.place}: headers exceed {HEADERS_SIZE_MAX} bytes"))
             elif self._received_size > self._received_size_max:
                 self._fail(TransportError(f"{self.place}: the answer has no end"))
+            elif self._in_body:
+                self._expect_rest()
+
+    def _expect_rest(self) -> None:
+        """Let the rest of the body go past the parser, if its size is known."""
+        length = self._headers.get("content-length", "")
+        if "transfer-encoding" in self._headers or not (length.isascii() and length.isdigit()):
+            return
+        if int(length) <= self._response_size_max:
+            self._missing_size = int(length) - self._body_size
+
+    def _take_body(self, data: bytes) -> None:
+        missing_size = self._missing_size - len(data)
+        self._body.append(data[:missing_size] if missing_size < 0 else data)
+        if missing_size > 0:
+            self._missing_size = missing_size
+            return
+        self.on_message_complete()
+        self._parser = httptools.HttpResponseParser(self)  # the old one still waits for the body
+        if missing_size < 0:
+            self.abort()  # bytes nobody asked for: they would be taken for the next answer
 
     def eof_received(self) -> bool:
         """Complete an answer that lasts until the end of the connection."""
@@ -235,6 +263,7 @@ class Http1Connection(asyncio.Protocol):
         self._interim_count = 0
         self._in_body = False
         self._has_length = False
+        self._missing_size = 0
 
     def _fail(self, error: Exception) -> None:
         answer = self._answer

@@ -189,12 +189,14 @@ async def test_a_connection_that_the_server_will_close_is_not_used_again(
 
 
 @settings(max_examples=30)
-@given(cuts=st.lists(st.integers(1, 60), max_size=10))
-def test_it_does_not_matter_how_an_answer_is_cut_into_packets(cuts: list[int]) -> None:
-    whole = (
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-name: value\r\n\r\n"
-        b"5\r\nabcde\r\n0\r\n\r\n"
-    )
+@given(cuts=st.lists(st.integers(1, 60), max_size=10), is_chunked=st.booleans())
+def test_it_does_not_matter_how_an_answer_is_cut_into_packets(
+    cuts: list[int], *, is_chunked: bool
+) -> None:
+    size, body = b"content-length: 5", b"abcde"
+    if is_chunked:
+        size, body = b"transfer-encoding: chunked", b"5\r\nabcde\r\n0\r\n\r\n"
+    whole = b"HTTP/1.1 200 OK\r\n" + size + b"\r\nx-name: value\r\n\r\n" + body
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -207,9 +209,10 @@ def test_it_does_not_matter_how_an_answer_is_cut_into_packets(cuts: list[int]) -
     async def run() -> None:
         client = Http1Transport()
         async with peer(script) as server:
-            answer = await client.request("GET", server.url, "/", timeout=SECONDS)
+            for _ in range(2):
+                answer = await client.request("GET", server.url, "/", timeout=SECONDS)
+                assert (answer.body, answer.headers["x-name"]) == (b"abcde", "value")
         await client.close()
-        assert (answer.body, answer.headers["x-name"]) == (b"abcde", "value")
 
     asyncio.run(run())
 
@@ -306,6 +309,22 @@ async def test_bytes_after_an_answer_are_not_taken_for_the_next(client: Http1Tra
     async with peer(answering(too_long, OK)) as server:
         assert await get(client, server.url) == b"ok"
         assert await get(client, server.url) == b"ok"
+        assert server.connection_count == 2
+
+
+async def test_bytes_after_an_answer_that_came_in_pieces_are_not_taken_for_the_next(
+    client: Http1Transport,
+) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        for piece in (b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nab", b"cd and more"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)  # or the pieces arrive as one
+
+    async with peer(script) as server:
+        assert await get(client, server.url) == b"abcd"
+        assert await get(client, server.url) == b"abcd"
         assert server.connection_count == 2
 
 
