@@ -47,12 +47,17 @@ class TransactionChecked(msgspec.Struct, frozen=True, tag="transaction_checked",
 
 
 class TransactionDecided(msgspec.Struct, frozen=True, tag="transaction_decided", tag_field="event"):
-    """It was committed or rolled back, for good."""
+    """It was committed or rolled back, for good; by itself this tells of the transaction."""
 
     transaction_id: str
     outcome: Outcome
     by: Decider
     decided_at: int  # ms since the epoch
+    producer_group: str
+    topic: str
+    queue_id: int
+    begun_at: int  # ms since the epoch
+    checks: int  # how many there were
     group_size: int  # bytes
     reason: str | None = None
     check_number: int | None = None  # which check was answered by it
@@ -83,6 +88,7 @@ class TransactionCarried(msgspec.Struct, frozen=True, tag="transaction_carried",
     checks: int
     checked_at: int | None  # the last time; ms since the epoch
     parked_at: int | None  # None: pending
+    carried_at: int  # ms since the epoch
     group_size: int  # bytes
 
 

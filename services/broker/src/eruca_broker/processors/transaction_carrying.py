@@ -1,0 +1,136 @@
+"""Carrying transactions forward: what is not over outlives the segments it was written in.
+
+Before retention deletes a segment, each half message in it that is pending, and each parked one, is
+stored again, behind an event that says so; an op message tells readers of the half topic that the
+old one is done with. All of it is one write, in the transaction's turn: whoever decides meanwhile
+waits, and then finds it where it is now.
+
+Source: RocketMQ 5.3 gives up on half messages older than its retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from eruca.contract.errors import ErucaError
+from eruca.contract.records import Host
+from eruca.contract.transaction_events import TransactionCarried
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.half_messages import (
+    HALF_PLACE,
+    OP_PLACE,
+    PARKED_PLACE,
+    carried,
+    carried_parked,
+    op_message,
+)
+from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.processors.transaction_log import TransactionLog
+from eruca_broker.processors.turns import Turns
+from eruca_broker.store.appended import Appended
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
+
+CARRIED_COUNT_MAX: Final = 64  # in one turn of the event loop
+CARRIED_SIZE_MAX: Final = 1024 * 1024  # bytes in one turn; the first goes whatever it is
+
+
+class TransactionCarrier:
+    """Carries the transactions of one store forward."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: TransactionLog,
+        turns: Turns,
+        *,
+        store_host: Host,
+        clock: Clock,
+    ) -> None:
+        self.carried_count = 0  # since the start
+        self._store = store
+        self._log = log
+        self._turns = turns
+        self._store_host = store_host
+        self._clock = clock
+
+    async def carry_forward(self, log_offset: int) -> None:
+        """Store again what is not over and lies before *log_offset*, so that it may be deleted.
+
+        Raises:
+            ErucaError: There is no room for it; what has not been carried keeps its segments.
+        """
+        while found := self._store.state.transactions.before(log_offset):
+            written: list[asyncio.Future[None]] = []
+            size = 0
+            for live in found:
+                if len(written) == CARRIED_COUNT_MAX or size >= CARRIED_SIZE_MAX:
+                    break
+                future = asyncio.get_running_loop().create_future()
+                if self._turns.is_taken(live.transaction_id):
+                    self._turns.wait(live.transaction_id, partial(_wake, future))
+                else:
+                    size += self._carry(live, future)
+                written.append(future)
+            outcomes = await asyncio.gather(*written, return_exceptions=True)
+            for outcome in outcomes:
+                if outcome is not None:
+                    raise outcome
+
+    def _carry(self, live: LiveTransaction, future: asyncio.Future[None]) -> int:
+        """Write one anew, in its turn; return how many bytes that takes."""
+        message, _ = self._log.message_of(live)
+        now_ms = self._clock.now_ms()
+        if live.parked_at is not None:
+            batches = [batch_of_records(*PARKED_PLACE, [carried_parked(message)])]
+        else:
+            op = op_message(message, now_ms=now_ms, host=self._store_host)
+            batches = [
+                batch_of_records(*HALF_PLACE, [carried(message, live.checks)]),
+                batch_of_records(*OP_PLACE, [op]),
+            ]
+        size = sum(batch.size for batch in batches)
+        event = TransactionCarried(
+            live.transaction_id,
+            live.producer_group,
+            live.topic,
+            live.queue_id,
+            live.begun_at,
+            live.begun_offset,
+            live.immunity_ms,
+            live.checks,
+            live.checked_at,
+            live.parked_at,
+            carried_at=now_ms,
+            group_size=size,
+        )
+        self._turns.take(live.transaction_id)
+        settle = partial(self._settle, live.transaction_id, future)
+        try:
+            self._store.append_group_then(batches, None, settle, head=event, despite_full_disk=True)
+        except Exception:
+            self._turns.give(live.transaction_id)
+            raise
+        return size
+
+    def _settle(
+        self,
+        transaction_id: str,
+        future: asyncio.Future[None],
+        outcome: list[Appended] | ErucaError,
+    ) -> None:
+        if isinstance(outcome, list):
+            self.carried_count += 1
+        if not future.done():
+            if isinstance(outcome, list):
+                future.set_result(None)
+            else:
+                future.set_exception(outcome)
+        self._turns.give(transaction_id)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

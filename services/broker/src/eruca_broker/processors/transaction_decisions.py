@@ -1,0 +1,155 @@
+"""What has been decided about a transaction.
+
+It is told again to whoever asks for the same, and held against whoever wants the opposite. That
+the checks were used up is a decision, too: a rollback by the limit, which only an operator may
+still turn into a commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from eruca.contract.errors import AlreadyDecidedError
+from eruca.contract.names import OP_HALF_TOPIC
+from eruca.contract.transaction_events import Outcome, TransactionDecided, TransactionParked
+from eruca.contract.transactions import (
+    CommittedPlace,
+    DecidedBy,
+    DecisionReceipt,
+    TransactionDecision,
+)
+from eruca_broker.core.scheduled import (
+    DELAYED_TOPICS,
+    delivery_time,
+    destination_of,
+)
+from eruca_broker.core.times import moment, rfc3339
+from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.processors.transaction_log import Ended, TransactionLog
+from eruca_broker.store.message_store import MessageStore
+
+
+class Decision(NamedTuple):
+    """What was decided."""
+
+    transaction_id: str
+    outcome: Outcome
+    by: DecidedBy
+    decided_at_ms: int
+    reason: str | None = None
+    check_number: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether not even an operator can decide otherwise."""
+        return self.by != "limit"
+
+    def shown(self) -> TransactionDecision:
+        """Return it as an answer shows it."""
+        return TransactionDecision(
+            outcome=self.outcome,
+            by=self.by,
+            decided_at=moment(self.decided_at_ms),
+            reason=self.reason,
+            check_number=self.check_number,
+        )
+
+    def conflict(self, wanted: str) -> AlreadyDecidedError:
+        """Return the error for who wanted something else."""
+        said = {"commit": "committed", "rollback": "rolled back"}[self.outcome]
+        decided_at = rfc3339(self.decided_at_ms)
+        decision: dict[str, Any] = {
+            "outcome": self.outcome,
+            "by": self.by,
+            "decided_at": decided_at,
+            "reason": self.reason,
+            "check_number": self.check_number,
+        }
+        return AlreadyDecidedError(
+            f"transaction {self.transaction_id!r} was {said} by {_WHO[self.by]} at {decided_at}; "
+            f"it cannot be {wanted}",
+            decision={name: value for name, value in decision.items() if value is not None},
+            fix=None
+            if self.is_final
+            else "an operator may still commit it, giving a reason: by = operator",
+        )
+
+
+_WHO = {
+    "producer": "its producer",
+    "check": "the answer to a check",
+    "operator": "an operator",
+    "limit": "the limit of checks",
+}
+
+
+def decision_of(event: TransactionDecided) -> Decision:
+    """Return what an event decided."""
+    return Decision(
+        event.transaction_id,
+        event.outcome,
+        event.by,
+        event.decided_at,
+        event.reason,
+        event.check_number,
+    )
+
+
+def decision_of_parked(live: LiveTransaction, event: TransactionParked | None = None) -> Decision:
+    """Return what parking a transaction decided; only the event knows the reason."""
+    assert live.parked_at is not None
+    reason = None if event is None else event.reason
+    return Decision(live.transaction_id, "rollback", "limit", live.parked_at, reason)
+
+
+def receipt_of(
+    decision: Decision,
+    *,
+    durability: str,
+    message: CommittedPlace | None = None,
+    repeated: bool = False,
+) -> DecisionReceipt:
+    """Return what whoever decided, or would have decided the same, is told."""
+    if decision.by == "limit":
+        state = "parked"
+    else:
+        state = "committed" if decision.outcome == "commit" else "rolled_back"
+    return DecisionReceipt(
+        transaction_id=decision.transaction_id,
+        state=state,  # type: ignore[arg-type]
+        outcome=decision.outcome,
+        by=decision.by,
+        decided_at=rfc3339(decision.decided_at_ms),
+        reason=decision.reason,
+        check_number=decision.check_number,
+        message=message,
+        durability=durability,
+        repeated=repeated,
+    )
+
+
+def place_of(store: MessageStore, log: TransactionLog, ended: Ended) -> CommittedPlace | None:
+    """Return where the message of a commit lies, of which nothing is kept but the event."""
+    if ended.event.outcome == "rollback":
+        return None
+    offset = log.message_offset(ended.log_offset)
+    record = store.record(offset)
+    assert record.topic != OP_HALF_TOPIC
+    properties = record.properties.encode("utf-8", "surrogatepass")
+    if record.topic not in DELAYED_TOPICS:
+        return CommittedPlace(
+            topic=record.topic,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+            log_offset=offset,
+        )
+    destination = destination_of(properties)
+    due_ms = delivery_time(record.topic, properties, record.store_timestamp)
+    assert destination is not None
+    return CommittedPlace(
+        topic=destination.topic,
+        queue_id=destination.queue_id,
+        queue_offset=None,
+        log_offset=offset,
+        deliver_at=None if due_ms is None else rfc3339(due_ms),
+    )

@@ -1,0 +1,110 @@
+"""What the log says about transactions: their messages, their ends, everything that happened.
+
+Of a transaction that is over the broker keeps nothing. Its events have its id for their unique id,
+so the key index finds them, for as long as retention leaves them.
+
+Looking there is not for free, and the key index is a little behind. So the latest ends are
+remembered as well: more of them than the index can lack. That makes it cheap to be sure that an
+id is new, which every beginning must be.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from eruca.contract.errors import RecordNotFoundError
+from eruca.contract.limits import CHECK_COUNT_MAX
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.transaction_events import (
+    TransactionDecided,
+    TransactionEvent,
+    TransactionParked,
+    decode_transaction_event,
+)
+from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.store.dispatcher import INDEX_BACKLOG_MAX
+from eruca_broker.store.message_store import MessageStore
+
+HISTORY_MAX: Final = CHECK_COUNT_MAX + 28  # events of one transaction that are looked at
+RECENT_MAX: Final = 4 * INDEX_BACKLOG_MAX  # ends that are remembered
+_TIME_MAX: Final = 2**63 - 1
+
+
+class Logged(NamedTuple):
+    """An event, and where it stands."""
+
+    event: TransactionEvent
+    log_offset: int
+
+
+class Ended(NamedTuple):
+    """How a transaction ended, and where that stands."""
+
+    event: TransactionDecided
+    log_offset: int
+
+
+class TransactionLog:
+    """Reads about transactions in one store."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._recent: OrderedDict[str, int] = OrderedDict()  # id → log offset of its end
+
+    def note_end(self, transaction_id: str, log_offset: int) -> None:
+        """Remember where a transaction's end is recorded."""
+        self._recent[transaction_id] = log_offset
+        if len(self._recent) > RECENT_MAX:
+            self._recent.popitem(last=False)
+
+    def ended(self, transaction_id: str) -> Ended | None:
+        """Return how a transaction ended; None where there was none, or it is long ago."""
+        recent = self._recent.get(transaction_id)
+        if recent is not None:
+            try:
+                event = decode_transaction_event(self._store.record(recent).body)
+            except RecordNotFoundError:
+                return None
+            assert isinstance(event, TransactionDecided)
+            return Ended(event, recent)
+        for event, log_offset in reversed(self._events(transaction_id, is_latest_left_out=True)):
+            if isinstance(event, TransactionDecided):
+                return Ended(event, log_offset)
+        return None
+
+    def events(self, transaction_id: str) -> list[Logged]:
+        """Return what happened to a transaction, as far as the log remembers, oldest first."""
+        return self._events(transaction_id, is_latest_left_out=False)
+
+    def parked(self, live: LiveTransaction) -> TransactionParked | None:
+        """Return how a parked transaction came to be; None where it was carried forward since."""
+        event = decode_transaction_event(self._store.record(live.offset).body)
+        return event if isinstance(event, TransactionParked) else None
+
+    def message_offset(self, event_offset: int) -> int:
+        """Return where the message lies that belongs to the event at *event_offset*."""
+        return event_offset + len(self._store.raw_record(event_offset))
+
+    def message_of(self, live: LiveTransaction) -> tuple[memoryview, int]:
+        """Return the half message, or parked message, of a transaction, and where it lies.
+
+        Raises:
+            RecordNotFoundError: The log is damaged: retention keeps what is needed.
+        """
+        offset = self.message_offset(live.offset)
+        return self._store.raw_record(offset), offset
+
+    def _events(self, transaction_id: str, *, is_latest_left_out: bool) -> list[Logged]:
+        records = self._store.by_key(
+            EVENTS_TOPIC,
+            transaction_id,
+            max_count=HISTORY_MAX,
+            begin_ms=0,
+            end_ms=_TIME_MAX,
+            is_latest_left_out=is_latest_left_out,
+        )
+        return [
+            Logged(decode_transaction_event(record.body), record.log_offset)
+            for record in reversed(records)
+        ]
