@@ -225,8 +225,8 @@ async def test_status_and_metrics_tell_what_is_going_on(
 
 
 async def test_topics_and_groups_have_a_limit_with_a_name(tmp_path: Path) -> None:
-    limits = {"topics_max": 3, "groups_max": 2}  # of the topics one is the broker's own
-    async with open_broker(tmp_path / "few", **limits) as app, client_of(app) as client:
+    few = open_broker(tmp_path / "few", topics_max=3, groups_max=2)  # one topic is the broker's
+    async with few as app, client_of(app) as client:
         message = {"body": {"text": "x"}}
         for topic in ("one", "two"):
             assert (await client.post(f"/topics/{topic}/messages", json=message)).status_code == 201
