@@ -14,7 +14,7 @@ from support.in_process_cluster import InProcessCluster
 pytestmark = pytest.mark.anyio
 
 
-async def send(client: eruca.AsyncClient, topic: str, count: int) -> list[eruca.SendResult]:
+async def send(client: eruca.AsyncClient, topic: str, count: int) -> eruca.SendResults:
     queue = eruca.MessageQueue(topic, "broker-a", 0)
     async with client.producer() as producer:
         return await producer.send_many(

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def send(
     client: eruca.AsyncClient, topic: str, *bodies: str, tag: str | None = None
-) -> list[eruca.SendResult]:
+) -> eruca.SendResults:
     async with client.producer(batch_max_count=7) as producer:
         return await producer.send_many([eruca.Message(topic, body, tag=tag) for body in bodies])
 
