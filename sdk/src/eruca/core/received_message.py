@@ -101,9 +101,24 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
             DamagedMessageError: The bytes are not what the producer sent, or are compressed in a
                 way this version cannot read.
         """
-        if self._body is None:
-            self._body = self._read_body()
-        return self._body
+        if self._body is not None:
+            return self._body
+        records, start = self._records, self._start
+        crc, sys_flag, size = _read_body_fields(records, start)
+        body_start = start + _BODY_START
+        if sys_flag & HOST_BITS:
+            layout = layout_of(sys_flag)
+            (size,) = _read_i32(records, start + layout.body_size)
+            body_start = start + layout.body
+        body = records[body_start : body_start + size]
+        if not isinstance(body, bytes):
+            body = bytes(body)
+        if crc32(body) & BODY_CRC_MASK != crc:
+            raise DamagedMessageError(f"{self._place()}: the body does not match its checksum")
+        if sys_flag & _COMPRESSED:
+            body = self._unpacked(body, sys_flag)
+        self._body = body
+        return body
 
     def text(self) -> str:
         """Return the body as UTF-8 text."""
@@ -265,21 +280,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         raw = bytes(self._records[start : start + size])
         return Host(raw[:-4], _I32.unpack(raw[-4:])[0])
 
-    def _read_body(self) -> bytes:
-        records, start = self._records, self._start
-        crc, sys_flag, size = _read_body_fields(records, start)
-        body_start = start + _BODY_START
-        if sys_flag & HOST_BITS:
-            layout = layout_of(sys_flag)
-            (size,) = _read_i32(records, start + layout.body_size)
-            body_start = start + layout.body
-        stored = records[body_start : body_start + size]
-        if not isinstance(stored, bytes):
-            stored = bytes(stored)
-        if crc32(stored) & BODY_CRC_MASK != crc:
-            raise DamagedMessageError(f"{self._place()}: the body does not match its checksum")
-        if not sys_flag & _COMPRESSED:
-            return stored
+    def _unpacked(self, stored: bytes, sys_flag: int) -> bytes:
         if sys_flag & COMPRESSION_MASK not in _ZLIB_FLAGS:
             raise DamagedMessageError(
                 f"{self._place()}: the body is compressed in another way than zlib",
