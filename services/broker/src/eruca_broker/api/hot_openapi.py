@@ -60,6 +60,7 @@ from eruca_broker.api.hot import MULTI_PULL_PATH, PULL_PATH, RECORDS_PATH, SEND_
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.pull import MultiPullRequest
 from eruca_broker.api.query import QUEUE_ID_MAX
+from eruca_broker.api.transaction_openapi import TRANSACTION_OPERATIONS, TRANSACTION_STRUCTS
 from eruca_broker.core.message_filter import FILTER_TYPES
 from eruca_chassis.problems import problems
 
@@ -78,6 +79,7 @@ _STRUCTS: Final = (
     LogAnswer,
     LogRecordView,
     DeliveryAnswer,
+    *TRANSACTION_STRUCTS,
 )
 _REF: Final = "#/components/schemas/"
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
@@ -200,7 +202,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 _TOPIC,
                 _parameter(
                     "queue_id",
-                    "The queue; must be the one that a sharding key selects, where there is one.",
+                    "The queue; by default a sharding key selects it, or the queues take turns.",
                     _integer(0, QUEUE_ID_MAX),
                 ),
             ],
@@ -405,5 +407,5 @@ def add_hot_operations(document: Json) -> None:
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF + "{name}")
     schemas.update(components)
     paths = document.setdefault("paths", {})
-    for path, item in _OPERATIONS.items():
+    for path, item in (_OPERATIONS | TRANSACTION_OPERATIONS).items():
         paths.setdefault(path, {}).update(item)

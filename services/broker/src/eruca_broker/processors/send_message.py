@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ErucaError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.records import Host
@@ -130,7 +130,7 @@ class Sender:
             done: Told the messages' unique ids and what became of them.
 
         Raises:
-            ValidationError: A message is not allowed, or sharding keys disagree with the queue.
+            ValidationError: A message is not allowed, or the sharding keys disagree.
             TooLargeError: A message or all of them together exceed a limit.
         """
         draft = self.draft(topic, queue_id, messages, pointers, born_host)
@@ -157,11 +157,8 @@ class Sender:
             TooLargeError: A message exceeds a limit.
         """
         wanted = self._topics.for_sending(topic, queue_id)
-        by_key = queue_of_sharding_keys(messages, pointers, wanted.write_queue_count)
-        if by_key is not None and queue_id not in (None, by_key):
-            detail = f"the sharding key selects queue {by_key}, not {queue_id}"
-            raise ValidationError(detail, errors=[{"pointer": "/query/queue_id", "detail": detail}])
-        if queue_id is None:
+        if queue_id is None:  # else the client knows: it may go by the queues of all brokers
+            by_key = queue_of_sharding_keys(messages, pointers, wanted.write_queue_count)
             queue_id = by_key if by_key is not None else self._turn(wanted.write_queue_count, topic)
         now_ms = self._clock.now_ms()
         waits = self._scheduled.waits_of(messages, pointers, now_ms)
