@@ -1,7 +1,7 @@
 """Conformance: every case of every vector file, whose values RocketMQ's own classes computed.
 
 The directory is ``tests/vectors``, or what ``ERUCA_VECTORS`` names. A file or a kind of case that
-is not known fails, but for those of ``LATER``, whose subject does not exist yet: they are skipped.
+is not known fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pytest
 
 from support.vector_runners import runner_for
 
-LATER = frozenset({"transaction_check"})
 DIRECTORY = Path(os.environ.get("ERUCA_VECTORS") or Path(__file__).parents[1] / "vectors")
 
 
@@ -40,7 +39,4 @@ def test_the_directory_holds_vectors() -> None:
 
 @pytest.mark.parametrize(("file", "case"), list(cases()))
 def test_vector(file: str, case: dict[str, Any]) -> None:
-    if file in LATER:
-        pytest.skip(f"not there yet: {file}")
-
     runner_for(file, case.get("kind"))(case)

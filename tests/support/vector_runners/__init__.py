@@ -25,6 +25,7 @@ from support.vector_runners import (
     sql_filters,
     store,
     tag_expressions,
+    transaction_checks,
 )
 
 Case: TypeAlias = dict[str, Any]
@@ -43,6 +44,7 @@ _MODULES: Final = (
     sql_filters,
     store,
     tag_expressions,
+    transaction_checks,
 )
 
 

@@ -85,7 +85,7 @@ def half_message(
         raise PropertiesTooLargeError(
             f"the properties of its half message take {size} bytes, more than {PROPERTIES_SIZE_MAX}"
         )
-    return half
+    return _with_sys_flag(half, sys_flag_of(half) & ~SysFlag.ROLLBACK)  # or no queue has it
 
 
 def delay_properties(
@@ -175,6 +175,11 @@ def queue_offset_of(record: bytes | memoryview) -> int:
     """Return a stored record's offset in its queue."""
     (offset,) = _INT64.unpack_from(record, RecordLayout.QUEUE_OFFSET)
     return int(offset)
+
+
+def _with_sys_flag(record: bytes, sys_flag: int) -> bytes:
+    at = RecordLayout.SYS_FLAG
+    return record[:at] + sys_flag.to_bytes(4, "big", signed=True) + record[at + 4 :]
 
 
 def _number(text: bytes) -> int:

@@ -1,0 +1,1 @@
+"""The transaction checker: asks producer groups what became of transactions nobody decided."""
