@@ -197,18 +197,17 @@ class BatchSender:
             queue_id=queue.queue_id,
             born_timestamp=time.time_ns() // 1_000_000,
             store_host_v6=store_host_v6,
-            compression_threshold=self._compression_threshold,
         )
-        if self._has_much_to_compress(batch):
+        threshold = self._compression_threshold
+        if threshold is None:
+            return encode()
+        sizes = [size for message in batch.messages if (size := len(message.body)) >= threshold]
+        if not sizes:
+            return encode()
+        encode = partial(encode, compression_threshold=threshold)
+        if sum(sizes) >= THREAD_COMPRESSION_SIZE:
             return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
         return encode()
-
-    def _has_much_to_compress(self, batch: PendingBatch) -> bool:
-        threshold = self._compression_threshold
-        if threshold is None or batch.size < THREAD_COMPRESSION_SIZE:
-            return False
-        sizes = [size for message in batch.messages if (size := len(message.body)) >= threshold]
-        return sum(sizes) >= THREAD_COMPRESSION_SIZE
 
     def _ids_of(self, messages: Sequence[Message]) -> Sequence[str]:
         if self._unique_ids is None:

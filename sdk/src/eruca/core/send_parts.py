@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Self
 
 from eruca.contract.errors import ErucaError, PartialSendError
 from eruca.core.batching import BatchLimits
@@ -28,6 +29,15 @@ class SendPart:
         self.messages: list[Message] = []
         self.indexes: Sequence[int] = []  # where each stands in the caller's order
         self.size = 0  # bytes, by estimate
+
+    @classmethod
+    def of(
+        cls, messages: list[Message], indexes: range, queue: MessageQueue | None, size: int
+    ) -> Self:
+        """Return a part that takes no more messages."""
+        part = cls(messages[0].topic, queue)
+        part.messages, part.indexes, part.size = messages, indexes, size
+        return part
 
 
 def part_by_queue(
@@ -56,17 +66,17 @@ def part_alike(
     messages: list[Message], queue: MessageQueue | None, limits: BatchLimits
 ) -> list[SendPart]:
     """Return messages of one topic that may all go to *queue* in batches; the faster way."""
-    ends = list(accumulate(size_estimates(messages)))
+    sizes = size_estimates(messages)
+    if 0 < len(messages) <= limits.count_max and (size := sum(sizes)) <= limits.size_max:
+        return [SendPart.of(messages, range(len(messages)), queue, size)]
+    ends = list(accumulate(sizes))
     parts = []
     start = sent_size = 0
     while start < len(messages):
         fitting = bisect_right(ends, sent_size + limits.size_max, start)
         end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
-        part = SendPart(messages[start].topic, queue)
-        part.messages = messages[start:end]
-        part.indexes = range(start, end)
-        part.size = ends[end - 1] - sent_size
-        parts.append(part)
+        size = ends[end - 1] - sent_size
+        parts.append(SendPart.of(messages[start:end], range(start, end), queue, size))
         start, sent_size = end, ends[end - 1]
     return parts
 
