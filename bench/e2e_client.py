@@ -6,6 +6,7 @@ await each message), ``paced`` (RATE messages a second), ``many`` (``send_many``
 
 Starting up is not measured: a producer sends some messages to warm up, and each process says
 ``ready`` on a line of its own once that is behind it; a producer then waits for a line to begin.
+Bodies and keys are there before; messages are made when they are sent, each with a tag and a key.
 
 Reference cycles are looked for seldom, as a program that makes a hundred thousand objects a second
 should have it: the SDK leaves none behind.
@@ -19,9 +20,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import cycle, islice
 
 import uvloop
 
@@ -35,20 +36,25 @@ WARM_UP = 10 * BATCH  # messages that are not measured
 _QUIET_SECONDS = 1.0
 _TICK_SECONDS = 0.005  # of the paced producer
 _YOUNG_OBJECTS = 50_000  # that are made between two looks for cycles
+_WARM_UP_SECONDS = 60.0  # a route may be long in coming, right after the start
+
+_BODY = os.urandom(BODY_SIZE)
+_KEYS = cycle([f"key-{number:08d}" for number in range(100_000)])
 
 
-def _messages() -> Iterator[eruca.Message]:
-    body = os.urandom(BODY_SIZE)
-    for number in count():
-        yield eruca.Message(TOPIC, body, tag="AA", keys=f"key-{number:08d}")
+def _message() -> eruca.Message:
+    return eruca.Message(TOPIC, _BODY, tag="AA", keys=next(_KEYS))
+
+
+def _batch() -> list[eruca.Message]:
+    return [eruca.Message(TOPIC, _BODY, tag="AA", keys=key) for key in islice(_KEYS, BATCH)]
 
 
 @asynccontextmanager
 async def _warm_producer(client: eruca.AsyncClient) -> AsyncIterator[eruca.AsyncProducer]:
-    messages = _messages()
     async with client.producer() as producer:
         for _ in range(WARM_UP // BATCH):
-            await producer.send_many([next(messages) for _ in range(BATCH)], timeout=60)
+            await producer.send_many(_batch(), timeout=_WARM_UP_SECONDS)
         _say_ready()
         await asyncio.to_thread(sys.stdin.readline)
         yield producer
@@ -64,7 +70,6 @@ def _say_ready() -> None:
 
 
 async def _send(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
-    messages = _messages()
     latencies: list[float] = []
     async with _warm_producer(client) as producer:
         cpu_before = time.process_time()
@@ -73,7 +78,7 @@ async def _send(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
         async def work() -> int:
             sent = 0
             while (began := time.perf_counter()) < ends_at:
-                await producer.send(next(messages))
+                await producer.send(_message())
                 latencies.append(time.perf_counter() - began)
                 sent += 1
             return sent
@@ -84,7 +89,6 @@ async def _send(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
 
 
 async def _paced(client: eruca.AsyncClient, seconds: float, rate: float) -> dict[str, float]:
-    messages = _messages()
     latencies: list[float] = []
     async with _warm_producer(client) as producer:
         cpu_before = time.process_time()
@@ -92,7 +96,7 @@ async def _paced(client: eruca.AsyncClient, seconds: float, rate: float) -> dict
         total = 0
         while (elapsed := time.perf_counter() - began) < seconds:
             while total < elapsed * rate:
-                future = await producer.submit(next(messages))
+                future = await producer.submit(_message())
                 at = time.perf_counter()
                 future.add_done_callback(
                     lambda _, at=at: latencies.append(time.perf_counter() - at)  # type: ignore[misc]
@@ -104,7 +108,6 @@ async def _paced(client: eruca.AsyncClient, seconds: float, rate: float) -> dict
 
 
 async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
-    messages = _messages()
     latencies: list[float] = []
     async with _warm_producer(client) as producer:
         cpu_before = time.process_time()
@@ -113,7 +116,7 @@ async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
         async def work() -> int:
             sent = 0
             while (began := time.perf_counter()) < ends_at:
-                await producer.send_many([next(messages) for _ in range(BATCH)], timeout=60)
+                await producer.send_many(_batch())
                 latencies.append(time.perf_counter() - began)
                 sent += BATCH
             return sent
@@ -131,7 +134,7 @@ async def _consume(client: eruca.AsyncClient) -> dict[str, float]:
             2_048, wait=_QUIET_SECONDS if total > WARM_UP else 60
         ):
             total += len(messages)
-            size += sum(len(message.body) for message in messages)
+            size += sum([len(message.body) for message in messages])
             if total >= WARM_UP and cpu_before is None:
                 _say_ready()
                 cpu_before = time.process_time()

@@ -6,6 +6,7 @@ The broker has a core; the clients run where there is room, as three processes o
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from bench.http_rows import WARM, create_topic, per_cpu_second
 from bench.load import request
 from bench.machine import cpu_seconds
 from bench.report import Report
-from bench.servers import broker, name_server, raw_server
+from bench.servers import MALLOC, broker, name_server, raw_server
 
 _SECONDS_MIN = 3.0  # below, a 99th percentile is chance
 
@@ -69,6 +70,7 @@ def _start(role: str, namesrv: str, seconds: float, rate: float) -> subprocess.P
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        env=os.environ | MALLOC,
         cwd=Path(__file__).parent.parent,
     )
 

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bench.machine import SERVER_CORE
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 # As the chassis does for itself: or each large buffer's pages are given back and faulted in again.
-_MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "268435456"}
+MALLOC: Final = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "268435456"}
 
 
 class Server(NamedTuple):
@@ -40,7 +40,7 @@ class Server(NamedTuple):
 def raw_server() -> Iterator[Server]:
     """Run the raw limit of HTTP."""
     port = _free_port()
-    with _running([sys.executable, "-m", "bench.raw_server", str(port)], _MALLOC) as process_id:
+    with _running([sys.executable, "-m", "bench.raw_server", str(port)], MALLOC) as process_id:
         _wait_for(f"http://127.0.0.1:{port}/sink")
         yield Server(process_id, port)
 
