@@ -9,7 +9,7 @@ broker indexes, and it finds them fastest there. UNIQ_KEY's value is known when 
 Most messages are *plain*: a body of moderate size, at most one short key in ASCII, a topic and a
 tag that have been seen before, and nothing else. One look tells so when such a message is made; its
 text is put together when its batch is, for all messages at once. The others are checked field by
-field, and keep their text.
+field, and keep their text. A message that is to be delivered later is never plain.
 
 Source: RocketMQ 5.3, ``Message``, ``Validators``, ``MessageConst``.
 """
@@ -17,6 +17,7 @@ Source: RocketMQ 5.3, ``Message``, ``Validators``, ``MessageConst``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,7 +26,13 @@ from msgspec.structs import force_setattr
 
 from eruca.contract import names
 from eruca.contract.errors import TooLargeError, ValidationError
-from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, USER_PROPERTY_COUNT_MAX
+from eruca.contract.limits import (
+    BODY_SIZE_MAX,
+    DELAY_LEVEL_MAX,
+    DELAY_SECONDS_MAX,
+    PROPERTIES_SIZE_MAX,
+    USER_PROPERTY_COUNT_MAX,
+)
 from eruca.contract.properties import (
     KEY_SEPARATOR,
     KEYS,
@@ -61,6 +68,7 @@ class PropertiesText(msgspec.Struct, gc=False, frozen=True):
     head: str
     tail: str
     record_size: int  # bytes, by estimate, of all the record
+    is_delayed: bool = False  # whether the message is delivered later
 
 
 class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
@@ -72,6 +80,9 @@ class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
     sharding_key: str | None = None
     message_id: str | None = None
     flag: int = 0
+    deliver_at: datetime | None = None
+    delay_seconds: float | None = None
+    delay_level: int | None = None
     _text: PropertiesText | None = None  # of a message that is not plain
 
 
@@ -92,6 +103,9 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         sharding_key: Messages of one key go to one queue, and so stay in order.
         message_id: The unique id; one is made where it is None.
         flag: A 32-bit number of the application's own.
+        deliver_at: When it is delivered, to the millisecond; a time that has passed delays nothing.
+        delay_seconds: How long after it has been stored, by the broker's clock; instead of a time.
+        delay_level: The same by one of RocketMQ's 18 levels, 1 second to 2 hours; instead of both.
 
     Raises:
         ValidationError: A value is not allowed.
@@ -114,6 +128,9 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             sharding_key: str | None = None,
             message_id: str | None = None,
             flag: int = 0,
+            deliver_at: datetime | None = None,
+            delay_seconds: float | None = None,
+            delay_level: int | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -128,6 +145,9 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             and self.sharding_key is None
             and self.message_id is None
             and self.flag == 0
+            and self.deliver_at is None
+            and self.delay_seconds is None
+            and self.delay_level is None
         ):
             if keys == ():
                 return
@@ -155,6 +175,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         _check_flag(self.flag)
         if self.message_id is not None:
             _check_message_id(self.message_id)
+        is_delayed = _checked_delay(self.deliver_at, self.delay_seconds, self.delay_level)
         text_size = len(head) + len(tail) + len(self.message_id or "")
         if not (head.isascii() and tail.isascii()):
             text_size *= 4  # bytes a character may take
@@ -174,8 +195,10 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             and tail == PROPERTY_SEPARATOR
             and self.message_id is None
             and self.flag == 0
+            and not is_delayed
         )
-        force_setattr(self, "_text", None if is_plain else PropertiesText(head, tail, size))
+        text = None if is_plain else PropertiesText(head, tail, size, is_delayed)
+        force_setattr(self, "_text", text)
 
     @classmethod
     def json(
@@ -189,6 +212,9 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         sharding_key: str | None = None,
         message_id: str | None = None,
         flag: int = 0,
+        deliver_at: datetime | None = None,
+        delay_seconds: float | None = None,
+        delay_level: int | None = None,
     ) -> Self:
         """Return a message whose body is *value* as JSON.
 
@@ -206,12 +232,20 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             sharding_key=sharding_key,
             message_id=message_id,
             flag=flag,
+            deliver_at=deliver_at,
+            delay_seconds=delay_seconds,
+            delay_level=delay_level,
         )
 
     @property  # type: ignore[misc]
     def properties(self) -> dict[str, str]:
         """The application's own names and values; a copy."""
         return dict(_given_properties(self) or {})
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is to be delivered later than it is stored."""
+        return self._text is not None and self._text.is_delayed
 
     def properties_text(self, message_id: str) -> str:
         """Return the stored text of all properties, with this unique id."""
@@ -240,7 +274,8 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         return hash(self._identity())
 
     def _identity(self) -> tuple[object, ...]:
-        return (self.topic, self.body, self.message_id, self.flag, self.properties_text(""))
+        delay = (self.deliver_at, self.delay_seconds, self.delay_level)
+        return (self.topic, self.body, self.message_id, self.flag, self.properties_text(""), delay)
 
 
 def size_estimates(messages: Iterable[Message]) -> list[int]:
@@ -249,6 +284,12 @@ def size_estimates(messages: Iterable[Message]) -> list[int]:
         len(message.body) + _PLAIN_ROOM if (text := message._text) is None else text.record_size
         for message in messages
     ]
+
+
+def any_delayed(messages: Iterable[Message]) -> bool:
+    """Tell whether one of *messages* is to be delivered later."""
+    texts = [text for message in messages if (text := message._text) is not None]
+    return any(text.is_delayed for text in texts)
 
 
 def head_of(tag: str | None, keys: tuple[str, ...]) -> str:
@@ -400,6 +441,38 @@ def _check_message_id(message_id: str) -> None:
 def _check_flag(flag: int) -> None:
     if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
         raise ValidationError(f"flag: {_shown(flag)} is not a signed 32-bit number")
+
+
+def _checked_delay(
+    deliver_at: datetime | None, delay_seconds: float | None, delay_level: int | None
+) -> bool:
+    """Return whether a delivery is to be later, if it is said in one way and a sound one."""
+    given = {"deliver_at": deliver_at, "delay_seconds": delay_seconds, "delay_level": delay_level}
+    ways = [name for name, value in given.items() if value is not None]
+    if not ways:
+        return False
+    if len(ways) > 1:
+        raise ValidationError(f"{' and '.join(ways)} exclude each other", fix="give one of them")
+    if deliver_at is not None and (
+        not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None
+    ):
+        raise ValidationError(
+            f"deliver_at: {_shown(deliver_at)} is no time with a zone",
+            fix="such as datetime.now(UTC) + timedelta(minutes=30)",
+        )
+    if delay_seconds is not None and not (
+        isinstance(delay_seconds, (int, float)) and 0 <= delay_seconds <= DELAY_SECONDS_MAX
+    ):
+        raise ValidationError(
+            f"delay_seconds: {_shown(delay_seconds)} is not within 0 to {DELAY_SECONDS_MAX:.0f}"
+        )
+    if delay_level is not None and not (
+        isinstance(delay_level, int) and 1 <= delay_level <= DELAY_LEVEL_MAX
+    ):
+        raise ValidationError(
+            f"delay_level: {_shown(delay_level)} is not within 1 to {DELAY_LEVEL_MAX}"
+        )
+    return True
 
 
 def _check_text(text: object, what: str, fix: str) -> None:

@@ -12,12 +12,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, chain, repeat
-from typing import overload
+from typing import TypeAlias, overload
 
 from msgspec import Struct
 
 from eruca.contract.message_ids import encode_offset_id
-from eruca.contract.messages import BatchReceipt
+from eruca.contract.messages import BatchReceipt, SendReceipt
 from eruca.contract.records import Host
 from eruca.core.message_queue import MessageQueue
 
@@ -27,11 +27,12 @@ class SendResult(Struct, frozen=True, gc=False):
 
     message_id: str  # the unique id; a retry or a copy of the message keeps it
     queue: MessageQueue
-    queue_offset: int  # index in the queue
+    queue_offset: int | None  # index in the queue; None of a message that is delivered later
     log_offset: int  # bytes from the start of the broker's log
     store_timestamp: int  # ms since the epoch, the broker's clock
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
     store_host: Host  # the broker, as its records name it
+    deliver_at: datetime | None = None  # when it is delivered; None: it was at once
 
     @property
     def offset_message_id(self) -> str:
@@ -71,6 +72,33 @@ class StoredBatch(Struct, frozen=True, gc=False):
         )
 
 
+class StoredMessages(Struct, frozen=True, gc=False):
+    """Where messages have been stored that each have a receipt: some are delivered later."""
+
+    queue: MessageQueue
+    receipts: Sequence[SendReceipt]
+    store_host: Host
+
+    def results(self) -> list[SendResult]:
+        """Return the result of each message."""
+        return [
+            SendResult(
+                receipt.message_id,
+                self.queue,
+                receipt.queue_offset,
+                receipt.log_offset,
+                round(datetime.fromisoformat(receipt.stored_at).timestamp() * 1000),
+                receipt.durability,
+                self.store_host,
+                None if receipt.deliver_at is None else datetime.fromisoformat(receipt.deliver_at),
+            )
+            for receipt in self.receipts
+        ]
+
+
+Stored: TypeAlias = StoredBatch | StoredMessages
+
+
 class SendResults(Sequence[SendResult]):
     """The results of many messages, in the order in which the messages were given.
 
@@ -81,7 +109,7 @@ class SendResults(Sequence[SendResult]):
 
     __slots__ = ("_batches", "_indexes", "_made")
 
-    def __init__(self, batches: Sequence[StoredBatch], indexes: Sequence[Sequence[int]]) -> None:
+    def __init__(self, batches: Sequence[Stored], indexes: Sequence[Sequence[int]]) -> None:
         self._batches = batches
         self._indexes = indexes
         self._made: list[SendResult] | None = None  # until somebody looks
