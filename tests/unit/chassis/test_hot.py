@@ -17,7 +17,9 @@ def handler(exchange: Exchange) -> None:
 PARTS = HotRoute("POST", "/v1/things/{thing}/parts", handler)
 PART = HotRoute("GET", "/v1/things/{thing}/parts/{part}", handler)
 LIST = HotRoute("POST", "/v1/list", handler)
-ROUTES = HotRoutes(PARTS, PART, LIST)
+MEND = HotRoute("POST", "/v1/things/{thing}:mend", handler)
+BREAK = HotRoute("POST", "/v1/things/{thing}:break", handler)
+ROUTES = HotRoutes(PARTS, PART, LIST, MEND, BREAK)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,8 @@ ROUTES = HotRoutes(PARTS, PART, LIST)
         ("GET", "/v1/things/a/parts/7", PART, {"thing": "a", "part": "7"}),
         ("HEAD", "/v1/things/a/parts/7", PART, {"thing": "a", "part": "7"}),
         ("POST", "/v1/list", LIST, {}),
+        ("POST", "/v1/things/a:mend", MEND, {"thing": "a"}),
+        ("POST", "/v1/things/a:mend:break", BREAK, {"thing": "a:mend"}),
     ],
 )
 def test_a_request_finds_its_route_and_named_segments(
@@ -41,6 +45,9 @@ def test_a_request_finds_its_route_and_named_segments(
         ("GET", "/v1/things/a/parts"),
         ("POST", "/v1/things//parts"),
         ("POST", "/v1/things/a/parts/"),
+        ("POST", "/v1/things/:mend"),
+        ("POST", "/v1/things/a:turn"),
+        ("GET", "/v1/things/a:mend"),
         ("POST", "/v2/things/a/parts"),
         ("POST", "/v1/things/a/other"),
         ("POST", "v1/things/a/parts"),

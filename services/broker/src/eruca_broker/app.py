@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from eruca_broker.api import (
     scheduled,
     status,
     topics,
+    transactions,
 )
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.api.hot import HotHandlers, shadow_router
@@ -34,6 +36,7 @@ from eruca_broker.api.hot_openapi import add_hot_operations
 from eruca_broker.api.metrics import BrokerMetrics
 from eruca_broker.api.pull import PullRoutes
 from eruca_broker.api.send import SendRoutes
+from eruca_broker.api.transaction_routes import TransactionRoutes
 from eruca_broker.core.budget import Budget
 from eruca_broker.core.rendering import host_text
 from eruca_broker.core.retention import RetentionRules
@@ -60,6 +63,10 @@ from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
 from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics, topic_config
+from eruca_broker.processors.transaction_carrying import TransactionCarrier
+from eruca_broker.processors.transaction_log import TransactionLog
+from eruca_broker.processors.transaction_views import TransactionViews
+from eruca_broker.processors.transactions import Transactions
 from eruca_broker.settings import BrokerSettings, split_hours, split_urls
 from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.config_snapshots import UnreadableConfigError
@@ -93,6 +100,7 @@ _TAGS: Final = (
     {"name": "deliveries", "description": "Consuming with nothing but HTTP, message by message"},
     {"name": "dead letters", "description": "What groups have given up on"},
     {"name": "delayed messages", "description": "What waits for its delivery"},
+    {"name": "transactions", "description": "Messages that are stored first and decided later"},
     {"name": "log", "description": "The log itself, for replicas and projections"},
     {"name": "status", "description": "Who the broker is and how it is doing"},
 )
@@ -134,11 +142,12 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         handlers.open(
             SendRoutes(broker.sender, broker.in_flight),
             PullRoutes(broker.puller, broker.in_flight),
+            TransactionRoutes(broker.transactions, broker.in_flight),
         )
         app.state.broker = broker
         metrics = BrokerMetrics(broker)
         app.registry.register(metrics)
-        upkeep = Upkeep(store, _retention(settings), carry_forward=broker.timers.carry_forward)
+        upkeep = Upkeep(store, _retention(settings), carry_forward=partial(_carry_forward, broker))
         timer_loop = TimerLoop(store, broker.timers, clock)
         registration = _registration(settings, broker, urls, clock)
         app.stop_hooks += [
@@ -192,6 +201,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             dead_letters.router,
             deliveries.router,
             scheduled.router,
+            transactions.router,
             status.router,
             shadow_router(),
         ],
@@ -284,6 +294,25 @@ def _wire(
         delay_max_seconds=settings.delay_max_seconds,
         timers_max=settings.timers_max,
     )
+    sender = Sender(
+        store,
+        known,
+        scheduled,
+        broker_name=settings.name,
+        store_host=store_host,
+        clock=clock,
+    )
+    transaction_log = TransactionLog(store)
+    known_transactions = Transactions(
+        store,
+        sender,
+        scheduled,
+        transaction_log,
+        broker_name=settings.name,
+        count_max=settings.transactions_max,
+        store_host=store_host,
+        clock=clock,
+    )
     return Broker(
         identity=Identity(
             cluster=settings.cluster,
@@ -298,19 +327,17 @@ def _wire(
         in_flight=Budget("bytes_in_flight_max", settings.bytes_in_flight_max),
         held=held,
         topics=known,
-        sender=Sender(
-            store,
-            known,
-            scheduled,
-            broker_name=settings.name,
-            store_host=store_host,
-            clock=clock,
-        ),
+        sender=sender,
         scheduled=scheduled,
         retries=Retries(work, known, known_groups, locks, scheduled),
         dead_letters=DeadLetters(work, known_groups),
         deliveries=known_deliveries,
         timers=Timers(store, clock),
+        transactions=known_transactions,
+        transaction_views=TransactionViews(store, transaction_log, broker_name=settings.name),
+        transaction_carrier=TransactionCarrier(
+            store, transaction_log, known_transactions.turns, store_host=store_host, clock=clock
+        ),
         puller=Puller(store, known, held),
         offsets=Offsets(store, known),
         finder=Finder(store, known),
@@ -321,6 +348,12 @@ def _wire(
         positions=PositionsOfGroups(work, known, known_groups, locks),
         group_work=work,
     )
+
+
+async def _carry_forward(broker: Broker, log_offset: int) -> None:
+    """Store again what waits in the log before *log_offset*, before that is deleted."""
+    await broker.timers.carry_forward(log_offset)
+    await broker.transaction_carrier.carry_forward(log_offset)
 
 
 def _registration(

@@ -146,6 +146,12 @@ class BrokerSettings(ServiceSettings):
         le=50_000_000,
         description="messages that wait for their delivery, retries included; 16 bytes each",
     )
+    transactions_max: int = Field(
+        default=100_000,
+        ge=0,
+        le=1_000_000,
+        description="transactions that are pending or parked; about 350 bytes each",
+    )
     bytes_in_flight_max: int = Field(
         default=256 * 1024**2,
         ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,

@@ -6,7 +6,8 @@ look-up and a comparison or two, and are answered as exchanges (:mod:`.exchange`
 through to FastAPI.
 
 A GET route takes HEAD too: the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
-segments and named ones, which the handler finds decoded in ``exchange.parameters``.
+segments and named ones, which the handler finds decoded in ``exchange.parameters``. The last one
+may be ``{thing}:verb``: a named segment that ends in a fixed way.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class HotRoute:
     """
 
     __slots__ = (
-        "_fixed", "_named", "_pick",
+        "_fixed", "_named", "_pick", "_verb",
         "admit", "handle", "is_gated", "method", "metrics", "segment_count", "template",
     )  # fmt: skip
 
@@ -58,7 +59,9 @@ class HotRoute:
         self.admit = admit
         self.is_gated = template.startswith(GATED_PREFIX)
         self.metrics = RouteMetrics()
-        segments = template.split("/")
+        plain, colon, verb = template.rpartition("}:")
+        self._verb = f":{verb}" if colon else ""
+        segments = (plain + "}" if colon else template).split("/")
         self.segment_count = len(segments)
         self._named = [(s[1:-1], i) for i, s in enumerate(segments) if s.startswith("{")]
         fixed = [i for i, segment in enumerate(segments) if not segment.startswith("{")]
@@ -67,6 +70,11 @@ class HotRoute:
         self._pick = itemgetter(0, *fixed)
         self._fixed = self._pick(segments)
 
+    @property
+    def is_remembered(self) -> bool:
+        """Whether its paths are: what a verb is applied to is hardly ever asked for again."""
+        return not self._verb
+
     def answer_by(self, handle: Step, *, admit: Step = _admit_without_body) -> None:
         """Let others than before answer."""
         self.handle = handle
@@ -74,6 +82,11 @@ class HotRoute:
 
     def parameters(self, segments: list[str]) -> dict[str, str] | None:
         """Return the named segments of a path of this route's length; None if it is another's."""
+        if verb := self._verb:
+            last = segments[-1]
+            if not last.endswith(verb):
+                return None
+            segments = [*segments[:-1], last[: -len(verb)]]
         if self._pick(segments) != self._fixed or segments.count("") > 1:
             return None
         return {name: segments[i] for name, i in self._named}
@@ -115,7 +128,7 @@ class HotRoutes:
         found = self._known.get((method, path))
         if found is None and len(path) <= KNOWN_PATH_SIZE_MAX:
             found = self._find_new(method, path)
-            if found is not None:
+            if found is not None and found.route.is_remembered:
                 if len(self._known) >= KNOWN_PATHS_MAX:
                     self._known.clear()
                 self._known[method, path] = found

@@ -26,6 +26,9 @@ from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
 from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics
+from eruca_broker.processors.transaction_carrying import TransactionCarrier
+from eruca_broker.processors.transaction_views import TransactionViews
+from eruca_broker.processors.transactions import Transactions
 from eruca_broker.store.message_store import MessageStore
 
 
@@ -44,6 +47,9 @@ class Broker:
     dead_letters: DeadLetters
     deliveries: Deliveries
     timers: Timers
+    transactions: Transactions
+    transaction_views: TransactionViews
+    transaction_carrier: TransactionCarrier
     puller: Puller
     offsets: Offsets
     finder: Finder

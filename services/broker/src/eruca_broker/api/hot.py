@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from eruca_broker.api.pull import PullRoutes
 from eruca_broker.api.send import SendRoutes
+from eruca_broker.api.transaction_routes import TransactionRoutes
 from eruca_chassis.exchange import Exchange
 from eruca_chassis.hot import HotRoute, HotRoutes
 
@@ -19,6 +20,9 @@ SEND_PATH: Final = "/v1/topics/{topic}/messages"
 RECORDS_PATH: Final = "/v1/topics/{topic}/queues/{queue_id}/records"
 PULL_PATH: Final = "/v1/topics/{topic}/queues/{queue_id}/messages"
 MULTI_PULL_PATH: Final = "/v1/pull"
+BEGIN_PATH: Final = "/v1/transactions"
+COMMIT_PATH: Final = "/v1/transactions/{transaction_id}:commit"
+ROLLBACK_PATH: Final = "/v1/transactions/{transaction_id}:rollback"
 
 
 class HotHandlers:
@@ -29,14 +33,28 @@ class HotHandlers:
         self._records = _unopened("POST", RECORDS_PATH)
         self._pull = _unopened("GET", PULL_PATH)
         self._multi_pull = _unopened("POST", MULTI_PULL_PATH)
-        self.routes = HotRoutes(self._messages, self._records, self._pull, self._multi_pull)
+        self._begin = _unopened("POST", BEGIN_PATH)
+        self._commit = _unopened("POST", COMMIT_PATH)
+        self._rollback = _unopened("POST", ROLLBACK_PATH)
+        self.routes = HotRoutes(
+            self._messages,
+            self._records,
+            self._pull,
+            self._multi_pull,
+            self._begin,
+            self._commit,
+            self._rollback,
+        )
 
-    def open(self, send: SendRoutes, pull: PullRoutes) -> None:
-        """Let *send* and *pull* answer."""
+    def open(self, send: SendRoutes, pull: PullRoutes, transactions: TransactionRoutes) -> None:
+        """Let them answer."""
         self._messages.answer_by(send.send_messages, admit=send.admit_messages)
         self._records.answer_by(send.send_records, admit=send.admit_records)
         self._pull.answer_by(pull.pull)
         self._multi_pull.answer_by(pull.pull_many, admit=pull.admit_many)
+        self._begin.answer_by(transactions.begin, admit=transactions.admit_begin)
+        self._commit.answer_by(transactions.commit, admit=transactions.admit_decision)
+        self._rollback.answer_by(transactions.roll_back, admit=transactions.admit_decision)
 
 
 def shadow_router() -> APIRouter:

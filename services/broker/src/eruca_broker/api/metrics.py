@@ -38,6 +38,7 @@ class BrokerMetrics(Collector):
         yield from self._limits()
         yield from self._groups()
         yield from self._deliveries()
+        yield from self._transactions()
 
     def _log(self) -> Iterator[Metric]:
         store = self._broker.store
@@ -180,6 +181,48 @@ class BrokerMetrics(Collector):
             "eruca_broker_unfinished_deliveries",
             "Messages handed out, or waiting to be again",
             leases.unfinished_count,
+        )
+
+    def _transactions(self) -> Iterator[Metric]:
+        broker, live = self._broker, self._broker.store.state.transactions
+        counts = broker.transactions.counts
+        yield _gauge(
+            "eruca_broker_transactions_pending", "Transactions not decided", live.pending_count
+        )
+        yield _gauge(
+            "eruca_broker_transactions_parked",
+            "Transactions rolled back for want of a decision, which wait for an operator",
+            live.parked_count,
+        )
+        yield _gauge(
+            "eruca_broker_transactions_max",
+            "As many may be pending or parked",
+            broker.transactions.count_max,
+        )
+        yield _counter("eruca_broker_transactions_begun", "Half messages stored", counts.begun)
+        decided = CounterMetricFamily(
+            "eruca_broker_transactions_decided",
+            "Decisions recorded, by what and who",
+            labels=["outcome", "by"],
+        )
+        for (outcome, by), count in counts.decided.items():
+            decided.add_metric([outcome, by], count)
+        yield decided
+        yield _counter("eruca_broker_transaction_checks", "Checks granted", counts.checks)
+        yield _counter(
+            "eruca_broker_transaction_requests_repeated",
+            "Requests for what had been done before",
+            counts.repeated,
+        )
+        yield _counter(
+            "eruca_broker_transaction_conflicts",
+            "Requests refused for what had been decided before",
+            counts.conflicts,
+        )
+        yield _counter(
+            "eruca_broker_transactions_carried",
+            "Transactions stored again before retention deleted them",
+            broker.transaction_carrier.carried_count,
         )
 
 
