@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec import Struct
 
 from eruca.contract.records import (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
+    MAGIC_V1,
     RECORD_SIZE_MIN,
     Buffer,
     DamagedRecordError,
     Record,
     RecordLayout,
     decode_record,
+    layout_of,
 )
 
 _SIZE_AND_MAGIC = struct.Struct(">iI")
+_I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
+MAGIC_END: Final = 7  # where the last byte of a record's magic lies: it tells the versions apart
 
 
 class LogRecord(Struct, gc=False, frozen=True):
@@ -43,6 +48,30 @@ class LogRecord(Struct, gc=False, frozen=True):
     def raw(self) -> bytes:
         """Its bytes, as the log holds them."""
         return bytes(self._records[self._start : self._start + self.size])
+
+    @property
+    def topic(self) -> str:
+        """The topic it is in; for telling what is worth decoding.
+
+        Raises:
+            DamagedRecordError: It is not a sound record.
+        """
+        try:
+            return self._topic()
+        except UnicodeDecodeError as error:
+            raise DamagedRecordError(f"no topic can be read: {error}") from error
+
+    def _topic(self) -> str:
+        start = self._start
+        (flag,) = _I32.unpack_from(self._records, start + RecordLayout.SYS_FLAG)
+        layout = layout_of(flag)
+        (body_size,) = _I32.unpack_from(self._records, start + layout.body_size)
+        at = start + layout.body + body_size
+        head_size = 1 if self._records[start + MAGIC_END] == MAGIC_V1 & 0xFF else 2
+        size = int.from_bytes(self._records[at : at + head_size], "big")
+        if not start < at <= start + self.size - head_size - size:
+            raise DamagedRecordError("its topic does not lie within it")
+        return str(self._records[at + head_size : at + head_size + size], "utf-8")
 
     def __repr__(self) -> str:
         return f"LogRecord({self.broker_name} at {self.log_offset}, {self.size} bytes)"

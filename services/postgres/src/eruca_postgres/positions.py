@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -37,4 +37,11 @@ async def write_position(
         insert(log_positions)
         .values(broker_name=broker_name, **values)
         .on_conflict_do_update(index_elements=["broker_name"], set_=values)
+    )
+
+
+async def delete_position(connection: AsyncConnection, broker_name: str) -> None:
+    """Forget how far *broker_name*'s log has been read: it is read anew."""
+    await connection.execute(
+        delete(log_positions).where(log_positions.c.broker_name == broker_name)
     )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.contract.records import DamagedRecordError, Record, encode_blank, encode_record
+from eruca.contract.records import (
+    LAYOUT_V4,
+    DamagedRecordError,
+    Host,
+    Record,
+    encode_blank,
+    encode_record,
+)
 from eruca.core.log_block import split_log_block
 
 RECORDS = [Record("orders", b"body-%d" % n, log_offset=1_000 + 97 * n) for n in range(3)]
@@ -40,3 +47,24 @@ def test_a_record_that_is_cut_off_is_noticed(cut: int) -> None:
 def test_a_record_of_no_size_is_noticed() -> None:
     with pytest.raises(DamagedRecordError):
         list(split_log_block("broker-a", bytes(100)))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "[::1]:1"])
+@pytest.mark.parametrize("topic", ["t", "orders", "%RETRY%" + "g" * 200])
+def test_the_topic_is_read_without_the_rest(topic: str, host: str) -> None:
+    place = Host.from_text(host)
+    raw = encode_record(Record(topic, b"body", born_host=place, store_host=place))
+
+    [record] = split_log_block("broker-a", raw)
+
+    assert record.topic == topic
+
+
+def test_a_record_whose_topic_lies_outside_is_noticed() -> None:
+    raw = bytearray(ENCODED[0])
+    raw[LAYOUT_V4.body_size : LAYOUT_V4.body] = (1_000_000).to_bytes(4, "big")
+
+    [record] = split_log_block("broker-a", bytes(raw))
+
+    with pytest.raises(DamagedRecordError):
+        _ = record.topic

@@ -1,0 +1,107 @@
+"""This instance's share of the brokers: taking leases, and having work done on what they give.
+
+A loop calls ``step`` a few times within a lease. Each broker whose lease is ours has its work
+running, and no other has; brokers that have gone from the name servers are kept, for they come
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from eruca.contract.errors import NameServersUnreachableError
+from eruca_postgres.database import Database
+from eruca_postgres.leases import Lease, LeaseKeeper
+from eruca_postgres.positions import read_positions
+
+if TYPE_CHECKING:
+    from eruca import AsyncClient
+
+_log = structlog.get_logger()
+
+
+class BrokerWork(Protocol):
+    """What is done about one broker while its lease is ours."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    async def stop(self) -> None:
+        """End; called when the lease is given back, or lost."""
+        ...
+
+
+class BrokerShares:
+    """Keeps the work on brokers in step with their leases.
+
+    Args:
+        database: Where the positions are.
+        client: Knows the live brokers.
+        keeper: Takes the leases.
+        work: Makes the work on a broker.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        client: AsyncClient,
+        keeper: LeaseKeeper,
+        work: Callable[[str], BrokerWork],
+    ) -> None:
+        self.name_server_fault: str | None = None  # why the brokers are not known just now
+        self._database = database
+        self._client = client
+        self._keeper = keeper
+        self._make_work = work
+        self._work: dict[str, BrokerWork] = {}
+        self._names: set[str] = set()
+
+    def lease(self, broker_name: str) -> Lease | None:
+        """Return a broker's lease while it is ours."""
+        return self._keeper.held.get(broker_name)
+
+    @property
+    def work(self) -> dict[str, BrokerWork]:
+        """What is being done now, by broker."""
+        return dict(self._work)
+
+    async def step(self) -> None:
+        """Renew the leases, and start and stop work accordingly.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL is not there. Work goes on while the leases are
+                good, and is paused by itself when they are not.
+        """
+        await self._look_for_brokers()
+        held = await self._keeper.step(self._names)
+        gone = [name for name in self._work if name not in held]
+        await asyncio.gather(*(self._end(name) for name in gone))
+        for name in held.keys() - self._work.keys():
+            self._work[name] = work = self._make_work(name)
+            _log.info("broker taken over", broker=name)
+            work.start()
+
+    async def stop(self) -> None:
+        """End all work; the leases are the keeper's to give back."""
+        await asyncio.gather(*(self._end(name) for name in list(self._work)))
+
+    async def _look_for_brokers(self) -> None:
+        async with self._database.transaction() as connection:
+            known = await read_positions(connection)
+        self._names |= known.keys()
+        try:
+            self._names |= {group.broker_name for group in await self._client.admin.brokers()}
+        except NameServersUnreachableError as error:
+            self.name_server_fault = str(error)
+        else:
+            self.name_server_fault = None
+
+    async def _end(self, name: str) -> None:
+        work = self._work.pop(name)
+        await work.stop()
+        _log.info("broker given back", broker=name)
