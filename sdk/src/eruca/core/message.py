@@ -252,7 +252,11 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         text = self._text
         if text is not None:
             return f"{text.head}{message_id}{text.tail}"
-        return f"{head_of(self.tag, self.keys)}{message_id}{PROPERTY_SEPARATOR}"
+        tag, keys = self.tag, self.keys
+        head = "" if tag is None else _head_of_tag(tag)
+        if keys:
+            return f"{head}{_KEYS_NAME}{keys[0]}{BEFORE_ID}{message_id}{PROPERTY_SEPARATOR}"
+        return f"{head}{_UNIQ_KEY_NAME}{message_id}{PROPERTY_SEPARATOR}"
 
     def size_estimate(self) -> int:
         """Return about how many bytes it takes in a batch; no fewer than it does."""
@@ -290,12 +294,6 @@ def any_delayed(messages: Iterable[Message]) -> bool:
     """Tell whether one of *messages* is to be delivered later."""
     texts = [text for message in messages if (text := message._text) is not None]
     return any(text.is_delayed for text in texts)
-
-
-def head_of(tag: str | None, keys: tuple[str, ...]) -> str:
-    """Return the properties' text up to the unique id; both have been checked."""
-    head = "" if tag is None else _head_of_tag(tag)
-    return f"{head}{_keys_text(keys)}{_UNIQ_KEY_NAME}"
 
 
 def _check_sizes(body: bytes, text: str, message_id: str | None) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -176,51 +176,75 @@ def _encode_by_columns(
     import numpy  # late, as in optional_numpy, which has found it
 
     count = len(messages)
-    headers = numpy.frombuffer(
-        bytearray(template.header() * count), _header_fields(template.layout)
-    )
-    tails = _alike_tails(template.topic, messages, message_ids)
-    tail_sizes: int | numpy.ndarray
-    if tails is not None:
-        tail_sizes = len(tails[0])
+    body_sizes = numpy.fromiter(map(len, bodies), numpy.int64, count)
+    tails: list[bytes] = []
+    records = _alike_records(template, messages, message_ids)
+    if records is not None:
+        sizes = body_sizes + records.itemsize
     else:
         tails = _tails(template.topic, messages, message_ids)
         tail_sizes = numpy.fromiter(map(len, tails), numpy.int64, count)
-        headers["flag"] = [message.flag for message in messages]
-    body_sizes = numpy.fromiter(map(len, bodies), numpy.int64, count)
-    sizes = body_sizes + (tail_sizes + template.layout.body)
-    headers["size"] = sizes
-    headers["body_size"] = body_sizes
-    headers["body_crc"] = numpy.fromiter(map(crc32, bodies), numpy.int64, count) & BODY_CRC_MASK
+        records = numpy.frombuffer(
+            bytearray(template.header() * count), _record_fields(template.layout)
+        )
+        records["flag"] = [message.flag for message in messages]
+        sizes = body_sizes + tail_sizes + template.layout.body
+    records["size"] = sizes
+    records["body_size"] = body_sizes
+    records["body_crc"] = numpy.fromiter(map(crc32, bodies), numpy.int64, count) & BODY_CRC_MASK
     if sys_flags:
-        headers["sys_flag"] |= numpy.array(sys_flags, ">i4")
+        records["sys_flag"] |= numpy.array(sys_flags, ">i4")
     preamble = BATCH_PREAMBLE.pack(BATCH_MAGIC, count, int(sizes.sum()), 0)
     column = sizes.astype(">u4").tobytes()
-    # One column of the records' parts after another; the join then lays them in rows.
-    pieces = [b""] * (3 * count + 2)
-    pieces[:2] = preamble, column
-    pieces[2::3] = _rows(headers)
-    pieces[3::3] = bodies
-    pieces[4::3] = tails
-    return EncodedBatch(b"".join(pieces), column)
+    pieces = _interleaved(records, template.layout.body, bodies, tails)
+    return EncodedBatch(b"".join([preamble, column, *pieces]), column)
+
+
+def _interleaved(
+    records: numpy.ndarray, head_size: int, bodies: Sequence[bytes], tails: Sequence[bytes]
+) -> list[bytes]:
+    """Return the parts of all records in order: what precedes a body, it, and what follows.
+
+    Where *tails* is empty, they lie in *records*, each before the next record's head.
+    """
+    import numpy  # late, as in optional_numpy, which has found it
+
+    count, row = len(bodies), f"V{records.itemsize}"
+    if tails:
+        pieces = [b""] * (3 * count)
+        pieces[0::3] = records.view(row).tolist()
+        pieces[1::3] = bodies
+        pieces[2::3] = tails
+        return pieces
+    block = records.view(numpy.uint8)
+    pieces = [b""] * (2 * count + 1)
+    pieces[0] = block[:head_size].tobytes()
+    pieces[1::2] = bodies
+    pieces[2:-1:2] = block[head_size : head_size - records.itemsize].view(row).tolist()
+    pieces[-1] = block[head_size - records.itemsize :].tobytes()
+    return pieces
 
 
 def _tails(topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]) -> list[bytes]:
     """Return what follows each body: topic and properties, with their sizes."""
     tails = []
+    before: dict[int, bytes] = {}  # properties of that size
     for message, message_id in zip(messages, message_ids, strict=True):
         properties = message.properties_text(message_id).encode()
-        tails.append(b"%b%b%b" % (topic, len(properties).to_bytes(2, "big"), properties))
+        size = len(properties)
+        if size not in before:
+            before[size] = topic + size.to_bytes(2, "big")
+        tails.append(before[size] + properties)
     return tails
 
 
-def _alike_tails(
-    topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]
-) -> list[bytes] | None:
-    """Return the tails of plain messages of one tag, keys of one length and ids of one range.
+def _alike_records(
+    template: _Template, messages: Sequence[Message], message_ids: Sequence[str]
+) -> numpy.ndarray | None:
+    """Return the records without bodies of plain messages that differ in key and counter alone.
 
-    They differ in key and counter alone, so the first one is the pattern of all. None where there
-    is more to it.
+    That takes one tag, keys of one length, or none, and ids of one range; else there is None. The
+    first record is the pattern of all.
     """
     import numpy  # late, as in optional_numpy, which has found it
 
@@ -238,48 +262,41 @@ def _alike_tails(
         or text[key_size :: key_size + 1].strip(" ")
     ):
         return None
-    (pattern,) = _tails(topic, messages[:1], [message_ids[0]])
-    rows = numpy.frombuffer(
-        bytearray(pattern * len(messages)),
-        _alike_fields(len(pattern), len(message_ids.head), key_size),
+    (tail,) = _tails(template.topic, messages[:1], [message_ids[0]])
+    records = numpy.frombuffer(
+        bytearray((template.header() + tail) * len(messages)),
+        _record_fields(template.layout, len(tail), len(message_ids.head), key_size),
     )
-    rows["counter"] = numpy.frombuffer(message_ids.digits.encode(), f"V{COUNTER_DIGITS}")
+    records["counter"] = numpy.frombuffer(message_ids.digits.encode(), f"V{COUNTER_DIGITS}")
     if keys:
-        rows["key"] = numpy.frombuffer(text.encode(), f"V{key_size},V1")["f0"]
-    return _rows(rows)
-
-
-def _rows(fields: numpy.ndarray) -> list[bytes]:
-    rows: list[bytes] = fields.view(f"V{fields.itemsize}").tolist()
-    return rows
-
-
-@cache
-def _header_fields(layout: RecordLayout) -> numpy.dtype:
-    import numpy  # late, as in optional_numpy, which has found it
-
-    return numpy.dtype(
-        {
-            "names": ["size", "body_crc", "flag", "sys_flag", "body_size"],
-            "formats": [">i4", ">i4", ">i4", ">i4", ">i4"],
-            "offsets": [0, 8, 16, RecordLayout.SYS_FLAG, layout.body_size],
-            "itemsize": layout.body,
-        }
-    )
+        records["key"] = numpy.frombuffer(text.encode(), f"V{key_size},V1")["f0"]
+    return records
 
 
 @lru_cache(maxsize=256)
-def _alike_fields(size: int, id_head_size: int, key_size: int) -> numpy.dtype:
+def _record_fields(
+    layout: RecordLayout, tail_size: int = 0, id_head_size: int = 0, key_size: int = 0
+) -> numpy.dtype:
+    """Return the fields that differ, of a record's head or, with a tail, of all but its body."""
     import numpy  # late, as in optional_numpy, which has found it
 
-    counter = size - len(PROPERTY_SEPARATOR) - COUNTER_DIGITS
-    key = counter - id_head_size - len(BEFORE_ID) - key_size
+    fields = {
+        "size": (">i4", 0),
+        "body_crc": (">i4", 8),
+        "flag": (">i4", 16),
+        "sys_flag": (">i4", RecordLayout.SYS_FLAG),
+        "body_size": (">i4", layout.body_size),
+    }
+    if tail_size:
+        counter = layout.body + tail_size - len(PROPERTY_SEPARATOR) - COUNTER_DIGITS
+        fields["counter"] = (f"V{COUNTER_DIGITS}", counter)
+        fields["key"] = (f"V{key_size}", counter - id_head_size - len(BEFORE_ID) - key_size)
     return numpy.dtype(
         {
-            "names": ["counter", "key"],
-            "formats": [f"V{COUNTER_DIGITS}", f"V{key_size}"],
-            "offsets": [counter, max(key, 0)],
-            "itemsize": size,
+            "names": list(fields),
+            "formats": [kind for kind, _ in fields.values()],
+            "offsets": [offset for _, offset in fields.values()],
+            "itemsize": layout.body + tail_size,
         }
     )
 
