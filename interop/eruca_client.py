@@ -51,15 +51,7 @@ class ErucaClient:
     def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
         """Send them in the SDK's batches of records."""
         results = self._producer.send_many([_sdk_message(message) for message in messages])
-        return [
-            Receipt(
-                result.queue.queue_id,
-                result.queue_offset,
-                result.message_id,
-                result.offset_message_id,
-            )
-            for result in results
-        ]
+        return list(map(_receipt_of, results))
 
     def send_batch(self, messages: Sequence[NewMessage]) -> list[Receipt]:
         """Send all at once to one queue, in JSON."""
@@ -150,6 +142,13 @@ class ErucaClient:
 def _drained(consumer: eruca.PullConsumer) -> Iterator[Message]:
     while any(consumer.lag().values()):
         yield from map(_message_in_records, consumer.poll(_PULL_COUNT))
+
+
+def _receipt_of(result: eruca.SendResult) -> Receipt:
+    assert result.queue_offset is not None  # nothing here is delivered later
+    return Receipt(
+        result.queue.queue_id, result.queue_offset, result.message_id, result.offset_message_id
+    )
 
 
 def _sdk_message(message: NewMessage) -> eruca.Message:

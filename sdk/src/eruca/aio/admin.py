@@ -1,20 +1,22 @@
 """Administration: topics, queues, brokers, single messages, the name servers' table.
 
 What concerns a topic is done on every broker it concerns: on all masters of a cluster, or those
-that have the topic; see :mod:`eruca.aio.masters`. Groups are in :mod:`eruca.aio.group_admin`.
+that have the topic; see :mod:`eruca.aio.masters`. Groups are in :mod:`eruca.aio.group_admin`,
+transactions in :mod:`eruca.aio.transaction_admin`.
 
 Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from eruca.aio.broker_api import parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
 from eruca.aio.masters import Masters, on_each
+from eruca.aio.scheduled import HeldScheduled, Scheduled
 from eruca.aio.transport import JSON_HEADER, path_segment, problem_error, target_of
 from eruca.contract.errors import (
     ErucaError,
@@ -301,6 +303,28 @@ class AsyncAdmin:
         found = [message for messages in answers.values() for message in messages]
         found.sort(key=lambda message: message.stored_at, reverse=True)
         return found[:limit]
+
+    # Messages that are delivered later.
+
+    async def scheduled(self, topic: str | None = None) -> AsyncIterator[HeldScheduled]:
+        """Iterate over the messages that wait for their delivery, as they come due.
+
+        Those of all brokers are among them, and those that groups retry. With *topic*: only what
+        will be delivered to it. What is delivered meanwhile may be left out.
+        """
+        async for held in Scheduled(self._client, self._masters).waiting(topic):
+            yield held
+
+    async def cancel_scheduled(self, message_id: str) -> list[str]:
+        """Recall a message that waits, by its unique id; return which brokers had it.
+
+        It is never delivered then. Recalling again is harmless.
+
+        Raises:
+            ScheduledNotFoundError: No broker has had a delayed message of this id.
+            AlreadyDeliveredError: It has been delivered, or is being delivered now.
+        """
+        return await Scheduled(self._client, self._masters).cancel(message_id)
 
     # The name servers' table: each name server has its own, so changes go to all of them.
 

@@ -7,6 +7,9 @@ what tells a consumer.
 A refusal of a batch whose messages were sent one by one is narrowed down: the batch is halved
 until the message that is to blame stands alone, so that it takes no stranger down with it.
 
+Batches go as records. Only one with a message that is to be delivered later goes as JSON, which can
+say so.
+
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrategy``.
 """
 
@@ -18,13 +21,19 @@ import random
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from eruca.aio.local_address import local_address
 from eruca.aio.send_lane import PendingBatch
-from eruca.aio.transport import HttpTransport, path_segment, problem_error
+from eruca.aio.transport import (
+    JSON_HEADER,
+    HttpTransport,
+    path_segment,
+    problem_error,
+    target_of,
+)
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
@@ -37,17 +46,18 @@ from eruca.contract.errors import (
     TransportError,
     ValidationError,
 )
-from eruca.contract.messages import BatchReceipt
-from eruca.contract.records import NO_HOST
+from eruca.contract.messages import BatchReceipt, SendReceipts
+from eruca.contract.records import NO_HOST, Host
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca.core.counter import Counter
+from eruca.core.json_messages import json_batch
 from eruca.core.latency_fault import FaultTable
-from eruca.core.message import Message
+from eruca.core.message import Message, any_delayed
 from eruca.core.message_queue import MessageQueue
 from eruca.core.queue_choice import choose_queue
 from eruca.core.record_batch import EncodedBatch, encode_messages
 from eruca.core.retry_policy import attempt_seconds, is_brokers_fault, next_attempt, was_reached
-from eruca.core.send_result import StoredBatch
+from eruca.core.send_result import Stored, StoredBatch, StoredMessages
 from eruca.core.unique_ids import UniqueIds
 
 if TYPE_CHECKING:
@@ -57,7 +67,10 @@ if TYPE_CHECKING:
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
 _ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
+_JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
 _RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
+
+T = TypeVar("T")
 
 
 class BatchSender:
@@ -88,6 +101,7 @@ class BatchSender:
         self._counter = Counter(random.getrandbits(31))
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
+        self._json_decoder = msgspec.json.Decoder(SendReceipts)
 
     async def send(self, batch: PendingBatch) -> None:
         """Send *batch* and hand out its results, or its error."""
@@ -109,7 +123,7 @@ class BatchSender:
         else:
             batch.succeed(stored)
 
-    async def _send_whole(self, batch: PendingBatch) -> StoredBatch:
+    async def _send_whole(self, batch: PendingBatch) -> Stored:
         """Return where *batch* has been stored, after as many attempts as it takes."""
         course = _Course(batch)
         while True:
@@ -120,26 +134,45 @@ class BatchSender:
                 course.failures.append((course.broker_name or "no broker", error))
                 await self._prepare_next(course, error)
 
-    async def _attempt(self, course: _Course) -> StoredBatch:
+    async def _attempt(self, course: _Course) -> Stored:
         batch = course.batch
         view = course.view = await self._view(batch)
         queue = batch.queue or self._choose(view, course.broker_name)
         course.broker_name = queue.broker_name
         url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
+        if any_delayed(batch.messages):
+            return await self._store_json(course, queue, url, host)
+        return await self._store_records(course, queue, url, host)
+
+    async def _store_records(
+        self, course: _Course, queue: MessageQueue, url: str, host: Host
+    ) -> StoredBatch:
+        batch = course.batch
         encoded = course.encoded
         if encoded is None or course.encoded_for != (queue.queue_id, host.is_v6):
             encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
             course.encoded_for = (queue.queue_id, host.is_v6)
-        timeout = attempt_seconds(_remaining(batch), self._attempts_max - course.attempt + 1)
-        receipt = await self._post(queue, url, encoded.body, timeout)
-        if receipt.count != len(batch.messages):
-            raise TransportError(
-                f"{queue.broker_name} says it stored {receipt.count} messages,"
-                f" and not {len(batch.messages)}"
-            )
+        target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
+        request = _Request(url, target, _RECORDS_HEADERS, encoded.body, self._decoder)
+        receipt = await self._post(course, queue, request)
+        _check_count(queue, receipt.count, batch)
         assert batch.message_ids is not None
         return StoredBatch(batch.message_ids, queue, receipt, encoded.sizes, host)
+
+    async def _store_json(
+        self, course: _Course, queue: MessageQueue, url: str, host: Host
+    ) -> StoredMessages:
+        batch = course.batch
+        if batch.message_ids is None:
+            batch.message_ids = self._ids_of(batch.messages)
+        path = f"/v1/topics/{path_segment(queue.topic)}/messages"
+        target = target_of(path, queue_id=queue.queue_id)
+        body = json_batch(batch.messages, batch.message_ids)
+        request = _Request(url, target, _JSON_HEADERS, body, self._json_decoder)
+        receipts = (await self._post(course, queue, request)).messages
+        _check_count(queue, len(receipts), batch)
+        return StoredMessages(queue, receipts, host)
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise what is final where there is none."""
@@ -220,20 +253,24 @@ class BatchSender:
             for message, new in zip(messages, made, strict=True)
         ]
 
-    async def _post(
-        self, queue: MessageQueue, url: str, body: bytes, timeout: float
-    ) -> BatchReceipt:
-        target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
+    async def _post(self, course: _Course, queue: MessageQueue, request: _Request[T]) -> T:
+        timeout = attempt_seconds(_remaining(course.batch), self._attempts_max - course.attempt + 1)
+        what = f"POST {request.url}{request.target}"
         started = time.monotonic()
         try:
             answer = await self._transport.request(
-                "POST", url, target, headers=_RECORDS_HEADERS, body=(body,), timeout=timeout
+                "POST",
+                request.url,
+                request.target,
+                headers=request.headers,
+                body=(request.body,),
+                timeout=timeout,
             )
             if answer.status >= 300:
-                raise problem_error(answer, f"POST {url}{target}")
-            receipt = self._decoder.decode(answer.body)
+                raise problem_error(answer, what)
+            receipt = request.decoder.decode(answer.body)
         except msgspec.DecodeError as error:
-            failure = TransportError(f"POST {url}{target}: the receipt cannot be read: {error}")
+            failure = TransportError(f"{what}: the receipt cannot be read: {error}")
             self._report(queue, started, failure)
             raise failure from error
         except ErucaError as error:
@@ -254,6 +291,16 @@ class BatchSender:
             )
 
 
+class _Request(NamedTuple, Generic[T]):
+    """What is posted, and how its answer is read."""
+
+    url: str
+    target: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    decoder: msgspec.json.Decoder[T]
+
+
 class _Course:
     """How the sending of one batch goes."""
 
@@ -267,6 +314,14 @@ class _Course:
         self.encoded: EncodedBatch | None = None
         self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6
         self.failures: list[tuple[str, ErucaError]] = []
+
+
+def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) -> None:
+    if stored_count != len(batch.messages):
+        raise TransportError(
+            f"{queue.broker_name} says it stored {stored_count} messages,"
+            f" and not {len(batch.messages)}"
+        )
 
 
 def _remaining(batch: PendingBatch, *, or_less: bool = False) -> float:

@@ -47,7 +47,7 @@ from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
 from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_in_order
-from eruca.core.send_result import SendResult, SendResults, StoredBatch
+from eruca.core.send_result import SendResult, SendResults, Stored
 
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
@@ -445,7 +445,7 @@ def _sharding_hash(key: str) -> int:
     return string_hash(key)
 
 
-def _outcome(future: asyncio.Future[StoredBatch]) -> StoredBatch | ErucaError:
+def _outcome(future: asyncio.Future[Stored]) -> Stored | ErucaError:
     error = future.exception()
     if error is None or not isinstance(error, ErucaError):
         return future.result()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from eruca.core.batching import BatchLimits, linger_seconds
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
-from eruca.core.send_result import SendResult, StoredBatch
+from eruca.core.send_result import SendResult, Stored
 
 SendFuture = asyncio.Future[SendResult]
 
@@ -43,13 +43,13 @@ class PendingBatch:
         self.deadline = deadline
         self.messages: list[Message] = []
         self.futures: list[SendFuture] = []  # one per message, unless there is `whole`
-        self.whole: asyncio.Future[StoredBatch] | None = None
+        self.whole: asyncio.Future[Stored] | None = None
         self.message_ids: Sequence[str] | None = None  # given at the first attempt, kept by all
         self.size = 0  # bytes, by estimate
         self.is_closed = False  # takes no further message
         self.finished: asyncio.Future[None] | None = None  # for whoever flushes
 
-    def succeed(self, stored: StoredBatch) -> None:
+    def succeed(self, stored: Stored) -> None:
         """Hand out the results."""
         if self.whole is not None:
             if not self.whole.done():

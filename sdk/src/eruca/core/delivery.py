@@ -103,7 +103,9 @@ def _properties(message: PulledMessage) -> dict[str, str]:
 
 def _stored_body(body: PulledBody) -> tuple[bytes, int]:
     """Return the body's bytes and the flags that say how they are compressed."""
-    content = b64decode(body.base64 or "", validate=True) if body.text is None else body.text.encode()
+    content = (
+        b64decode(body.base64 or "", validate=True) if body.text is None else body.text.encode()
+    )
     if body.compression is None:
         return content, 0
     return content, int(SysFlag.COMPRESSED) | _FORMATS.get(body.compression, 0)

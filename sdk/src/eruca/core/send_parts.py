@@ -15,7 +15,7 @@ from eruca.contract.errors import ErucaError, PartialSendError
 from eruca.core.batching import BatchLimits
 from eruca.core.message import Message, size_estimates
 from eruca.core.message_queue import MessageQueue
-from eruca.core.send_result import SendResult, SendResults, StoredBatch
+from eruca.core.send_result import SendResult, SendResults, Stored
 
 
 class SendPart:
@@ -82,7 +82,7 @@ def part_alike(
 
 
 def results_in_order(
-    parts: Sequence[SendPart], outcomes: Sequence[StoredBatch | ErucaError]
+    parts: Sequence[SendPart], outcomes: Sequence[Stored | ErucaError]
 ) -> SendResults:
     """Return what the batches were stored as, in the caller's order of messages.
 

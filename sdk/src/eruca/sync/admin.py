@@ -13,8 +13,10 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
+    from eruca.aio.scheduled import HeldScheduled
     from eruca.contract.errors import ErucaError
     from eruca.contract.messages import LogRecordView, PulledMessage
     from eruca.contract.models import (
@@ -193,6 +195,25 @@ class Admin:
         return self._portal.call(
             self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit
         )
+
+    def scheduled(self, topic: str | None = None) -> Iterator[HeldScheduled]:
+        """Iterate over the messages that wait for their delivery, as they come due.
+
+        Those of all brokers are among them, and those that groups retry. With *topic*: only what
+        will be delivered to it. What is delivered meanwhile may be left out.
+        """
+        return self._portal.iterate(self._twin.scheduled(topic))
+
+    def cancel_scheduled(self, message_id: str) -> list[str]:
+        """Recall a message that waits, by its unique id; return which brokers had it.
+
+        It is never delivered then. Recalling again is harmless.
+
+        Raises:
+            ScheduledNotFoundError: No broker has had a delayed message of this id.
+            AlreadyDeliveredError: It has been delivered, or is being delivered now.
+        """
+        return self._portal.call(self._twin.cancel_scheduled, message_id)
 
     def kv(self, namespace: str, key: str) -> str:
         """Return a value.

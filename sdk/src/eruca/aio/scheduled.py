@@ -1,0 +1,76 @@
+"""Messages that wait for their delivery, over all brokers: looking at them and recalling one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eruca.aio.broker_api import parsed, send_model
+from eruca.aio.masters import Masters, on_those_that_know
+from eruca.aio.merging import merged
+from eruca.aio.transport import HttpResponse, path_segment, target_of
+from eruca.contract.errors import ScheduledNotFoundError
+from eruca.contract.limits import LIST_LIMIT_MAX
+from eruca.contract.retries import ScheduledList, ScheduledMessage
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+
+_PATH = "/v1/scheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldScheduled:
+    """A message that waits, and the broker that has it."""
+
+    broker_name: str
+    message: ScheduledMessage
+
+
+class Scheduled:
+    """What waits at the brokers of one cluster."""
+
+    def __init__(self, client: AsyncClient, masters: Masters) -> None:
+        self._client = client
+        self._masters = masters
+
+    async def waiting(self, topic: str | None) -> AsyncIterator[HeldScheduled]:
+        """Iterate over what waits, as it comes due."""
+        streams = [
+            self._of_broker(name, url, topic)
+            for name, url in sorted((await self._masters.all()).items())
+        ]
+        async for held in merged(streams, key=lambda held: held.message.deliver_at):
+            yield held
+
+    async def cancel(self, message_id: str) -> list[str]:
+        """Recall a message; return which brokers have done so."""
+
+        async def cancel(url: str) -> None:
+            await self._send("DELETE", url, f"{_PATH}/{path_segment(message_id)}")
+
+        urls = await self._masters.all()
+        return sorted(await on_those_that_know(urls, cancel, ScheduledNotFoundError))
+
+    async def _of_broker(
+        self, broker_name: str, url: str, topic: str | None
+    ) -> AsyncIterator[HeldScheduled]:
+        cursor: str | None = None
+        while True:
+            target = target_of(_PATH, topic=topic, cursor=cursor, limit=LIST_LIMIT_MAX)
+            page = parsed(ScheduledList, await self._send("GET", url, target), url + target)
+            for message in page.scheduled:
+                yield HeldScheduled(broker_name, message)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _send(self, method: str, url: str, target: str) -> HttpResponse:
+        return await send_model(
+            self._client.transport,
+            method,
+            url,
+            target,
+            timeout=self._client.settings.timeout_seconds,
+        )
