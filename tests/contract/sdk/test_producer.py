@@ -146,7 +146,9 @@ async def test_many_messages_come_back_in_the_callers_order(
     async with client.producer(batch_max_count=100) as producer:
         results = await producer.send_many(messages)
 
-    bodies = {(m.queue, m.queue_offset): m.text() for m in await stored(client, topic)}
+    bodies: dict[tuple[eruca.MessageQueue, int | None], str] = {
+        (m.queue, m.queue_offset): m.text() for m in await stored(client, topic)
+    }
     assert [bodies[r.queue, r.queue_offset] for r in results] == [str(n) for n in range(3_000)]
 
 
