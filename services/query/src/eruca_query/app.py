@@ -1,0 +1,49 @@
+"""The query service, put together: the only place that builds and wires."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+from fastapi import APIRouter
+
+from eruca import AsyncClient
+from eruca_chassis.app import ServiceApp
+from eruca_query.settings import QuerySettings
+
+_DESCRIPTION: Final = """
+The query service follows every broker's log into PostgreSQL and finds messages in it: by id, by
+key, by tag, by time; and it tells what befell each of them.
+
+What it knows is a projection, which runs a little behind the logs. Each answer says how far it has
+come, broker by broker, and whether anything is missing from it and why: an empty answer without
+such a note means that there is nothing. Every refusal is an `application/problem+json` document
+whose `code` is stable.
+"""
+_ROUTERS: Final[tuple[APIRouter, ...]] = ()
+_TAGS: Final = ()
+
+
+def create_app(settings: QuerySettings) -> ServiceApp:
+    """Return the query service's application."""
+
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        async with AsyncClient(settings.namesrv_urls, network=settings.network) as client:
+            app.state.client = client
+            app.readiness.ready()
+            yield
+
+    app = ServiceApp(
+        title="Eruca query service",
+        summary="Messages by id, key, tag and time, and what befell them",
+        description=_DESCRIPTION,
+        version=version("eruca-query"),
+        tags=_TAGS,
+        routers=_ROUTERS,
+        lifespan=lifespan,
+    )
+    app.state.settings = settings
+    return app
