@@ -1,0 +1,194 @@
+"""A transaction as a row: the fold of what the log says about it.
+
+An event that does not fit what is known changes nothing, and one that was folded already is no
+event any more; so a stretch of the log may be read twice.
+
+The states are the broker's: pending, parked, committed, rolled back. ``due_ms`` is when a pending
+one is looked at next, as the rules had it when the row was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from eruca.contract.transaction_events import (
+    TransactionBegun,
+    TransactionCarried,
+    TransactionChecked,
+    TransactionDecided,
+    TransactionEvent,
+    TransactionParked,
+)
+from eruca.contract.transactions import DecidedBy, TransactionState
+from eruca_txn_checker.core.check_rules import CheckRules, due_ms
+
+_STATES: Final[dict[str, TransactionState]] = {"commit": "committed", "rollback": "rolled_back"}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """What is known of a transaction; times are ms since the epoch."""
+
+    broker_name: str
+    transaction_id: str
+    producer_group: str
+    topic: str
+    queue_id: int
+    state: TransactionState
+    begun_ms: int
+    immunity_ms: int | None
+    checks: int
+    checked_ms: int | None
+    due_ms: int | None  # None: it is not pending
+    half_offset: int | None  # log offset of the half message, or of the parked one
+    outcome: str | None = None
+    decided_by: DecidedBy | None = None
+    decided_ms: int | None = None
+    reason: str | None = None
+    check_number: int | None = None  # which check was answered by the decision
+
+
+def folded(
+    row: TransactionRow | None,
+    event: TransactionEvent,
+    *,
+    broker_name: str,
+    next_offset: int,
+    rules: CheckRules,
+) -> TransactionRow | None:
+    """Return a transaction's row after *event*; *row* itself where the event changes nothing.
+
+    Args:
+        row: Before; None where there is none.
+        event: What the log says.
+        broker_name: Whose log.
+        next_offset: Log offset of the record behind the event.
+        rules: When it is due.
+    """
+    match event:
+        case TransactionBegun():
+            return row if row is not None else _begun(event, broker_name, next_offset, rules)
+        case TransactionChecked():
+            return row if row is None else _checked(row, event, rules)
+        case TransactionParked():
+            return row if row is None else _parked(row, event, next_offset)
+        case TransactionDecided():
+            return _decided(row, event, broker_name)
+        case TransactionCarried():
+            return _carried(row, event, broker_name, next_offset, rules)
+
+
+def _begun(
+    event: TransactionBegun, broker_name: str, next_offset: int, rules: CheckRules
+) -> TransactionRow:
+    return TransactionRow(
+        broker_name,
+        event.transaction_id,
+        event.producer_group,
+        event.topic,
+        event.queue_id,
+        state="pending",
+        begun_ms=event.begun_at,
+        immunity_ms=event.immunity_ms,
+        checks=0,
+        checked_ms=None,
+        due_ms=due_ms(
+            event.begun_at, own_immunity_ms=event.immunity_ms, checked_ms=None, rules=rules
+        ),
+        half_offset=next_offset,
+    )
+
+
+def _checked(row: TransactionRow, event: TransactionChecked, rules: CheckRules) -> TransactionRow:
+    if row.state != "pending" or event.number != row.checks + 1:
+        return row
+    due = due_ms(
+        row.begun_ms,
+        own_immunity_ms=row.immunity_ms,
+        checked_ms=event.checked_at,
+        rules=rules,
+    )
+    return replace(row, checks=event.number, checked_ms=event.checked_at, due_ms=due)
+
+
+def _parked(row: TransactionRow, event: TransactionParked, next_offset: int) -> TransactionRow:
+    if row.state != "pending":
+        return row
+    return replace(
+        row,
+        state="parked",
+        due_ms=None,
+        half_offset=next_offset,
+        outcome="rollback",
+        decided_by="limit",
+        decided_ms=event.parked_at,
+        reason=event.reason,
+    )
+
+
+def _decided(
+    row: TransactionRow | None, event: TransactionDecided, broker_name: str
+) -> TransactionRow:
+    if row is not None and row.state not in ("pending", "parked"):
+        return row
+    known: dict[str, Any] = {
+        "state": _STATES[event.outcome],
+        "due_ms": None,
+        "outcome": event.outcome,
+        "decided_by": event.by,
+        "decided_ms": event.decided_at,
+        "reason": event.reason,
+        "check_number": event.check_number,
+    }
+    if row is not None:
+        return replace(row, **known)
+    return TransactionRow(
+        broker_name,
+        event.transaction_id,
+        event.producer_group,
+        event.topic,
+        event.queue_id,
+        begun_ms=event.begun_at,
+        immunity_ms=None,
+        checks=event.checks,
+        checked_ms=None,
+        half_offset=None,
+        **known,
+    )
+
+
+def _carried(
+    row: TransactionRow | None,
+    event: TransactionCarried,
+    broker_name: str,
+    next_offset: int,
+    rules: CheckRules,
+) -> TransactionRow:
+    if row is not None:
+        is_over = row.state not in ("pending", "parked")
+        return row if is_over else replace(row, half_offset=next_offset)
+    is_parked = event.parked_at is not None
+    due = due_ms(
+        event.begun_at,
+        own_immunity_ms=event.immunity_ms,
+        checked_ms=event.checked_at,
+        rules=rules,
+    )
+    return TransactionRow(
+        broker_name,
+        event.transaction_id,
+        event.producer_group,
+        event.topic,
+        event.queue_id,
+        state="parked" if is_parked else "pending",
+        begun_ms=event.begun_at,
+        immunity_ms=event.immunity_ms,
+        checks=event.checks,
+        checked_ms=event.checked_at,
+        due_ms=None if is_parked else due,
+        half_offset=next_offset,
+        outcome="rollback" if is_parked else None,
+        decided_by="limit" if is_parked else None,
+        decided_ms=event.parked_at,
+    )

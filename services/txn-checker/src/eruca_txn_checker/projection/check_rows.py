@@ -1,0 +1,246 @@
+"""The rows of checks: taking those that are open, noting answers; one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import Row, and_, any_, exists, func, literal, not_, or_, select, update
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca_txn_checker.projection.tables import checks, transactions, webhooks
+
+WEBHOOK = "webhook"  # who was asked, where it was no client
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCheck:
+    """A check that somebody is being asked; times are ms since the epoch."""
+
+    check_id: str
+    broker_name: str
+    transaction_id: str
+    number: int
+    producer_group: str
+    topic: str
+    queue_id: int
+    begun_ms: int
+    asked_ms: int
+    answer_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCheck:
+    """A check that somebody answers."""
+
+    check_id: str
+    broker_name: str
+    transaction_id: str
+    number: int
+    producer_group: str
+    answer: str | None
+    answer_reason: str | None
+    is_settling: bool
+
+
+_HAS_WEBHOOK = exists().where(
+    webhooks.c.producer_group == checks.c.producer_group, webhooks.c.is_enabled
+)
+
+
+async def open_counts(connection: AsyncConnection, groups: Collection[str]) -> dict[str, int]:
+    """Return how many checks of each of *groups* wait for a producer that asks for them."""
+    found = await connection.execute(
+        select(checks.c.producer_group, func.count().label("waiting"))
+        .where(
+            checks.c.is_open,
+            checks.c.producer_group == any_(literal(sorted(groups), ARRAY(TEXT))),
+            not_(_HAS_WEBHOOK),
+        )
+        .group_by(checks.c.producer_group)
+    )
+    return {row.producer_group: row.waiting for row in found}
+
+
+async def take_for_producer(
+    connection: AsyncConnection,
+    producer_group: str,
+    client_id: str,
+    *,
+    now_ms: int,
+    answer_until_ms: int,
+    limit: int,
+) -> list[AskedCheck]:
+    """Take open checks of a group, oldest first: nobody else gets them."""
+    chosen = (
+        select(checks.c.check_id)
+        .where(checks.c.is_open, checks.c.producer_group == producer_group, not_(_HAS_WEBHOOK))
+        .order_by(checks.c.checked_ms)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=checks)
+        .cte("chosen")
+    )
+    taken = await connection.execute(
+        update(checks)
+        .where(
+            checks.c.check_id == chosen.c.check_id,
+            transactions.c.broker_name == checks.c.broker_name,
+            transactions.c.transaction_id == checks.c.transaction_id,
+        )
+        .values(is_open=False, asked=client_id, asked_ms=now_ms, answer_until_ms=answer_until_ms)
+        .returning(*_ASKED)
+    )
+    return sorted((AskedCheck(*row) for row in taken), key=_age)
+
+
+async def take_for_webhooks(
+    connection: AsyncConnection,
+    *,
+    now_ms: int,
+    answer_until_ms: int,
+    limit: int,
+    without: Collection[str],
+) -> list[AskedCheck]:
+    """Take open checks of groups with a webhook, those of the groups *without* left out."""
+    chosen = (
+        select(checks.c.check_id)
+        .where(
+            checks.c.is_open,
+            checks.c.producer_group.in_(
+                select(webhooks.c.producer_group).where(webhooks.c.is_enabled)
+            ),
+            checks.c.producer_group != func.all(literal(sorted(without), ARRAY(TEXT))),
+        )
+        .order_by(checks.c.checked_ms)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=checks)
+        .cte("chosen")
+    )
+    taken = await connection.execute(
+        update(checks)
+        .where(
+            checks.c.check_id == chosen.c.check_id,
+            transactions.c.broker_name == checks.c.broker_name,
+            transactions.c.transaction_id == checks.c.transaction_id,
+        )
+        .values(is_open=False, asked=WEBHOOK, asked_ms=now_ms, answer_until_ms=answer_until_ms)
+        .returning(*_ASKED)
+    )
+    return sorted((AskedCheck(*row) for row in taken), key=_age)
+
+
+async def give_back(connection: AsyncConnection, check_ids: Collection[str]) -> None:
+    """Open checks again that were taken and not sent, where they are still worth asking."""
+    await connection.execute(
+        update(checks)
+        .where(
+            checks.c.check_id == any_(literal(sorted(check_ids), ARRAY(TEXT))),
+            checks.c.answer.is_(None),
+            transactions.c.broker_name == checks.c.broker_name,
+            transactions.c.transaction_id == checks.c.transaction_id,
+            transactions.c.state == "pending",
+            transactions.c.checks == checks.c.number,
+        )
+        .values(is_open=True, asked=None, asked_ms=None, answer_until_ms=None)
+    )
+
+
+async def note_answer(
+    connection: AsyncConnection,
+    check_id: str,
+    answer: str,
+    *,
+    answered_by: str | None,
+    reason: str | None,
+    now_ms: int,
+) -> KnownCheck | None:
+    """Store an answer, unless there was a decisive one; return the check as it is then."""
+    await connection.execute(
+        update(checks)
+        .where(
+            checks.c.check_id == check_id,
+            or_(checks.c.answer.is_(None), checks.c.answer == "unknown"),
+        )
+        .values(
+            answer=answer,
+            answered_by=func.coalesce(answered_by, checks.c.asked),
+            answered_ms=now_ms,
+            answer_reason=reason,
+            is_open=False,
+            is_settling=answer != "unknown",
+        )
+    )
+    found = (await connection.execute(select(*_KNOWN).where(checks.c.check_id == check_id))).first()
+    return None if found is None else KnownCheck(*found)
+
+
+async def note_settled(connection: AsyncConnection, check_id: str) -> None:
+    """Note that the broker knows the answer."""
+    await connection.execute(
+        update(checks).where(checks.c.check_id == check_id).values(is_settling=False)
+    )
+
+
+async def note_fault(connection: AsyncConnection, check_id: str, fault: str) -> None:
+    """Note why nobody could be asked."""
+    await connection.execute(
+        update(checks).where(checks.c.check_id == check_id).values(fault=fault)
+    )
+
+
+async def settling_checks(
+    connection: AsyncConnection, broker_name: str, *, before_ms: int, limit: int
+) -> list[KnownCheck]:
+    """Return answers that the broker was not heard to know, given before *before_ms*."""
+    found = await connection.execute(
+        select(*_KNOWN)
+        .where(
+            checks.c.broker_name == broker_name,
+            checks.c.is_settling,
+            checks.c.answered_ms < before_ms,
+        )
+        .order_by(checks.c.answered_ms)
+        .limit(limit)
+    )
+    return [KnownCheck(*row) for row in found]
+
+
+async def checks_of(
+    connection: AsyncConnection, broker_name: str, transaction_id: str
+) -> list[Row[tuple[object, ...]]]:
+    """Return a transaction's checks, in order."""
+    found = await connection.execute(
+        select(checks)
+        .where(and_(checks.c.broker_name == broker_name, checks.c.transaction_id == transaction_id))
+        .order_by(checks.c.number)
+    )
+    return list(found)
+
+
+_ASKED = (
+    checks.c.check_id,
+    checks.c.broker_name,
+    checks.c.transaction_id,
+    checks.c.number,
+    checks.c.producer_group,
+    transactions.c.topic,
+    transactions.c.queue_id,
+    transactions.c.begun_ms,
+    checks.c.asked_ms,
+    checks.c.answer_until_ms,
+)
+_KNOWN = (
+    checks.c.check_id,
+    checks.c.broker_name,
+    checks.c.transaction_id,
+    checks.c.number,
+    checks.c.producer_group,
+    checks.c.answer,
+    checks.c.answer_reason,
+    checks.c.is_settling,
+)
+
+
+def _age(check: AskedCheck) -> tuple[int, str]:
+    return check.begun_ms, check.check_id

@@ -1,0 +1,116 @@
+"""Which transactions are due, and the upkeep of their rows; one statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from typing import Final
+
+from sqlalchemy import BigInteger, BindParameter, any_, delete, func, literal, select, update
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.transaction_rows import TransactionRow
+from eruca_txn_checker.projection.tables import transactions
+
+COLUMNS: Final = [transactions.c[field.name] for field in fields(TransactionRow)]
+
+
+async def due_rows(
+    connection: AsyncConnection,
+    broker_name: str,
+    *,
+    now_ms: int,
+    limit: int,
+    without: Collection[str],
+    groups: Collection[str] | None,
+) -> list[TransactionRow]:
+    """Return pending transactions that are due, the longest overdue first.
+
+    Args:
+        connection: A transaction.
+        broker_name: Whose.
+        now_ms: The time.
+        limit: How many at most.
+        without: Ids that are being dealt with.
+        groups: Only these producer groups'; None: all.
+    """
+    chosen = select(*COLUMNS).where(
+        transactions.c.broker_name == broker_name,
+        transactions.c.state == "pending",
+        transactions.c.due_ms <= now_ms,
+    )
+    if without:
+        chosen = chosen.where(transactions.c.transaction_id != func.all(_texts(without)))
+    if groups is not None:
+        chosen = chosen.where(transactions.c.producer_group == any_(_texts(groups)))
+    found = await connection.execute(chosen.order_by(transactions.c.due_ms).limit(limit))
+    return [TransactionRow(*row) for row in found]
+
+
+async def next_due_ms(
+    connection: AsyncConnection, broker_name: str, *, after_ms: int
+) -> int | None:
+    """Return when the next transaction is due that is not yet; None where there is none."""
+    found: int | None = await connection.scalar(
+        select(func.min(transactions.c.due_ms)).where(
+            transactions.c.broker_name == broker_name,
+            transactions.c.state == "pending",
+            transactions.c.due_ms > after_ms,
+        )
+    )
+    return found
+
+
+async def refresh_due(connection: AsyncConnection, broker_name: str, rules: CheckRules) -> None:
+    """Work out anew when transactions are due: the rules may have changed since they came."""
+    first = transactions.c.begun_ms + func.coalesce(transactions.c.immunity_ms, rules.timeout_ms)
+    due = func.greatest(
+        first + literal(1, BigInteger), transactions.c.checked_ms + rules.interval_ms
+    )
+    await connection.execute(
+        update(transactions)
+        .where(
+            transactions.c.broker_name == broker_name,
+            transactions.c.state == "pending",
+            transactions.c.due_ms != due,
+        )
+        .values(due_ms=due)
+    )
+
+
+async def delete_row(connection: AsyncConnection, broker_name: str, transaction_id: str) -> None:
+    """Forget a transaction that its broker does not know."""
+    await connection.execute(
+        delete(transactions).where(
+            transactions.c.broker_name == broker_name,
+            transactions.c.transaction_id == transaction_id,
+            transactions.c.state == "pending",
+        )
+    )
+
+
+async def delete_history(
+    connection: AsyncConnection, broker_name: str, *, before_ms: int, limit: int
+) -> int:
+    """Delete transactions that were decided long ago, and their checks; return how many."""
+    old = (
+        select(transactions.c.transaction_id)
+        .where(
+            transactions.c.broker_name == broker_name,
+            transactions.c.decided_ms < before_ms,
+            transactions.c.state.in_(("committed", "rolled_back")),
+        )
+        .limit(limit)
+    )
+    deleted = await connection.execute(
+        delete(transactions).where(
+            transactions.c.broker_name == broker_name, transactions.c.transaction_id.in_(old)
+        )
+    )
+    return deleted.rowcount
+
+
+def _texts(values: Collection[str]) -> BindParameter[Sequence[str]]:
+    return literal(sorted(values), ARRAY(TEXT))

@@ -1,0 +1,186 @@
+"""A stretch of a broker's log made into rows: read what it touches, fold, write what changed.
+
+However long the stretch, it costs a few statements: transactions that a producer began and decided
+itself, which are nearly all, pass through here once and are never looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Final, NamedTuple
+
+from sqlalchemy import any_, delete, literal, select, update
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.properties import TAGS, decode_properties
+from eruca.contract.transaction_events import (
+    TRANSACTION_TAGS,
+    TransactionChecked,
+    TransactionEvent,
+    decode_transaction_event,
+)
+from eruca.core.log_block import LogRecord
+from eruca_txn_checker.core.check_ids import check_id_of
+from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
+from eruca_txn_checker.projection.tables import checks, transactions
+
+_COLUMNS: Final = [transactions.c[field.name] for field in fields(TransactionRow)]
+_KEY: Final = ("broker_name", "transaction_id")
+
+
+class LoggedEvent(NamedTuple):
+    """An event, and the log offset behind it."""
+
+    event: TransactionEvent
+    next_offset: int
+
+
+class TransactionProjection:
+    """Makes the rows of ``transactions``, and those of ``checks`` that are asked from then on.
+
+    Args:
+        rules: When transactions are due.
+        on_checks: Called with the producer groups of which checks have been granted, once the
+            rows can be seen.
+        on_due: Called with a broker's name, once rows of it can be seen that may be due.
+    """
+
+    def __init__(
+        self,
+        rules: CheckRules,
+        *,
+        on_checks: Callable[[set[str]], None],
+        on_due: Callable[[str], None],
+    ) -> None:
+        self._rules = rules
+        self._on_checks = on_checks
+        self._on_due = on_due
+
+    async def fold(
+        self, connection: AsyncConnection, broker_name: str, records: Sequence[LogRecord]
+    ) -> Callable[[], None] | None:
+        """Fold what *records* say of transactions."""
+        events = list(transaction_events(records))
+        if not events:
+            return None
+        before = await _rows(connection, broker_name, {e.event.transaction_id for e in events})
+        after = dict(before)
+        granted: dict[tuple[str, int], TransactionChecked] = {}
+        for event, next_offset in events:
+            row = after.get(event.transaction_id)
+            changed = folded(
+                row,
+                event,
+                broker_name=broker_name,
+                next_offset=next_offset,
+                rules=self._rules,
+            )
+            if changed is None or changed is row:
+                continue
+            after[event.transaction_id] = changed
+            if isinstance(event, TransactionChecked):
+                granted[event.transaction_id, event.number] = event
+        written = [row for row in after.values() if row is not before.get(row.transaction_id)]
+        await _write(connection, written)
+        await _close_checks(connection, broker_name, written)
+        groups = await _open_checks(connection, after, list(granted.values()))
+
+        def tell() -> None:
+            if groups:
+                self._on_checks(groups)
+            self._on_due(broker_name)
+
+        return tell
+
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+        """Drop what is not over at a broker: its log tells it again, or it is over."""
+        await connection.execute(
+            delete(transactions).where(
+                transactions.c.broker_name == broker_name,
+                transactions.c.state.in_(("pending", "parked")),
+            )
+        )
+
+
+def transaction_events(records: Sequence[LogRecord]) -> Iterator[LoggedEvent]:
+    """Yield what *records* say of transactions, in order."""
+    for record in records:
+        if record.topic != EVENTS_TOPIC:
+            continue
+        decoded = record.decode()
+        if decode_properties(decoded.properties).get(TAGS) in TRANSACTION_TAGS:
+            yield LoggedEvent(decode_transaction_event(decoded.body), record.next_offset)
+
+
+async def _rows(
+    connection: AsyncConnection, broker_name: str, ids: set[str]
+) -> dict[str, TransactionRow]:
+    found = await connection.execute(
+        select(*_COLUMNS).where(
+            transactions.c.broker_name == broker_name,
+            transactions.c.transaction_id == any_(literal(sorted(ids), ARRAY(TEXT))),
+        )
+    )
+    return {row.transaction_id: TransactionRow(*row) for row in found}
+
+
+async def _write(connection: AsyncConnection, rows: list[TransactionRow]) -> None:
+    if not rows:
+        return
+    statement = insert(transactions)
+    changed = {
+        column.name: statement.excluded[column.name]
+        for column in _COLUMNS
+        if column.name not in _KEY
+    }
+    await connection.execute(
+        statement.on_conflict_do_update(index_elements=_KEY, set_=changed),
+        [asdict(row) for row in rows],
+    )
+
+
+async def _close_checks(
+    connection: AsyncConnection, broker_name: str, rows: list[TransactionRow]
+) -> None:
+    """Close what need not be asked any more: there is a decision, or another check."""
+    touched = [row.transaction_id for row in rows if row.checks > 0]
+    if touched:
+        await connection.execute(
+            update(checks)
+            .where(
+                checks.c.broker_name == broker_name,
+                checks.c.transaction_id == any_(literal(touched, ARRAY(TEXT))),
+                checks.c.is_open,
+            )
+            .values(is_open=False)
+        )
+
+
+async def _open_checks(
+    connection: AsyncConnection,
+    rows: dict[str, TransactionRow],
+    granted: list[TransactionChecked],
+) -> set[str]:
+    """Store the checks that were granted; return the groups of those that can be asked."""
+    values = []
+    for event in granted:
+        row = rows[event.transaction_id]
+        values.append(
+            {
+                "check_id": check_id_of(row.broker_name, row.transaction_id, event.number),
+                "broker_name": row.broker_name,
+                "transaction_id": row.transaction_id,
+                "number": event.number,
+                "producer_group": row.producer_group,
+                "checker": event.checker,
+                "checked_ms": event.checked_at,
+                "is_open": row.state == "pending" and row.checks == event.number,
+            }
+        )
+    if values:
+        await connection.execute(insert(checks).on_conflict_do_nothing(), values)
+    return {str(value["producer_group"]) for value in values if value["is_open"]}

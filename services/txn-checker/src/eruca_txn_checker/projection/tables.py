@@ -1,0 +1,108 @@
+"""The transaction checker's tables.
+
+``transactions`` and the number, checker and time of ``checks`` follow from the brokers' logs, and
+can be made from them again. What else ``checks`` holds is the service's own: who was asked, and
+what came back. So is ``webhooks``. Times are ms since the epoch, as in the log.
+
+A check **is open** while nobody has been asked, and the question is still worth asking: the next
+check closes it, and so does the decision. It **is settling** while an answer has come and the
+broker has not been heard to know it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+SCHEMA: Final = "eruca_txn_checker"
+metadata: Final = MetaData()
+
+transactions: Final = Table(
+    "transactions",
+    metadata,
+    Column("broker_name", Text, primary_key=True),
+    Column("transaction_id", Text, primary_key=True),
+    Column("producer_group", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("begun_ms", BigInteger, nullable=False),
+    Column("immunity_ms", BigInteger),
+    Column("checks", Integer, nullable=False),
+    Column("checked_ms", BigInteger),
+    Column("due_ms", BigInteger),
+    Column("half_offset", BigInteger),
+    Column("outcome", Text),
+    Column("decided_by", Text),
+    Column("decided_ms", BigInteger),
+    Column("reason", Text),
+    Column("check_number", Integer),
+    Index("transactions_due", "broker_name", "due_ms", postgresql_where=text("state = 'pending'")),
+    Index("transactions_decided", "decided_ms", postgresql_where=text("decided_ms IS NOT NULL")),
+    Index("transactions_listed", "begun_ms", "broker_name", "transaction_id"),
+    Index("transactions_by_state", "state", "begun_ms", "broker_name", "transaction_id"),
+    Index("transactions_by_id", "transaction_id"),
+)
+
+checks: Final = Table(
+    "checks",
+    metadata,
+    Column("check_id", Text, primary_key=True),
+    Column("broker_name", Text, nullable=False),
+    Column("transaction_id", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("producer_group", Text, nullable=False),
+    Column("checker", Text, nullable=False),
+    Column("checked_ms", BigInteger, nullable=False),
+    Column("is_open", Boolean, nullable=False),
+    Column("asked", Text),  # a client id, or "webhook"
+    Column("asked_ms", BigInteger),
+    Column("answer_until_ms", BigInteger),
+    Column("answer", Text),
+    Column("answered_by", Text),
+    Column("answered_ms", BigInteger),
+    Column("answer_reason", Text),
+    Column("is_settling", Boolean, nullable=False, server_default=text("false")),
+    Column("fault", Text),  # why a webhook could not be asked
+    ForeignKeyConstraint(
+        ["broker_name", "transaction_id"],
+        ["transactions.broker_name", "transactions.transaction_id"],
+        ondelete="CASCADE",
+    ),
+    Index("checks_open", "producer_group", "checked_ms", postgresql_where=text("is_open")),
+    Index("checks_settling", "broker_name", postgresql_where=text("is_settling")),
+    Index("checks_of_transaction", "broker_name", "transaction_id", "number", unique=True),
+)
+
+producers: Final = Table(
+    "producers",
+    metadata,
+    Column("producer_group", Text, primary_key=True),
+    Column("seen_ms", BigInteger, nullable=False),  # the last time one waited for checks
+)
+
+webhooks: Final = Table(
+    "webhooks",
+    metadata,
+    Column("producer_group", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("timeout_seconds", Float, nullable=False),
+    Column("is_enabled", Boolean, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("last_answer_ms", BigInteger),
+    Column("last_error", Text),
+)
