@@ -53,6 +53,7 @@ INTERNAL: Final = frozenset(
         "leave",
         "name_servers",
         "routes",
+        "ssl_context",
         "transport",
     }
 )

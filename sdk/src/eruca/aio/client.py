@@ -105,6 +105,7 @@ class AsyncClient:
         self._settings = ClientSettings.resolve(
             os.environ, namesrv_urls=namesrv_urls, network=network, timeout=timeout
         )
+        self._ssl_context = ssl_context
         self._hot_transport = hot_transport or Http1Transport(ssl_context=ssl_context)
         self._transport = transport or HttpxTransport(ssl_context=ssl_context)
         self._name_servers = NameServers(self._settings.namesrv_urls, self._transport)
@@ -269,6 +270,7 @@ class AsyncClient:
             batch_max_count: Messages for one call; if more than 1, handlers get lists.
             consume_timeout: Seconds for a handler. An async one is cancelled then, and has
                 failed; a thread goes on, but its messages are sent back, or, ordered, wait for it.
+                An async one that blocks the event loop for longer loses its queues.
             none_is_failure: Whether a handler that returns None has failed, as in RocketMQ.
             auto_commit: Ordered: whether success commits; if not, COMMIT and ROLLBACK do.
             retry_max_times: Retries before a message is a dead letter; by default the group's.
@@ -283,7 +285,9 @@ class AsyncClient:
             on_assigned: Called with queues before they are read.
             on_revoked: Called with queues that are handed over, when their handlers have ended.
             on_lost: Called with queues that somebody else may have by now.
-            commit_seconds: Between two commits of offsets; what a crash repeats.
+            commit_seconds: Between two commits of offsets; what a crash repeats. Costs one
+                request, and one small record in the log, per broker and interval in which there
+                was progress.
             session_seconds: Unheard of for so long, a member is out and its queues are free.
             stop_timeout: Seconds for handlers to end when the consumer stops.
             client_id: Its name in the group; by default one of its own. Broadcasting keeps its
@@ -446,6 +450,11 @@ class AsyncClient:
     def transport(self) -> HttpTransport:
         """What carries the rest."""
         return self._transport
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What ``https://`` URLs are checked by; None for the system's authorities."""
+        return self._ssl_context
 
     def check_open(self) -> None:
         """Raise ClosedError if the client has been closed."""

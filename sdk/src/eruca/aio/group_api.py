@@ -59,11 +59,22 @@ class GroupApi:
         timeout: float,
     ) -> None:
         self._transport = transport
+        self._group = group
         self._path = f"/v1/groups/{path_segment(group)}"
         self._member_path = f"{self._path}/members/{path_segment(client_id)}"
         self.client_id = client_id
         self.incarnation = incarnation
         self._timeout = timeout
+
+    def over(self, transport: HttpTransport) -> GroupApi:
+        """Return the same member's requests, carried by another transport."""
+        return GroupApi(
+            transport,
+            self._group,
+            client_id=self.client_id,
+            incarnation=self.incarnation,
+            timeout=self._timeout,
+        )
 
     async def config(self, url: str) -> GroupConfig:
         """Return the group as this broker has it."""

@@ -5,7 +5,8 @@ moment it *sent* the last heartbeat that was answered, the broker from when it r
 member gives its queues up no later than the broker gives them away. Whoever asks passes the time;
 a process that was stopped for a while finds its session over before it hands out another message.
 
-Concurrency rule: threads may ask while the event loop renews; each number is stored whole.
+Concurrency rule: threads may ask, and one may renew while the event loop does; each number is
+stored whole. Of two renewals at once the earlier may count, which is the safe side.
 """
 
 from __future__ import annotations

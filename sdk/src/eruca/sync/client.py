@@ -255,6 +255,7 @@ class Client:
             batch_max_count: Messages for one call; if more than 1, handlers get lists.
             consume_timeout: Seconds for a handler. An async one is cancelled then, and has
                 failed; a thread goes on, but its messages are sent back, or, ordered, wait for it.
+                An async one that blocks the event loop for longer loses its queues.
             none_is_failure: Whether a handler that returns None has failed, as in RocketMQ.
             auto_commit: Ordered: whether success commits; if not, COMMIT and ROLLBACK do.
             retry_max_times: Retries before a message is a dead letter; by default the group's.
@@ -269,7 +270,9 @@ class Client:
             on_assigned: Called with queues before they are read.
             on_revoked: Called with queues that are handed over, when their handlers have ended.
             on_lost: Called with queues that somebody else may have by now.
-            commit_seconds: Between two commits of offsets; what a crash repeats.
+            commit_seconds: Between two commits of offsets; what a crash repeats. Costs one
+                request, and one small record in the log, per broker and interval in which there
+                was progress.
             session_seconds: Unheard of for so long, a member is out and its queues are free.
             stop_timeout: Seconds for handlers to end when the consumer stops.
             client_id: Its name in the group; by default one of its own. Broadcasting keeps its

@@ -10,6 +10,7 @@ States of a queue at a member, and what leads from one to the next::
 =============  ==================================================================================
 running        puts the parts together
 membership     sessions: a heartbeat task per broker, joining, leaving
+standby        a thread that renews the sessions while a handler blocks the event loop
 members_watch  who is in the group, by the word of each topic's coordinator
 rebalancer     what should be read, and the way from what is read to that
 lock_keeper    asking for locks at one broker, until they are granted or not wanted any more
@@ -31,16 +32,16 @@ Invariants, which hold at every await:
    dead-lettered durably.
 3. A queue is released once no handler has any of its messages in hand, with its final offset in the
    same request. So its next owner starts where this one ended.
-4. From the moment a queue is lost nothing is committed or sent back for it. Whatever is under way
-is
-   refused by the broker, because the lock's token has changed.
+4. From the moment a queue is lost nothing is committed or sent back for it. What is under way then
+   is refused by the broker, because the lock's token has changed.
 
 Failure cases: a heartbeat that is not answered is repeated every second while the session lives; a
 lock request that is not answered may have been granted, so it is repeated until the answer is known
 and what is not wanted is released; a release or commit that is not answered is repeated; a message
-that could not be sent back is handled again after five seconds and holds the committed offset.
+that could not be sent back is handled again after five seconds and holds the committed offset. A
+handler that blocks the event loop stops everything but the sessions, up to ``consume_timeout``.
 
 Concurrency rule: all of it belongs to one event loop. Handlers that are plain functions run in
-threads; the only things threads touch are the queue of ready batches, under a lock, and numbers and
-flags that are stored whole.
+threads, and one thread renews sessions that the loop has no time for; the only things threads touch
+are the queue of ready batches, under a lock, and numbers and flags that are stored whole.
 """

@@ -46,6 +46,7 @@ class Calls:
         self._takes_list = settings.batch_max_count > 1
         self._seconds = settings.consume_timeout
         self._failed = ConsumeStatus.SUSPEND if settings.ordered else ConsumeStatus.RECONSUME_LATER
+        self.begun_at = 0.0  # when the event loop last began a handler; read by a thread
         self._deadlines: dict[asyncio.Task[Any], float] = {}  # of async handlers that run
         self._expired: set[asyncio.Task[Any]] = set()  # cancelled, because their time was up
 
@@ -72,7 +73,8 @@ class Calls:
         task = asyncio.current_task()
         assert task is not None
         # One look at all calls now and then costs less than a timer for each.
-        self._deadlines[task] = time.monotonic() + self._seconds
+        self.begun_at = now = time.monotonic()
+        self._deadlines[task] = now + self._seconds
         try:
             returned = await registration.function(
                 *self._arguments(registration, messages, context)

@@ -94,6 +94,11 @@ class ConcurrentRunner:
         self._tasks.start(self._calls.watch(), "eruca time limits")
         self._tasks.start(self._watch_threads(), "eruca threads' time limits")
 
+    @property
+    def begun_at(self) -> float:
+        """When the event loop last began a handler."""
+        return self._calls.begun_at
+
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue: nothing to do, its messages come by themselves."""
 

@@ -5,6 +5,10 @@ other. A heartbeat joins the group or renews the session; its answer says which 
 a session ends by our own clock, all queues of that broker are lost, whatever the broker thinks: it
 cannot have ended there before.
 
+The last heartbeat that each broker answered is kept for a thread to repeat while the event loop is
+blocked, see :mod:`eruca.aio.push.standby`. It is withdrawn when the session is over, refused or
+left.
+
 A group's coordinators know when it first met each topic, and brokers that meet it later start where
 the coordinator did. So joining goes through the brokers in order of their names, coordinators
 first, and each heartbeat passes on what the ones before it told.
@@ -22,6 +26,7 @@ from typing import Final
 
 from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
+from eruca.aio.push.standby import Renewal
 from eruca.contract.errors import ErucaError, RefusedError, RequestError
 from eruca.contract.groups import Heartbeat, LockToken
 from eruca.contract.limits import LOCK_COUNT_MAX
@@ -73,6 +78,7 @@ class Membership:
         self._on_refused = on_refused
         self._tasks = tasks
         self._sessions: dict[str, Session] = {}
+        self._renewals: dict[str, Renewal] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._hurry: dict[str, asyncio.Event] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -88,6 +94,10 @@ class Membership:
     def disabled(self) -> frozenset[str]:
         """The brokers where consumption is switched off for the group."""
         return frozenset(self._disabled)
+
+    def renewals(self) -> list[Renewal]:
+        """Return what renews each session there is; may be called in any thread."""
+        return list(self._renewals.values())
 
     def session(self, broker_name: str) -> Session:
         """Return the session at a broker."""
@@ -147,6 +157,7 @@ class Membership:
 
     async def close(self) -> None:
         """Send no more heartbeats."""
+        self._renewals.clear()
         keepers, self._keepers = list(self._keepers.values()), {}
         for keeper in keepers:
             keeper.cancel()
@@ -170,6 +181,7 @@ class Membership:
             try:
                 await self._beat(name)
             except (RequestError, RefusedError) as error:
+                self._renewals.pop(name, None)
                 self._on_refused(error)
                 return
             except ErucaError as error:
@@ -188,19 +200,20 @@ class Membership:
         heartbeat = self._heartbeat.model_copy(
             update={"locks": tokens, "topics_since": dict(self._topics_since)}
         )
+        renewal = Renewal(name, session, self._url_of(name), heartbeat, locks)
         sent_at = time.monotonic()
         answer = await self._api.beat(
-            self._url_of(name), heartbeat, timeout=session.seconds / BEATS_PER_SESSION
+            renewal.url, heartbeat, timeout=session.seconds / BEATS_PER_SESSION
         )
         self._end_if_over(name)  # a late answer does not bring back what we had to give up
         session.renew(sent_at, answer.session_seconds)
+        self._renewals[name] = renewal
         self._set_timer(name)
         for topic, since in answer.topics_since.items():
             self._topics_since.setdefault(topic, since)
         (self._disabled.discard if answer.consume_enabled else self._disabled.add)(name)
-        gone = {MessageQueue(lost.topic, name, lost.queue_id) for lost in answer.lost_locks}
-        if gone:
-            self._on_locks_gone({queue: locks[queue] for queue in gone if queue in locks})
+        if lost := renewal.lost(answer):
+            self._on_locks_gone(lost)
         self._on_beat()
 
     def _set_timer(self, name: str) -> None:
@@ -219,6 +232,7 @@ class Membership:
         if not (session.is_begun and session.is_over(time.monotonic())):
             return False
         session.end()
+        self._renewals.pop(name, None)
         _logger.warning("the session at broker %s is over: its queues are lost", name)
         self._on_over(name)
         return True
@@ -226,9 +240,9 @@ class Membership:
     def _warn_if_late(self, seconds: float) -> None:
         if seconds > LATE_SECONDS:
             _logger.warning(
-                "the event loop was blocked for %.1f s: heartbeats were late, and queues may have"
-                " been lost; a handler that blocks should be a plain function, which runs in a"
-                " thread",
+                "the event loop was blocked for %.1f s: nothing was pulled or committed meanwhile,"
+                " and queues are lost if that takes longer than consume_timeout; a handler that"
+                " blocks should be a plain function, which runs in a thread",
                 seconds,
             )
 
@@ -236,6 +250,7 @@ class Membership:
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
         self._sessions.pop(name, None)
+        self._renewals.pop(name, None)
         self._hurry.pop(name, None)
         self._disabled.discard(name)
 

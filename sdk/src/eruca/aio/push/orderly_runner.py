@@ -125,6 +125,11 @@ class OrderlyRunner:
         self._tasks = Background(on_failure)
         self._tasks.start(self._calls.watch(), "eruca time limits")
 
+    @property
+    def begun_at(self) -> float:
+        """When the event loop last began a handler."""
+        return self._calls.begun_at
+
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue."""
         lane = _Lane(held, by_key=self._settings.on_poison == "park_key")

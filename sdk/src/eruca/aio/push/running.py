@@ -23,6 +23,7 @@ from eruca.aio.push.orderly_runner import OrderlyRunner
 from eruca.aio.push.reader import Reader
 from eruca.aio.push.rebalancer import Rebalancer
 from eruca.aio.push.send_backs import SendBacks
+from eruca.aio.push.standby import Standby
 from eruca.aio.push.url_book import UrlBook
 from eruca.contract.errors import ErucaError, TopicNotFoundError, ValidationError
 from eruca.contract.groups import Heartbeat
@@ -93,8 +94,19 @@ class RunningConsumer:
             on_refused=on_failure,
             tasks=self._background,
         )
+        self._standby = Standby(
+            self._api,
+            ssl_context=client.ssl_context,
+            session_seconds=settings.session_seconds,
+            limit=settings.consume_timeout,
+            renewals=self._membership.renewals,
+            begun_at=self._begun_at,
+            on_locks_gone=self._shut_out,
+            on_failure=on_failure,
+        )
         self._client_id = client_id
         self._on_failure = on_failure
+        self._runner: ConcurrentRunner | OrderlyRunner | None = None
         self._reader: Reader | None = None
         self._commits: Commits | None = None
         self._division: Rebalancer | Broadcaster | None = None
@@ -107,6 +119,7 @@ class RunningConsumer:
 
     async def start(self) -> None:
         """Join, and begin."""
+        self._standby.start()
         brokers = await self._find_brokers()
         retry_max_times = self._settings.retry_max_times
         if brokers:
@@ -136,15 +149,13 @@ class RunningConsumer:
                     self._settings.stop_timeout,
                 )
                 await self._commit_rest()
-        await self._membership.leave()
-        await self._close()
+        await self._leave()
 
     async def abort(self) -> None:
         """End at once."""
         if self._stop_listening is not None:
             self._stop_listening()
-        await self._membership.leave()
-        await self._close()
+        await self._leave()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Hand out nothing of these queues; of all, if there are none."""
@@ -168,7 +179,9 @@ class RunningConsumer:
                 )
         return [held[queue] for queue in chosen or held]
 
-    async def _close(self) -> None:
+    async def _leave(self) -> None:
+        await self._standby.close()  # first: its heartbeats would have us join again
+        await self._membership.leave()
         if self._reader is not None:
             await self._reader.close()
         await self._background.close()
@@ -217,7 +230,7 @@ class RunningConsumer:
             )
         self._commits = Commits(store, settings.commit_seconds)
         if settings.ordered:
-            runner: OrderlyRunner | ConcurrentRunner = OrderlyRunner(
+            runner: ConcurrentRunner | OrderlyRunner = OrderlyRunner(
                 settings,
                 self._handlers,
                 send_backs,
@@ -233,6 +246,7 @@ class RunningConsumer:
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
             )
+        self._runner = runner
         self._reader = Reader(
             client,
             settings,
@@ -283,6 +297,19 @@ class RunningConsumer:
     def _lose_broker(self, broker_name: str) -> None:
         if isinstance(self._division, Rebalancer):
             self._division.lose_broker(broker_name)
+
+    def _shut_out(self, tokens: Mapping[MessageQueue, int]) -> None:
+        """Let no further batch of these begin; called in the thread that renews sessions.
+
+        The event loop drops them when it hears of them from a broker, at its next heartbeat.
+        """
+        for queue, token in tokens.items():
+            held = self._held.get(queue)
+            if held is not None and held.token == token:
+                held.is_draining = True
+
+    def _begun_at(self) -> float:
+        return 0.0 if self._runner is None else self._runner.begun_at
 
     def _lose_one(self, held: HeldQueue) -> None:
         if isinstance(self._division, Rebalancer):

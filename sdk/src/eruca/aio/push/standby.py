@@ -1,0 +1,189 @@
+"""The thread that renews the sessions while a handler blocks the event loop.
+
+An async handler that blocks keeps everything else from running, the heartbeats included. They are
+what this thread is there for, and nothing else: no message is pulled, committed or sent back until
+the loop turns again. A sixth of a session after the loop has last answered, it repeats what the
+loop last told each broker, and notes the renewal where the session's own clock reads it.
+
+A process that hangs must not hold its queues for ever: a handler that has blocked the loop for
+longer than ``consume_timeout`` ends the renewing. The sessions then run out, here before they do at
+the brokers, and other members take over.
+
+Invariants:
+
+1. A session never outlives what its broker thinks: it counts from when a heartbeat was sent that
+   was answered. One that is over by its own clock, after SIGSTOP say, is not renewed, and a late
+   answer does not bring it back.
+2. From a queue whose lock turns out to be gone, no further batch begins: threads may be taking some
+   while the loop stands still.
+3. Once :meth:`Standby.close` has returned, no heartbeat is under way and none will be sent: one
+   that came after the member has left would have it join again.
+
+Crash rule: a daemon; it ends with the process, and when its event loop is closed. It cannot help
+where a handler keeps the interpreter's lock as well.
+
+Concurrency rule: it shares with the event loop a copy of the last renewals, the sessions' numbers
+and the queues' flags, each stored whole. Where both renew at once, the session may count from the
+earlier of the two, which is the safe side. Its connections are its own and last for one round; they
+do not go through a transport that the program gave the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.http1 import Http1Transport
+from eruca.contract.errors import ErucaError
+from eruca.contract.groups import Heartbeat, MemberAnswer
+from eruca.core.loop_watch import LoopState, LoopWatch
+from eruca.core.message_queue import MessageQueue
+from eruca.core.session import BEATS_PER_SESSION, Session
+
+LOOKS_PER_SESSION: Final = 6
+ANSWER_SECONDS_MAX: Final = 3.0  # for a heartbeat; leaving waits for those under way
+
+_logger = logging.getLogger(__name__)
+
+
+class Renewal(NamedTuple):
+    """The last heartbeat that a broker answered."""
+
+    broker_name: str
+    session: Session
+    url: str
+    heartbeat: Heartbeat
+    tokens: Mapping[MessageQueue, int]  # of the locks it named
+
+    def lost(self, answer: MemberAnswer) -> dict[MessageQueue, int]:
+        """Return those of its locks that are gone, as the answer says."""
+        gone = {
+            MessageQueue(ref.topic, self.broker_name, ref.queue_id) for ref in answer.lost_locks
+        }
+        return {queue: token for queue, token in self.tokens.items() if queue in gone}
+
+
+class Standby:
+    """One consumer's thread.
+
+    Args:
+        api: The member's requests.
+        ssl_context: For ``https://`` URLs.
+        session_seconds: How long sessions are meant to be.
+        limit: Seconds for which a handler may block the event loop.
+        renewals: Tells the sessions and how to renew them; called in the thread.
+        begun_at: Tells when the event loop last began a handler; called in the thread.
+        on_locks_gone: Called, in the thread, with queues whose locks, of these tokens, are gone.
+        on_failure: Called, by the event loop, with an error of our own.
+    """
+
+    def __init__(
+        self,
+        api: GroupApi,
+        *,
+        ssl_context: ssl.SSLContext | None,
+        session_seconds: float,
+        limit: float,
+        renewals: Callable[[], list[Renewal]],
+        begun_at: Callable[[], float],
+        on_locks_gone: Callable[[Mapping[MessageQueue, int]], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._api = api
+        self._ssl_context = ssl_context
+        self._look_seconds = session_seconds / LOOKS_PER_SESSION
+        self._limit = limit
+        self._watch = LoopWatch(limit)
+        self._renewals = renewals
+        self._begun_at = begun_at
+        self._on_locks_gone = on_locks_gone
+        self._on_failure = on_failure
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closing = threading.Event()
+        self._ended = asyncio.Event()
+        self._is_given_up = False  # and it has been said
+
+    def start(self) -> None:
+        """Watch the event loop that runs this."""
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._run, name="eruca-heartbeats", daemon=True).start()
+
+    async def close(self) -> None:
+        """Return when no heartbeat is under way, and none will be sent."""
+        self._is_closing.set()
+        if self._loop is not None:
+            await self._ended.wait()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing.wait(self._look_seconds) and self._look():
+                pass
+        except Exception as error:
+            self._tell(self._on_failure, error)
+        finally:
+            self._tell(self._ended.set)
+
+    def _look(self) -> bool:
+        """Do what there is to do now; tell whether to go on."""
+        now = time.monotonic()
+        state = self._watch.look(now, self._begun_at())
+        if state is LoopState.TURNING:
+            self._is_given_up = False
+            self._watch.ask(now)
+            return self._tell(self._watch.answer)
+        if state is LoopState.LATE:
+            if due := [renewal for renewal in self._renewals() if _is_due(renewal.session, now)]:
+                asyncio.run(self._renew_all(due))
+        elif not self._is_given_up:
+            self._is_given_up = True
+            _logger.error(
+                "a handler has blocked the event loop for longer than %g s: the sessions are not"
+                " renewed any more, and their queues go to other members",
+                self._limit,
+            )
+        return True
+
+    async def _renew_all(self, renewals: list[Renewal]) -> None:
+        """Renew sessions, each in its time, whatever the other brokers do."""
+        transport = Http1Transport(ssl_context=self._ssl_context)
+        api = self._api.over(transport)
+        try:
+            await asyncio.gather(*(self._renew(api, renewal) for renewal in renewals))
+        finally:
+            await transport.close()
+
+    async def _renew(self, api: GroupApi, renewal: Renewal) -> None:
+        session = renewal.session
+        sent_at = time.monotonic()
+        try:
+            answer = await api.beat(
+                renewal.url,
+                renewal.heartbeat,
+                timeout=min(self._look_seconds, ANSWER_SECONDS_MAX),
+            )
+        except ErucaError as error:
+            _logger.info("broker %s did not renew the session: %s", renewal.broker_name, error)
+            return
+        if lost := renewal.lost(answer):
+            self._on_locks_gone(lost)
+        if not session.is_over(time.monotonic()):
+            session.renew(sent_at, answer.session_seconds)
+
+    def _tell(self, callback: Callable[..., object], *arguments: Any) -> bool:  # noqa: ANN401
+        """Have the event loop call something; tell whether there is one still."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+
+def _is_due(session: Session, now: float) -> bool:
+    return not session.is_over(now) and session.age(now) >= session.seconds / BEATS_PER_SESSION
