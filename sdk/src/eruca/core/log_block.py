@@ -58,7 +58,7 @@ class LogRecord(Struct, gc=False, frozen=True):
         """
         try:
             return self._topic()
-        except UnicodeDecodeError as error:
+        except (struct.error, UnicodeDecodeError) as error:
             raise DamagedRecordError(f"no topic can be read: {error}") from error
 
     def _topic(self) -> str:
