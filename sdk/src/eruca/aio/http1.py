@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from eruca.aio.http1_connection import ConnectionLostError, Http1Connection
 from eruca.aio.ownership import Ownership
-from eruca.aio.transport import HttpResponse
+from eruca.aio.transport import ConnectTimeoutError, HttpResponse, NotConnectedError
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from eruca.contract.records import Buffer
 
@@ -232,11 +232,11 @@ class _HostPool:
             self.open_count -= 1
             self._wake_one()
             if isinstance(error, TimeoutError):
-                raise TimeoutExpiredError(
+                raise ConnectTimeoutError(
                     f"{self._place}: no connection before the deadline"
                 ) from None
             if isinstance(error, OSError):  # ssl.SSLError is one
-                raise TransportError(f"{self._place}: {error.strerror or error}") from error
+                raise NotConnectedError(f"{self._place}: {error.strerror or error}") from error
             raise
 
     def _wake_one(self) -> None:
@@ -255,7 +255,7 @@ class _HostPool:
                 return await waiter
         except TimeoutError:
             self._pass_on(waiter)
-            raise TimeoutExpiredError(
+            raise ConnectTimeoutError(
                 f"{self._place}: all {self._transport.connections_max} connections were busy"
                 " until the deadline"
             ) from None

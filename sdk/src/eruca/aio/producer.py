@@ -309,7 +309,7 @@ class AsyncProducer:
             view = self._client.routes.cached_publish_view(message.topic)
             if view is None or not view.queues:
                 return None
-            queue = _queue_of(message, view, queue, selector, selector_arg)
+            queue = queue_of(message, view, queue, selector, selector_arg)
             lane = self._queue_lanes.get(queue)
         else:
             lane = self._topic_lanes.get(message.topic)
@@ -329,7 +329,7 @@ class AsyncProducer:
     ) -> SendFuture:
         if queue is not None or selector is not None or message.sharding_key is not None:
             view = await self._client.routes.publish_view(message.topic)
-            queue = _queue_of(message, view, queue, selector, selector_arg)
+            queue = queue_of(message, view, queue, selector, selector_arg)
         size = message.size_estimate()
         await self._buffer.take(size)
         return self._lane(message.topic, queue).add(message, size, deadline)
@@ -370,12 +370,12 @@ class AsyncProducer:
             views = {topic: await self._client.routes.publish_view(topic) for topic in topics}
         if len(topics) == 1 and (queue is not None or not views):
             if queue is not None:
-                queue = _queue_of(everything[0], views[everything[0].topic], queue, None, None)
+                queue = queue_of(everything[0], views[everything[0].topic], queue, None, None)
             return part_alike(everything, queue, self._limits)
         targets = [
             None
             if queue is None and selector is None and message.sharding_key is None
-            else _queue_of(message, views[message.topic], queue, selector, selector_arg)
+            else queue_of(message, views[message.topic], queue, selector, selector_arg)
             for message in everything
         ]
         return part_by_queue(everything, targets, self._limits)
@@ -420,7 +420,7 @@ class AsyncProducer:
         return self._sender
 
 
-def _queue_of(
+def queue_of(
     message: Message,
     view: PublishView,
     queue: MessageQueue | None,

@@ -41,11 +41,24 @@ class HttpResponse(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class NotConnectedError(TransportError):
+    """There was no connection: nothing of the request has been sent."""
+
+    code = TransportError.code
+
+
+class ConnectTimeoutError(TimeoutExpiredError):
+    """There was no connection before the deadline: nothing of the request has been sent."""
+
+    code = TimeoutExpiredError.code
+
+
 class HttpTransport(Protocol):
     """Sends one request and returns its answer, whatever its status.
 
-    ``request`` raises TransportError or TimeoutExpiredError when there is no answer; being
-    cancelled gives up the connection. *url* is scheme, host and port; *target* begins with ``/``.
+    ``request`` raises TransportError or TimeoutExpiredError when there is no answer, those of this
+    module where it is certain that nothing has been sent; being cancelled gives up the connection.
+    *url* is scheme, host and port; *target* begins with ``/``.
     """
 
     async def request(
@@ -107,6 +120,12 @@ class HttpxTransport:
                     content=b"".join(body) if body else None,
                     timeout=timeout,
                 )
+        except httpx.ConnectError as error:
+            raise NotConnectedError(f"{method} {url}{target}: {error}") from error
+        except (httpx.ConnectTimeout, httpx.PoolTimeout):
+            raise ConnectTimeoutError(
+                f"{method} {url}{target}: no connection within {timeout:.3g} s"
+            ) from None
         except (TimeoutError, httpx.TimeoutException):
             raise TimeoutExpiredError(
                 f"{method} {url}{target}: no answer within {timeout:.3g} s"
