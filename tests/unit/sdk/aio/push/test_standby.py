@@ -1,0 +1,268 @@
+"""The thread that renews sessions: it acts while the event loop is blocked, and only then.
+
+The broker runs in a thread of its own, so that it answers while the test blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from eruca.aio.group_api import GroupApi
+from eruca.aio.http1 import Http1Transport
+from eruca.aio.push.standby import Renewal, Standby
+from eruca.contract.groups import Heartbeat, Subscription
+from eruca.core.message_queue import MessageQueue
+from eruca.core.session import Session
+from support.http_peers import peer, read_request
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+SESSION_SECONDS = 0.75  # renewed after a third of it, so a busy machine has half a second
+QUEUES = [MessageQueue("orders", "a", number) for number in range(2)]
+
+
+class Broker:
+    """Answers heartbeats, as long as it is not told otherwise."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.beats: list[tuple[float, dict[str, Any]]] = []
+        self.lost_locks: list[dict[str, Any]] = []
+        self.answers_after = 0.0
+        self.answered = 0
+        self.before_answer: Callable[[], None] = lambda: None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, _, body = await read_request(reader)
+            self.beats.append((time.monotonic(), msgspec.json.decode(body)))
+            await asyncio.sleep(self.answers_after)
+            self.before_answer()
+            answer = msgspec.json.encode(
+                {
+                    "group": "billing",
+                    "client_id": "me",
+                    "generation": 1,
+                    "subscription_version": 1,
+                    "session_seconds": SESSION_SECONDS,
+                    "consume_enabled": True,
+                    "lost_locks": self.lost_locks,
+                    "topics_since": {},
+                }
+            )
+            head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(answer)}\r\n"
+            writer.write(f"{head}content-type: application/json\r\n\r\n".encode() + answer)
+            await writer.drain()
+            self.answered += 1
+
+
+class Member:
+    """A member's session at the broker, and the thread that renews it."""
+
+    def __init__(self, broker: Broker, *, limit: float) -> None:
+        self.session = Session(SESSION_SECONDS)
+        self.session.renew(time.monotonic(), SESSION_SECONDS)
+        self.tokens = {QUEUES[0]: 17, QUEUES[1]: 18}
+        self.begun_at = 0.0
+        self.gone: list[tuple[str, Mapping[MessageQueue, int]]] = []
+        self.failures: list[BaseException] = []
+        heartbeat = Heartbeat(incarnation="1", subscriptions=[Subscription(topic="orders")])
+        self.renewals = [Renewal("a", self.session, broker.url, heartbeat, self.tokens)]
+        self.transport = Http1Transport()
+        self.standby = Standby(
+            GroupApi(self.transport, "billing", client_id="me", incarnation="1", timeout=1),
+            ssl_context=None,
+            session_seconds=SESSION_SECONDS,
+            limit=limit,
+            renewals=lambda: list(self.renewals),
+            begun_at=lambda: self.begun_at,
+            on_locks_gone=lambda lost: self.gone.append((threading.current_thread().name, lost)),
+            on_failure=self.failures.append,
+        )
+        self.standby.start()
+
+    async def close(self) -> None:
+        await self.standby.close()
+        await self.transport.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    broker = Broker()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(peer(broker.serve)) as running,
+    ):
+        broker.url = running.url
+        yield broker
+
+
+@pytest.fixture
+async def member(broker: Broker) -> AsyncIterator[Member]:
+    member = Member(broker, limit=60.0)
+    yield member
+    await member.close()
+    assert member.failures == []
+
+
+def block(seconds: float) -> None:
+    """Keep the event loop from turning, as a handler that does not wait in an async way."""
+    time.sleep(seconds)
+
+
+@contextmanager
+def quiet(broker: Broker) -> Iterator[None]:
+    """Expect no heartbeat."""
+    before = len(broker.beats)
+    yield
+    assert len(broker.beats) == before
+
+
+async def test_while_the_event_loop_turns_nothing_is_sent(broker: Broker, member: Member) -> None:
+    with quiet(broker):
+        await asyncio.sleep(SESSION_SECONDS * 1.5)
+
+
+async def test_a_session_outlives_a_block_of_several_sessions(
+    broker: Broker, member: Member
+) -> None:
+    block(SESSION_SECONDS * 3)
+
+    assert not member.session.is_over(time.monotonic())
+    assert len(broker.beats) >= 3
+    assert broker.beats[-1][1]["incarnation"] == "1"
+
+
+async def test_it_is_quiet_again_once_the_event_loop_turns(broker: Broker, member: Member) -> None:
+    block(SESSION_SECONDS * 2)
+    await asyncio.sleep(SESSION_SECONDS / 2)
+    member.session.renew(time.monotonic(), SESSION_SECONDS)
+
+    with quiet(broker):
+        await asyncio.sleep(SESSION_SECONDS)
+
+
+async def test_beyond_the_limit_the_sessions_run_out(broker: Broker) -> None:
+    member = Member(broker, limit=SESSION_SECONDS)
+    began = time.monotonic()
+
+    block(SESSION_SECONDS * 3.5)
+
+    assert member.session.is_over(time.monotonic())
+    assert broker.beats
+    assert broker.beats[-1][0] < began + 2 * SESSION_SECONDS
+    await member.close()
+
+
+async def test_the_limit_counts_anew_for_each_handler(broker: Broker) -> None:
+    member = Member(broker, limit=SESSION_SECONDS)
+
+    for _ in range(3):
+        member.begun_at = time.monotonic()
+        block(SESSION_SECONDS * 0.8)
+
+    assert not member.session.is_over(time.monotonic())
+    await member.close()
+
+
+async def test_a_session_that_is_over_is_not_renewed(broker: Broker, member: Member) -> None:
+    member.session.renewed_at -= 2 * SESSION_SECONDS
+
+    with quiet(broker):
+        block(SESSION_SECONDS)
+
+    assert member.session.is_over(time.monotonic())
+
+
+async def test_an_answer_that_comes_after_the_end_does_not_bring_the_session_back(
+    broker: Broker, member: Member
+) -> None:
+    def end() -> None:
+        member.session.renewed_at -= 2 * SESSION_SECONDS
+
+    broker.before_answer = end
+
+    block(SESSION_SECONDS)
+
+    assert broker.answered == 1
+    assert member.session.is_over(time.monotonic())
+
+
+async def test_queues_whose_locks_are_gone_are_told_in_the_thread(
+    broker: Broker, member: Member
+) -> None:
+    broker.lost_locks = [{"topic": "orders", "queue_id": 1}, {"topic": "orders", "queue_id": 7}]
+
+    block(SESSION_SECONDS)
+
+    assert member.gone[0] == ("eruca-heartbeats", {QUEUES[1]: 18})
+
+
+async def test_what_has_been_withdrawn_is_not_renewed(broker: Broker, member: Member) -> None:
+    member.renewals.clear()
+
+    with quiet(broker):
+        block(SESSION_SECONDS)
+
+
+async def test_when_closing_returns_no_heartbeat_is_under_way_and_none_will_be_sent(
+    broker: Broker, member: Member
+) -> None:
+    broker.answers_after = SESSION_SECONDS / 10
+    block(SESSION_SECONDS)  # ends with a heartbeat under way, or soon after
+    await member.standby.close()
+
+    answered = broker.answered
+    with quiet(broker):
+        assert len(broker.beats) == answered > 0
+        block(SESSION_SECONDS)
+
+
+async def test_a_broker_that_does_not_answer_delays_no_other(
+    broker: Broker, member: Member
+) -> None:
+    session = Session(SESSION_SECONDS)
+    session.renew(time.monotonic(), SESSION_SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        of_silent = Renewal("b", session, url, *member.renewals[0][3:])
+        member.renewals.append(of_silent)
+
+        block(SESSION_SECONDS * 2)
+
+    assert not member.session.is_over(time.monotonic())
+    assert session.is_over(time.monotonic())
+
+
+def test_the_thread_ends_when_its_event_loop_is_closed(broker: Broker) -> None:
+    threads = set(threading.enumerate())
+
+    async def leave_it_running() -> Http1Transport:
+        return Member(broker, limit=60.0).transport
+
+    asyncio.run(leave_it_running())
+
+    [thread] = [t for t in threading.enumerate() if t not in threads]
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+async def test_an_error_of_ours_is_told_to_the_event_loop(broker: Broker) -> None:
+    member = Member(broker, limit=60.0)
+    member.renewals[0] = None  # type: ignore[call-overload]
+
+    block(SESSION_SECONDS)
+
+    await until(lambda: member.failures)
+    await member.close()
