@@ -40,6 +40,7 @@ The tree::
     ├── RefusedError              understood, and not allowed in this state              4xx
     │   ├── PermissionDeniedError     403 permission-denied
     │   ├── SystemTopicError          403 system-topic-protected
+    │   ├── CrossSiteError            403 cross-site
     │   ├── ConflictError             409 conflict
     │   │   ├── SubscriptionConflictError subscription-conflict
     │   │   ├── ClientIdInUseError        client-id-in-use
@@ -50,12 +51,14 @@ The tree::
     │   │   ├── OtherProducerGroupError   other-producer-group
     │   │   ├── TransactionIdInUseError   transaction-id-in-use
     │   │   └── StaleHandleError          stale-handle
-    │   └── ExpiredHandleError        410 expired-handle
+    │   ├── ExpiredHandleError        410 expired-handle
+    │   └── RangeDeletedError         410 range-deleted
     ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
     │   ├── OverloadedError           429 overloaded
     │   ├── NotReadyError             503 not-ready
     │   ├── DiskFullError             503 disk-full
     │   ├── DatabaseUnavailableError  503 database-unavailable
+    │   ├── BrokerUnreachableError    503 broker-unreachable
     │   └── StoreFailedError          503 store-failed
     ├── InternalError             a defect; logged under its request_id                  500
     └── ClientError               raised by the SDK itself, never sent
@@ -343,6 +346,14 @@ class SystemTopicError(RefusedError):
     default_fix = "use a topic of your own; system topics are written by the broker alone"
 
 
+class CrossSiteError(RefusedError):
+    """A browser sent it for a page of a site that may not call the service."""
+
+    code = "cross-site"
+    status = 403
+    title = "Pages of other sites may not call the service"
+
+
 class ConflictError(RefusedError):
     """The state has changed, or already is otherwise."""
 
@@ -454,6 +465,15 @@ class ExpiredHandleError(RefusedError):
     title = "The delivery has expired"
 
 
+class RangeDeletedError(RefusedError):
+    """Retention has deleted messages that were asked for; ``errors`` points at each queue's."""
+
+    code = "range-deleted"
+    status = 410
+    title = "Messages of the range have been deleted"
+    default_fix = "plan anew, from the first offsets that are left: missing=skip"
+
+
 class UnavailableError(ErucaError):
     """The same request may succeed later."""
 
@@ -492,6 +512,13 @@ class DatabaseUnavailableError(UnavailableError):
 
     code = "database-unavailable"
     title = "The database does not answer"
+
+
+class BrokerUnreachableError(UnavailableError):
+    """A broker that this needs does not answer the service; the detail names it."""
+
+    code = "broker-unreachable"
+    title = "A broker does not answer"
 
 
 class StoreFailedError(UnavailableError):

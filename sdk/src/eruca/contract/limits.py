@@ -81,3 +81,10 @@ KEY_QUERY_COUNT_MAX: Final = 64  # messages one key look-up returns; RocketMQ's 
 
 KV_NAME_SIZE_MAX: Final = 255  # characters of a namespace or key at the name server
 KV_VALUE_SIZE_MAX: Final = 64 * 1024  # characters of a value
+
+EXPORT_PARTITION_ROWS_DEFAULT: Final = 500_000  # messages; a Spark task of fewer is mostly start-up
+EXPORT_ROWS_MAX: Final = 5_000_000  # messages in one answer; a longer stream is resumed more dearly
+EXPORT_RANGE_COUNT_MAX: Final = 256  # ranges in one request: its URL has to fit
+EXPORT_PARTITION_COUNT_MAX: Final = 10_000  # partitions of one plan
+EXPORT_QUEUE_COUNT_MAX: Final = 16_384  # queues of one plan
+EXPORT_START_SIZE_MAX: Final = 32 * 1024  # characters of a plan's starts
