@@ -23,6 +23,16 @@ def test_a_reason_is_passed_on() -> None:
     assert readiness.error().retry_after_seconds is not None
 
 
+def test_what_would_help_is_passed_on_as_long_as_it_would() -> None:
+    readiness = Readiness()
+    readiness.not_ready("there is no database", fix="start it")
+    assert readiness.error().fix == "start it"
+
+    readiness.stop()
+
+    assert "another instance" in str(readiness.error().fix)
+
+
 def test_stopping_is_final() -> None:
     readiness = Readiness()
     readiness.stop()

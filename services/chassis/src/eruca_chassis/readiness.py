@@ -20,20 +20,21 @@ class Readiness:
 
     def __init__(self) -> None:
         self.reason: str | None = "the service is starting"
+        self._fix: str | None = None
 
     def ready(self) -> None:
         """Take requests from now on, unless the service is stopping already."""
         if not self.is_stopping:
             self.reason = None
 
-    def not_ready(self, reason: str) -> None:
-        """Refuse requests; *reason* is a sentence without a full stop."""
+    def not_ready(self, reason: str, *, fix: str | None = None) -> None:
+        """Refuse requests; *reason* is a sentence without a full stop, *fix* what would help."""
         if not self.is_stopping:
-            self.reason = reason
+            self.reason, self._fix = reason, fix
 
     def stop(self) -> None:
         """Refuse requests for good."""
-        self.reason = _STOPPING
+        self.reason, self._fix = _STOPPING, None
 
     @property
     def is_ready(self) -> bool:
@@ -50,7 +51,7 @@ class Readiness:
         assert self.reason is not None
         return NotReadyError(
             self.reason,
-            fix="wait for Retry-After and repeat, or use another instance",
+            fix=self._fix or "wait for Retry-After and repeat, or use another instance",
             retry_after_seconds=RETRY_SECONDS,
         )
 

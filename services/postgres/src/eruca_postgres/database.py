@@ -6,6 +6,7 @@ so that several share one server without seeing each other.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -17,7 +18,15 @@ from eruca.contract.errors import DatabaseUnavailableError
 
 CONNECT_SECONDS: Final = 5
 POOL_WAIT_SECONDS: Final = 10.0  # for a connection of the pool
+TRANSACTION_SECONDS: Final = 30.0  # a server that says nothing for so long is not there
 RETRY_AFTER_SECONDS: Final = 2.0
+# A connection whose other end has vanished without a word is given up soon, not after hours.
+_KEEP_ALIVE: Final = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # ms
+}
 
 
 class Database:
@@ -27,11 +36,20 @@ class Database:
         url: As SQLAlchemy takes it.
         schema: The service's own.
         connections_max: How many are open at a time.
+        transaction_seconds: How long a transaction may take before the server counts as away.
     """
 
-    def __init__(self, url: str, schema: str, *, connections_max: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: str,
+        *,
+        connections_max: int,
+        transaction_seconds: float = TRANSACTION_SECONDS,
+    ) -> None:
         assert schema.isidentifier(), schema
         self.schema = schema
+        self._transaction_seconds = transaction_seconds
         self.engine: AsyncEngine = create_async_engine(
             url,
             pool_size=connections_max,
@@ -42,6 +60,7 @@ class Database:
                 "connect_timeout": CONNECT_SECONDS,
                 "options": f"-c search_path={schema}",
                 "application_name": f"eruca {schema}",
+                **_KEEP_ALIVE,
             },
         )
 
@@ -54,7 +73,10 @@ class Database:
                 connection was lost while committing.
         """
         try:
-            async with self.engine.begin() as connection:
+            async with (
+                asyncio.timeout(self._transaction_seconds),
+                self.engine.begin() as connection,
+            ):
                 yield connection
         except exc.DBAPIError as error:
             if is_unavailable(error):
@@ -64,9 +86,12 @@ class Database:
             raise _unavailable(error) from error
 
     async def check(self) -> None:
-        """Raise DatabaseUnavailableError where PostgreSQL does not answer."""
-        async with self.transaction() as connection:
-            await connection.execute(text("SELECT 1"))
+        """Raise DatabaseUnavailableError where PostgreSQL does not answer, or not soon."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS), self.transaction() as connection:
+                await connection.execute(text("SELECT 1"))
+        except TimeoutError as error:
+            raise _unavailable(error) from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -85,7 +110,7 @@ def _sql_state(error: exc.DBAPIError) -> str:
 
 
 def _unavailable(error: Exception) -> DatabaseUnavailableError:
-    reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no connection"]
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["not in time"]
     return DatabaseUnavailableError(
         f"PostgreSQL does not answer: {reason[0]}",
         fix="start it, or set DATABASE_URL to one that runs; work goes on when it is back",

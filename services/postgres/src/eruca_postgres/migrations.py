@@ -21,17 +21,25 @@ from sqlalchemy import Connection, create_engine, exc, pool, text
 
 from eruca_chassis.start import StartError
 
+CONNECT_SECONDS: Final = 5
 _ENVIRONMENT: Final = Path(__file__).parent / "alembic"
+
+
+class UnreachableError(StartError):
+    """PostgreSQL is not there, which may pass."""
 
 
 def upgrade(url: str, schema: str, versions: Path) -> None:
     """Make *schema* what the newest file in *versions* says. Blocks; waits for other instances.
 
     Raises:
-        StartError: PostgreSQL is not there, or the schema is of a newer version of the service.
+        UnreachableError: PostgreSQL is not there.
+        StartError: The schema is of a newer version of the service.
     """
     config = _config(schema, versions)
-    engine = create_engine(url, poolclass=pool.NullPool)
+    engine = create_engine(
+        url, poolclass=pool.NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
+    )
     try:
         with engine.connect() as connection:
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _lock_key(schema)})
@@ -41,7 +49,7 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
             _upgrade(config, connection, schema)
             connection.commit()
     except exc.OperationalError as error:
-        raise StartError(
+        raise UnreachableError(
             f"PostgreSQL does not answer: {str(error.orig).strip().splitlines()[0]}; start it, or "
             "set DATABASE_URL to one that runs"
         ) from error

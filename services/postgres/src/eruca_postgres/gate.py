@@ -1,0 +1,109 @@
+"""A service is ready while its database is: migrated once, then looked at again and again.
+
+A service that is started before its PostgreSQL waits for it, and one that loses it says so and
+refuses requests until it is back; so the two may be started and stopped in any order. Only a schema
+that a newer version has made ends the start.
+
+States::
+
+    waiting ──it answers, migrations are run──▶ open ──it does not answer──▶ closed
+                                                 ▲───────it answers────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca_chassis.loops import BackgroundLoop
+from eruca_chassis.readiness import Readiness
+from eruca_postgres.database import Database
+from eruca_postgres.migrations import UnreachableError, upgrade
+
+PERIOD_SECONDS: Final = 1.0  # between two looks
+_FIX: Final = "start it, or set DATABASE_URL to one that runs; work goes on when it is back"
+
+_log = structlog.get_logger()
+
+
+class DatabaseGate:
+    """Throws a service's readiness.
+
+    Args:
+        database: The service's.
+        url: Where it is, as SQLAlchemy takes it.
+        versions: The service's migrations.
+        readiness: What is thrown.
+        on_migrated: Called once, when the schema is there for the first time: work may begin.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        url: str,
+        versions: Path,
+        *,
+        readiness: Readiness,
+        on_migrated: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._database = database
+        self._url = url
+        self._versions = versions
+        self._readiness = readiness
+        self._on_migrated = on_migrated
+        self._is_migrated = False
+        self._fault: str | None = None
+        self._loop = BackgroundLoop("database", self._step, period_seconds=PERIOD_SECONDS)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the database answered when it was looked at last."""
+        return self._is_migrated and self._fault is None
+
+    async def start(self) -> None:
+        """Look for the first time, and keep looking.
+
+        Raises:
+            StartError: The schema was made by a newer version.
+        """
+        await self._step()
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Look no more."""
+        await self._loop.stop()
+
+    async def _step(self) -> None:
+        try:
+            if self._is_migrated:
+                await self._database.check()
+            else:
+                await self._migrate()
+        except DatabaseUnavailableError as error:
+            self._close(error.detail)
+        except UnreachableError as error:
+            self._close(str(error).partition(";")[0])
+        else:
+            self._open()
+
+    async def _migrate(self) -> None:
+        await asyncio.to_thread(upgrade, self._url, self._database.schema, self._versions)
+        await self._on_migrated()
+        self._is_migrated = True
+
+    def _open(self) -> None:
+        if self._fault is not None:
+            _log.info("database is back")
+        self._fault = None
+        self._readiness.ready()
+
+    def _close(self, fault: str) -> None:
+        if self._fault is None:  # said once, not with every look
+            _log.error("no database", why=fault, fix=_FIX)
+        self._fault = fault
+        self._readiness.not_ready(fault, fix=_FIX)
