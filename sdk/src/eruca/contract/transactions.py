@@ -245,6 +245,12 @@ class TransactionList(Answer):
 
 # --- The transaction checker: asking producers ----------------------------------------------------
 
+CHECKERS_NAMESPACE: Final = "ERUCA_TXN_CHECKERS"
+"""In the name servers' key-value table: each transaction checker's URL, under its name.
+
+A checker puts itself there at every name server, now and then again; producers look there, unless
+they are told by ``ERUCA_TXN_CHECKER_URLS``. Any of them answers for every producer group."""
+
 CheckId = Annotated[
     str,
     Field(
@@ -344,3 +350,84 @@ class WebhookCheck(Answer):
     type: Literal["eruca.transaction.check"] = WEBHOOK_CHECK_TYPE
     timestamp: datetime
     data: ProducerCheck
+
+
+# --- The transaction checker: looking at transactions ---------------------------------------------
+
+
+class SentCheck(Answer):
+    """A check of a transaction, and what came of it."""
+
+    check_id: str
+    number: int
+    checker: str
+    checked_at: datetime
+    asked: str | None = Field(
+        description="who was asked: a client id, or `webhook`; null: nobody, as yet or for good"
+    )
+    asked_at: datetime | None
+    answer_until: datetime | None
+    answer: CheckVerdict | None
+    answered_by: str | None
+    answered_at: datetime | None
+    reason: str | None
+    fault: str | None = Field(description="why nobody could be asked, or nothing be decided")
+
+
+class CheckedTransaction(TransactionSummary):
+    """A transaction as the checker knows it, with each of its checks."""
+
+    next_check_at: datetime | None = Field(description="not before; null: it is not pending")
+    checks_sent: list[SentCheck]
+
+
+class FollowedBroker(Answer):
+    """How far the checker has read a broker's log."""
+
+    broker_name: str
+    log_offset: int = Field(description="everything before it has been read")
+    end_offset: int = Field(description="where the log ended when it was read last")
+    behind_bytes: int
+    read_at: datetime
+    followed_by: str | None = Field(description="an instance; null: none at this moment")
+
+
+class CheckedTransactionList(TransactionList):
+    """A page of transactions, oldest first, and how far what they come from has been read."""
+
+    followed: list[FollowedBroker]
+
+
+class OperatorDecision(Request):
+    """An operator commits a transaction or rolls it back."""
+
+    reason: Reason
+
+
+class CheckingRules(Answer):
+    """When producers are asked, as it is set."""
+
+    timeout_seconds: float
+    interval_seconds: float
+    checks_max: int
+    age_max_seconds: float
+    counts_unreachable: bool = Field(
+        description="whether checks count while no producer of the group can be reached"
+    )
+
+
+class CheckerStatus(Answer):
+    """Who a transaction checker is and how it is doing."""
+
+    version: str
+    name: str = Field(description="of this instance; as in checks and leases")
+    started_at: datetime
+    rules: CheckingRules
+    brokers: list[str] = Field(description="whose transactions this instance checks just now")
+    faults: dict[str, str] = Field(
+        description="by broker: why it cannot be worked on just now; "
+        "`name servers` where none answers"
+    )
+    followed: list[FollowedBroker]
+    held_requests: int
+    held_requests_max: int

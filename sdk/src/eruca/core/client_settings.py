@@ -4,6 +4,7 @@
 ERUCA_NAMESRV_URLS         name servers, parted by ``;``
 ERUCA_NETWORK              which of a broker's addresses to use, where it has several
 ERUCA_TIMEOUT_SECONDS      how long one request may take that has no time-out of its own
+ERUCA_TXN_CHECKER_URLS     transaction checkers, parted by ``;``; by default name servers tell
 =========================  =============================================================
 """
 
@@ -49,14 +50,12 @@ class ClientSettings:
         if urls is None:
             urls = environment.get("ERUCA_NAMESRV_URLS") or NAMESRV_URLS_DEFAULT
             source = "ERUCA_NAMESRV_URLS"
-        if isinstance(urls, str):
-            urls = urls.split(URL_SEPARATOR)
         seconds, seconds_source = timeout, "timeout"
         if seconds is None:
             text = environment.get("ERUCA_TIMEOUT_SECONDS") or str(TIMEOUT_SECONDS_DEFAULT)
             seconds, seconds_source = _number(text), "ERUCA_TIMEOUT_SECONDS"
         return cls(
-            _checked_urls(urls, source),
+            checked_urls(urls, source, "a name server", such_as=NAMESRV_URLS_DEFAULT),
             network or environment.get("ERUCA_NETWORK") or NETWORK_DEFAULT,
             checked_seconds(seconds, seconds_source),
         )
@@ -69,7 +68,12 @@ def checked_seconds(value: float, name: str) -> float:
     return value
 
 
-def _checked_urls(urls: Iterable[str], source: str) -> tuple[str, ...]:
+def checked_urls(
+    urls: str | Iterable[str], source: str, what: str, *, such_as: str
+) -> tuple[str, ...]:
+    """Return the URLs of services, each once; *source* and *what* are for the error."""
+    if isinstance(urls, str):
+        urls = urls.split(URL_SEPARATOR)
     checked = []
     for url in (part.strip().rstrip("/") for part in urls):
         if not url:
@@ -77,12 +81,12 @@ def _checked_urls(urls: Iterable[str], source: str) -> tuple[str, ...]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
             raise ValidationError(
-                f"{source}: {url!r} is not the URL of a name server",
-                fix=f"write scheme, host and port, such as {NAMESRV_URLS_DEFAULT}",
+                f"{source}: {url!r} is not the URL of {what}",
+                fix=f"write scheme, host and port, such as {such_as}",
             )
         checked.append(url)
     if not checked:
-        raise ValidationError(f"{source}: no name server is given", fix=NAMESRV_URLS_DEFAULT)
+        raise ValidationError(f"{source}: no URL of {what} is given", fix=such_as)
     return tuple(dict.fromkeys(checked))
 
 

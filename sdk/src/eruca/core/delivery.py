@@ -50,8 +50,10 @@ def delivery_of(
     Raises:
         ValueError: The answer makes no sense.
     """
+    queue = MessageQueue(wire.message.topic, broker_name, wire.message.queue_id)
+    retried = wire.attempt - 1 - wire.message.reconsume_times
     return Delivery(
-        _received(wire.message, broker_name, wire.attempt),
+        received_message(wire.message, queue, retried),
         wire.attempt,
         datetime.fromisoformat(wire.visible_at),
         wire.handle,
@@ -61,13 +63,25 @@ def delivery_of(
     )
 
 
-def _received(message: PulledMessage, broker_name: str, attempt: int) -> ReceivedMessage:
+def received_message(
+    message: PulledMessage, queue: MessageQueue, retried: int = 0
+) -> ReceivedMessage:
+    """Return a message of a JSON answer as consumers get it.
+
+    Args:
+        message: What the answer says.
+        queue: Where it is, or belongs.
+        retried: How often it has been handed out again without its record knowing.
+
+    Raises:
+        ValueError: The answer makes no sense.
+    """
     body, flags = _stored_body(message.body)
     record = encode_record(
         Record(
-            topic=message.topic,
+            topic=queue.topic,
             body=body,
-            queue_id=message.queue_id,
+            queue_id=queue.queue_id,
             flag=message.flag,
             queue_offset=message.queue_offset,
             log_offset=message.log_offset,
@@ -80,15 +94,7 @@ def _received(message: PulledMessage, broker_name: str, attempt: int) -> Receive
             properties=names.encode_properties(_properties(message)),
         )
     )
-    return ReceivedMessage(
-        MessageQueue(message.topic, broker_name, message.queue_id),
-        message.queue_offset,
-        record,
-        0,
-        len(record),
-        None,
-        attempt - 1 - message.reconsume_times,
-    )
+    return ReceivedMessage(queue, message.queue_offset, record, 0, len(record), None, retried)
 
 
 def _properties(message: PulledMessage) -> dict[str, str]:

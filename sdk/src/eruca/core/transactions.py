@@ -17,6 +17,7 @@ Invariants:
 2. A check of a transaction whose local code still runs here is answered ``unknown``; when that has
    ended, what it said. The program's own check function is asked about all others.
 3. Whoever decided first has decided: a decision that comes too late raises AlreadyDecidedError.
+4. Where local code raises, or says nothing, nobody knows, unless the program says otherwise.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.messages import PulledMessage
+from eruca.core.delivery import received_message
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from eruca.contract.transactions import DecisionReceipt
+    from eruca.contract.transactions import DecisionReceipt, ProducerCheck
 
 Verdict: TypeAlias = Literal["commit", "rollback", "unknown"]
 """What local code, or a check, knows of a transaction."""
@@ -79,21 +83,21 @@ class TransactionCheck(Struct, frozen=True, gc=False):
     """The question what became of a transaction."""
 
     transaction_id: str
-    message: ReceivedMessage  # its queue is the one that a commit stores it in
+    message: ReceivedMessage  # the half message; its queue is the one a commit stores it in
     producer_group: str
     number: int  # which check of this transaction: 1, 2, 3 …
     begun_at: datetime
     answer_until: datetime  # then the check counts as unanswered
 
 
-def verdict_of(returned: object, *, none: Verdict) -> Verdict:
-    """Return what a function of the program's means, *none* where it returned nothing.
+def verdict_of(returned: object) -> Verdict:
+    """Return what a function of the program's means; it knows nothing where it returned nothing.
 
     Raises:
         ValidationError: It returned something else.
     """
     if returned is None:
-        return none
+        return "unknown"
     verdict = _VERDICTS.get(returned) if isinstance(returned, str) else None
     if verdict is None:
         raise ValidationError(
@@ -103,9 +107,21 @@ def verdict_of(returned: object, *, none: Verdict) -> Verdict:
     return verdict
 
 
-def verdict_of_error(concluded: Verdict | None, on_error: ErrorVerdict) -> Verdict:
-    """Return what local code means that raised after it had *concluded* that, if anything.
+def transaction_check(check: ProducerCheck) -> TransactionCheck:
+    """Return a check as the program sees it.
 
-    An error takes back a commit, and never a rollback.
+    Raises:
+        ValueError: The checker's question makes no sense.
     """
-    return "rollback" if concluded == "rollback" else on_error
+    message = received_message(
+        msgspec.convert(check.message, PulledMessage),
+        MessageQueue(check.topic, check.broker_name, check.queue_id),
+    )
+    return TransactionCheck(
+        check.transaction_id,
+        message,
+        check.producer_group,
+        check.number,
+        check.begun_at,
+        check.answer_until,
+    )
