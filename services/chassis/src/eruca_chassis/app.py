@@ -51,8 +51,15 @@ from eruca_chassis.asgi import (
     send_problem,
 )
 from eruca_chassis.asgi_exchange import run_exchange
+from eruca_chassis.cross_origin import (
+    CrossOrigin,
+    is_preflight,
+    origins_of,
+    send_preflight,
+    sender_with_grant,
+)
 from eruca_chassis.exchange import defect
-from eruca_chassis.explorer import explorer_router
+from eruca_chassis.explorer.routes import ListServices, explorer_router
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.openapi import finish
@@ -84,6 +91,8 @@ class ServiceApp(FastAPI):
         hot: Routes that bypass FastAPI. Each must be declared in a router too, for the document.
         body_size_max: Bytes of a request's body; hot routes look after their own.
         bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
+        explorer_origins: Sites whose pages may call the service; see ``ServiceSettings``.
+        explored: Lists the services that ``/docs`` shows; None: this one alone.
     """
 
     def __init__(
@@ -99,6 +108,8 @@ class ServiceApp(FastAPI):
         hot: HotRoutes | None = None,
         body_size_max: int = BODY_SIZE_MAX,
         bodies_size_max: int = BODIES_SIZE_MAX,
+        explorer_origins: str = "",
+        explored: ListServices | None = None,
     ) -> None:
         super().__init__(
             title=title,
@@ -126,6 +137,7 @@ class ServiceApp(FastAPI):
         self._body_size_max = body_size_max
         self._bodies_size_max = bodies_size_max
         self._bodies_size = 0  # of requests under way
+        self._cross_origin = CrossOrigin(origins_of(explorer_origins))
         self.readiness = Readiness()
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
@@ -140,7 +152,7 @@ class ServiceApp(FastAPI):
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.include_router(operations_router(self.readiness, self.registry))
-        self.include_router(explorer_router(title))
+        self.include_router(explorer_router(title, explored))
         for router in routers:
             self.include_router(router)
 
@@ -162,6 +174,12 @@ class ServiceApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         started = perf_counter()
+        if self._cross_origin.allows(scope):
+            send = sender_with_grant(scope, send)
+            if is_preflight(scope):
+                status = await send_preflight(send, self.allowed_methods(scope["path"]))
+                self._metrics_of(scope).add(status, perf_counter() - started)
+                return
         found = self.hot.find(scope["method"], scope["path"])
         if found is not None:
             status = await self._answer(partial(run_exchange, found), scope, receive, send)
@@ -174,6 +192,7 @@ class ServiceApp(FastAPI):
     async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
         """Run *handle*, send what it raises as a problem, and return the status."""
         try:
+            self._cross_origin.check(scope)
             if self.readiness.reason is not None and scope["path"].startswith(GATED_PREFIX):
                 raise self.readiness.error()
             return await handle(scope, receive, send)

@@ -9,8 +9,9 @@ next pieces when the transport says that it has drained.
 At any time a connection either has exchanges that are not ended, perhaps with requests for uvicorn
 waiting in ``pipeline`` behind them, or uvicorn is at work; so a request is an exchange only where
 uvicorn has nothing to do. What is rare is left to uvicorn, and comes back as an ASGI call
-(:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an unusual form, requests
-sent far ahead, and all that follows on a connection that is to be closed.
+(:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an unusual form, a page's
+request with its Origin, requests sent far ahead, and all that follows on a connection that is to be
+closed.
 
 *The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
 the handler, and stops a handler from sending more while the last piece waits for the client. It
@@ -193,8 +194,8 @@ class ServiceProtocol(HttpToolsProtocol):
             return None
         headers = joined_headers(self.headers)
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
-        if not is_usual or b"expect" in headers:
-            return None
+        if not is_usual or b"expect" in headers or b"origin" in headers:
+            return None  # … what comes from a page, the application looks at more closely
         exchange = Exchange(self, found, method.decode(), query, headers, self.client)
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True

@@ -12,11 +12,12 @@ import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, Self, TypeVar
+from typing import Annotated, ClassVar, Final, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from eruca_chassis.cross_origin import origins_of
 from eruca_chassis.logging import LogLevel, LogStyle
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are wrong
@@ -28,6 +29,11 @@ class SettingsError(Exception):
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = list(faults)
+
+
+def _checked_origins(text: str) -> str:
+    origins_of(text)
+    return text
 
 
 class ServiceSettings(BaseSettings):
@@ -61,6 +67,11 @@ class ServiceSettings(BaseSettings):
     )
     stop_seconds: int = Field(
         default=10, ge=1, description="how long requests may go on once the service is stopping"
+    )
+    explorer_origins: Annotated[str, AfterValidator(_checked_origins)] = Field(
+        default="",
+        description="sites whose pages may call the service from a browser, such as a docs "
+        "explorer's: http://HOST:PORT, separated by ';'",
     )
 
     @classmethod

@@ -1,0 +1,121 @@
+"""Other sites' pages: which of them a browser may let call this service.
+
+A browser lets any page send requests to any address, this machine's own included. It says so by
+``Origin``, the site the page came from, and ``Sec-Fetch-Site``, how far away that is:
+
+- pages of the *allowed* sites, such as the docs explorer's, may call everything and read what is
+  answered, head and body; what the browser asks beforehand (a preflight) is granted;
+- pages of other sites may read nothing, and from a foreign one nothing is taken that could change
+  something. Otherwise any page could write through a service that listens on its reader's machine;
+- what comes without ``Origin`` is none of this module's business: no browser sent it, or the page
+  is the service's own.
+
+Source: Fetch Standard, "CORS protocol"; W3C Fetch Metadata Request Headers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from eruca.contract.errors import CrossSiteError
+from eruca_chassis.asgi import Header, Message, Scope, Send, header
+
+PREFLIGHT_SECONDS: Final = 600  # for which a browser may remember what it was granted
+_NO_CONTENT: Final = 204
+_HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_ORIGIN: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def origins_of(text: str) -> frozenset[str]:
+    """Return the origins in *text*, which are separated by semicolons.
+
+    Raises:
+        ValueError: One is not ``http(s)://HOST[:PORT]``.
+    """
+    return frozenset(origin_of(part.strip()) for part in text.split(";") if part.strip())
+
+
+def origin_of(url: str) -> str:
+    """Return *url*, which must be an origin and nothing more, as browsers write it.
+
+    Raises:
+        ValueError: It is not ``http(s)://HOST[:PORT]``.
+    """
+    match = _ORIGIN.fullmatch(url.lower())
+    if match is None:
+        raise ValueError(f"{url!r} is not http(s)://HOST:PORT; separate several by ';'")
+    scheme, host, port = match.groups()
+    is_shown = port is not None and int(port) != _DEFAULT_PORTS[scheme]
+    return f"{scheme}://{host}:{int(port)}" if is_shown else f"{scheme}://{host}"
+
+
+class CrossOrigin:
+    """What a service answers to pages that it did not serve.
+
+    Args:
+        allowed: The sites whose pages may call it, as :func:`origins_of` returns them.
+    """
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        self._allowed = frozenset(origin.encode() for origin in allowed)
+
+    def allows(self, scope: Scope) -> bool:
+        """Tell whether the request comes from a page of an allowed site."""
+        return header(scope, b"origin") in self._allowed
+
+    def check(self, scope: Scope) -> None:
+        """Refuse what a foreign site's page must not do.
+
+        Raises:
+            CrossSiteError: The request could change something, and its site is not allowed.
+        """
+        if scope["method"] in _HARMLESS or self.allows(scope):
+            return
+        if header(scope, b"sec-fetch-site") == b"cross-site":
+            raise CrossSiteError(
+                "a page of another site may not call this service",
+                fix="call it from a program; or name the site in the service's explorer_origins",
+            )
+
+
+def is_preflight(scope: Scope) -> bool:
+    """Tell whether a browser only asks what it may send."""
+    asked = header(scope, b"access-control-request-method")
+    return scope["method"] == "OPTIONS" and asked is not None
+
+
+def sender_with_grant(scope: Scope, send: Send) -> Send:
+    """Return *send*, made to tell the browser that the page may read the answer."""
+    grant = _grant(scope)
+
+    async def send_granted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *grant]}
+        await send(message)
+
+    return send_granted
+
+
+async def send_preflight(send: Send, methods: Sequence[str]) -> int:
+    """Grant *methods* with any headers, and return the status."""
+    headers = [
+        (b"access-control-allow-methods", ", ".join(methods).encode()),
+        (b"access-control-allow-headers", b"*"),
+        (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
+    ]
+    await send({"type": "http.response.start", "status": _NO_CONTENT, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+    return _NO_CONTENT
+
+
+def _grant(scope: Scope) -> list[Header]:
+    origin = header(scope, b"origin")
+    assert origin is not None
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", b"*"),
+        (b"vary", b"Origin"),
+    ]
