@@ -11,6 +11,8 @@ from fastapi import APIRouter
 
 from eruca import AsyncClient
 from eruca_chassis.app import ServiceApp
+from eruca_chassis.explorer.routes import ExploredServices
+from eruca_query.explorer.listing import list_services
 from eruca_query.settings import QuerySettings
 
 _DESCRIPTION: Final = """
@@ -36,6 +38,9 @@ def create_app(settings: QuerySettings) -> ServiceApp:
             app.readiness.ready()
             yield
 
+    async def explored() -> ExploredServices:
+        return await list_services(app.state.client)
+
     app = ServiceApp(
         title="Eruca query service",
         summary="Messages by id, key, tag and time, and what befell them",
@@ -44,6 +49,8 @@ def create_app(settings: QuerySettings) -> ServiceApp:
         tags=_TAGS,
         routers=_ROUTERS,
         lifespan=lifespan,
+        explorer_origins=settings.explorer_origins,
+        explored=explored,
     )
     app.state.settings = settings
     return app

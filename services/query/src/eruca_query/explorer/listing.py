@@ -1,0 +1,40 @@
+"""Finding the cluster's services for the docs explorer.
+
+They are asked for anew for each page. A name server that does not answer costs the page a moment
+and a note, and never the page: what is known without it is still shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from eruca import AsyncClient
+from eruca.contract.errors import ErucaError
+from eruca.contract.models import BrokerGroup
+from eruca.contract.transactions import CHECKERS_NAMESPACE
+from eruca_chassis.explorer.routes import ExploredServices
+from eruca_query.explorer.choice import services_to_explore
+
+LISTING_SECONDS: Final = 3.0  # for both questions together; somebody waits for the page
+
+
+async def list_services(client: AsyncClient) -> ExploredServices:
+    """Return every service that the name servers of *client* know, and themselves."""
+    brokers: list[BrokerGroup] = []
+    checkers: dict[str, str] = {}
+    missing: list[str] = []
+    try:
+        async with asyncio.timeout(LISTING_SECONDS):
+            brokers = await client.admin.brokers()
+            checkers = await client.admin.list_kv(CHECKERS_NAMESPACE)
+    except (ErucaError, TimeoutError) as error:
+        reason = error.detail if isinstance(error, ErucaError) else "none answered in time"
+        missing = [f"No name server tells which brokers and transaction checkers run: {reason}."]
+    return services_to_explore(
+        brokers=brokers,
+        namesrv_urls=client.name_servers.urls,
+        checkers=checkers,
+        network=client.settings.network,
+        missing=missing,
+    )
