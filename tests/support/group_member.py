@@ -2,7 +2,9 @@
 
 ``python group_member.py NAMESRV_URLS TOPIC GROUP FILE SETTINGS``: SETTINGS are those of
 ``push_consumer``, in JSON. Each line of FILE is one event: a message that was handled, or queues
-that were assigned, revoked or lost. SIGTERM stops it as an operator would.
+that were assigned, revoked or lost. At a message ``block NAME SECONDS`` the member whose FILE is
+``NAME.jsonl`` blocks its event loop for so long; that it begins is an event, too. SIGTERM stops it
+as an operator would.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import eruca
 class Event(msgspec.Struct):
     """What a member did, and when by the clock of this machine."""
 
-    kind: str  # handled, assigned, revoked, lost
+    kind: str  # handled, blocked, assigned, revoked, lost
     at: float
     queues: list[eruca.MessageQueue]
     offset: int = -1
@@ -63,6 +65,10 @@ class MemberProcess:
         self._process = subprocess.Popen(
             [sys.executable, __file__, url, topic, group, str(file), text]
         )
+
+    def block_text(self, seconds: float) -> str:
+        """Return the text of a message that blocks its event loop."""
+        return block_text(self._file, seconds)
 
     @property
     def pid(self) -> int:
@@ -110,6 +116,11 @@ class MemberProcess:
             self._process.wait()
 
 
+def block_text(file: Path, seconds: object) -> str:
+    """Return the text of a message that blocks the event loop of the member that writes *file*."""
+    return f"block {file.stem} {seconds}"
+
+
 async def consume(url: str, topic: str, group: str, file: str, settings: dict[str, Any]) -> None:
     """Be a member until told to stop."""
     # One write per line: what was written is there however the process ends.
@@ -117,6 +128,8 @@ async def consume(url: str, topic: str, group: str, file: str, settings: dict[st
 
     def note(event: Event) -> None:
         os.write(output, msgspec.json.encode(event) + b"\n")
+
+    block = block_text(Path(file), "")
 
     def listener(kind: str) -> Any:  # noqa: ANN401  (a function of queues)
         return lambda queues: note(Event(kind, time.time(), queues))
@@ -132,11 +145,13 @@ async def consume(url: str, topic: str, group: str, file: str, settings: dict[st
 
         @consumer.on(topic)
         async def handle(message: eruca.ReceivedMessage) -> None:
-            await asyncio.sleep(0.001)
-            event = Event(
-                "handled", time.time(), [message.queue], message.queue_offset, message.text()
-            )
-            note(event)
+            text = message.text()
+            if text.startswith(block):
+                note(Event("blocked", time.time(), [message.queue], message.queue_offset, text))
+                time.sleep(float(text.removeprefix(block)))  # noqa: ASYNC251  (it is what is meant)
+            else:
+                await asyncio.sleep(0.001)
+            note(Event("handled", time.time(), [message.queue], message.queue_offset, text))
 
         loop = asyncio.get_running_loop()
         stopping: list[asyncio.Task[None]] = []

@@ -1,0 +1,163 @@
+"""Members whose async handlers block the event loop, beside one that goes on.
+
+A handler that blocks for several sessions costs its own queues the time and nothing else: the
+member keeps them, and no message is handled twice. One that blocks for longer than
+``consume_timeout`` has hung, and others take its queues over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eruca
+from deploy.cluster import LocalCluster
+from support.group_member import MemberProcess
+from support.push import Gatherer, committed, send, until_shared
+from support.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+TOPIC, GROUP = "flights", "billing"
+QUEUES = 4
+SESSION_SECONDS = 3.0
+SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+
+
+class Members:
+    """The members of the group."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self._url = url
+        self._directory = directory
+        self.all: list[MemberProcess] = []
+
+    def join(self, **settings: Any) -> MemberProcess:  # noqa: ANN401  (a consumer's settings)
+        """Start a further member."""
+        file = self._directory / f"member-{len(self.all)}.jsonl"
+        chosen = {"start": "earliest", "session_seconds": SESSION_SECONDS, **settings}
+        member = MemberProcess(len(self.all), file, (self._url, TOPIC, GROUP), chosen)
+        self.all.append(member)
+        return member
+
+    async def until_shared(self) -> None:
+        """Wait until each holds as many queues as the others."""
+        share = QUEUES // len(self.all)
+        await until(
+            lambda: all(len(member.queues(TOPIC)) == share for member in self.all),
+            within_seconds=60,
+        )
+
+    def handled(self) -> Counter[str]:
+        """Return how often each message was handled."""
+        return Counter(h.text for member in self.all for h in member.handled())
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(brokers=2, settings=SMALL) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(cluster: LocalCluster) -> AsyncIterator[eruca.AsyncClient]:
+    async with eruca.AsyncClient(cluster.namesrv_urls) as client:
+        await client.admin.create_topic(TOPIC, queue_count=QUEUES // 2)
+        yield client
+
+
+@pytest.fixture
+def members(cluster: LocalCluster, tmp_path: Path) -> Iterator[Members]:
+    members = Members(cluster.namesrv_urls[0], tmp_path)
+    yield members
+    for member in members.all:
+        member.kill()
+
+
+async def have_blocked(client: eruca.AsyncClient, member: MemberProcess, seconds: float) -> str:
+    """Send a message whose handler blocks the event loop of a member; return it once it does."""
+    text = member.block_text(seconds)
+    async with client.producer() as producer:
+        await producer.send(eruca.Message(TOPIC, text), queue=min(member.queues(TOPIC)))
+    await until(lambda: any(event.kind == "blocked" for event in member.events()))
+    return text
+
+
+async def until_handled(members: Members, texts: set[str]) -> None:
+    await until(lambda: members.handled().keys() >= texts, within_seconds=60)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "orderly"])
+async def test_a_handler_that_blocks_for_several_sessions_keeps_its_queues(
+    client: eruca.AsyncClient, members: Members, ordered: bool
+) -> None:
+    blocked, other = members.join(ordered=ordered), members.join(ordered=ordered)
+    await members.until_shared()
+    before = blocked.queues(TOPIC)
+
+    block = await have_blocked(client, blocked, 4 * SESSION_SECONDS)
+    sent = {str(number) for number in range(400)}
+    await send(client, TOPIC, sorted(sent))
+    await until_handled(members, sent | {block})
+    await members.until_shared()
+
+    assert blocked.queues(TOPIC) == before
+    assert [event for event in blocked.events() if event.kind == "lost"] == []
+    assert {h.queue for h in other.handled()}.isdisjoint(before)
+    assert set(members.handled().values()) == {1}
+    for member in members.all:
+        await asyncio.to_thread(member.stop)
+    assert await committed(client, GROUP, TOPIC) == 401
+
+
+async def test_a_handler_that_blocks_for_longer_than_its_time_limit_loses_its_queues(
+    client: eruca.AsyncClient, members: Members
+) -> None:
+    limit = 2 * SESSION_SECONDS
+    blocked, other = members.join(consume_timeout=limit), members.join(consume_timeout=limit)
+    await members.until_shared()
+
+    block = await have_blocked(client, blocked, 6 * SESSION_SECONDS)
+    began_at = time.time()
+    sent = {str(number) for number in range(400)}
+    await send(client, TOPIC, sorted(sent))
+    await until(lambda: len(other.queues(TOPIC)) == QUEUES, within_seconds=60)
+    taken_over_at = time.time()
+    await until(lambda: {h.text for h in other.handled()} == sent | {block}, within_seconds=60)
+    assert blocked.handled() == []
+
+    await until(lambda: any(e.kind == "lost" for e in blocked.events()), within_seconds=60)
+    await members.until_shared()
+
+    # The limit, then what was left of the session; and the handler still blocked.
+    assert limit < taken_over_at - began_at < 6 * SESSION_SECONDS
+    # What the member had pulled before it hung, it does not hand out any more.
+    assert [h.text for h in blocked.handled()] == [block]
+    assert {text for text, count in members.handled().items() if count > 1} == {block}
+
+
+async def test_stopping_after_a_block_leaves_no_session_behind(
+    client: eruca.AsyncClient,
+) -> None:
+    gatherer = Gatherer()
+    for number in range(3):
+        member = client.push_consumer(GROUP, start="earliest", session_seconds=SESSION_SECONDS)
+        member.subscribe(TOPIC, handler=gatherer)
+        async with member:
+            await until_shared([member], TOPIC, queues=QUEUES)
+            await send(client, TOPIC, range(10))
+            await gatherer.until_count(10 * (number + 1))
+            time.sleep(SESSION_SECONDS * 1.1)  # noqa: ASYNC251  (the thread is to renew sessions)
+
+        at_brokers = await client.admin.groups.members(GROUP)
+        assert {name: answer.members for name, answer in at_brokers.items()} == {
+            "broker-a": [],
+            "broker-b": [],
+        }
+    assert len(gatherer.texts) == 30
