@@ -43,7 +43,9 @@ from eruca.contract.models import Answer, Request
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.transaction_events import Decider, Outcome
 
-TRANSACTION_ID_PATTERN: Final = r"^[^\s/]+$"
+TRANSACTION_ID_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+$"
+TEXT_PATTERN: Final = r"^[^\x00]+$"
+"""Of reasons and the like: not every database stores the character 0."""
 
 TransactionState = Literal["pending", "parked", "committed", "rolled_back"]
 """``parked``: rolled back since its checks were used up; an operator may still commit it."""
@@ -67,11 +69,12 @@ Checker = Annotated[
     Field(
         min_length=1,
         max_length=CHECKER_SIZE_MAX,
+        pattern=TEXT_PATTERN,
         description="Which instance of the transaction checker.",
         examples=["txn-checker-1"],
     ),
 ]
-Reason = Annotated[str, Field(min_length=1, max_length=REASON_SIZE_MAX)]
+Reason = Annotated[str, Field(min_length=1, max_length=REASON_SIZE_MAX, pattern=TEXT_PATTERN)]
 
 _Topic = Annotated[str, Meta(min_length=1, max_length=DERIVED_TOPIC_SIZE_MAX, pattern=NAME_PATTERN)]
 _Group = Annotated[str, Meta(min_length=1, max_length=GROUP_SIZE_MAX, pattern=NAME_PATTERN)]
@@ -119,7 +122,9 @@ class Decide(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # Which check this answers; with by = "check" alone.
     check_number: Annotated[int, Meta(ge=1, le=CHECK_COUNT_MAX)] | None = None
     # An operator must give one.
-    reason: Annotated[str, Meta(min_length=1, max_length=REASON_SIZE_MAX)] | None = None
+    reason: (
+        Annotated[str, Meta(min_length=1, max_length=REASON_SIZE_MAX, pattern=TEXT_PATTERN)] | None
+    ) = None
 
 
 class CommittedPlace(Struct, frozen=True, kw_only=True):

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from sqlalchemy import Row, and_, any_, exists, func, literal, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    any_,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -44,6 +55,24 @@ class KnownCheck:
     is_settling: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """All that is known of a check; times are ms since the epoch."""
+
+    check_id: str
+    number: int
+    checker: str
+    checked_ms: int
+    asked: str | None
+    asked_ms: int | None
+    answer_until_ms: int | None
+    answer: str | None
+    answered_by: str | None
+    answered_ms: int | None
+    answer_reason: str | None
+    fault: str | None
+
+
 _HAS_WEBHOOK = exists().where(
     webhooks.c.producer_group == checks.c.producer_group, webhooks.c.is_enabled
 )
@@ -69,51 +98,49 @@ async def take_for_producer(
     client_id: str,
     *,
     now_ms: int,
-    answer_until_ms: int,
+    interval_ms: int,
     limit: int,
 ) -> list[AskedCheck]:
     """Take open checks of a group, oldest first: nobody else gets them."""
-    chosen = (
-        select(checks.c.check_id)
-        .where(checks.c.is_open, checks.c.producer_group == producer_group, not_(_HAS_WEBHOOK))
-        .order_by(checks.c.checked_ms)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=checks)
-        .cte("chosen")
-    )
-    taken = await connection.execute(
-        update(checks)
-        .where(
-            checks.c.check_id == chosen.c.check_id,
-            transactions.c.broker_name == checks.c.broker_name,
-            transactions.c.transaction_id == checks.c.transaction_id,
-        )
-        .values(is_open=False, asked=client_id, asked_ms=now_ms, answer_until_ms=answer_until_ms)
-        .returning(*_ASKED)
-    )
-    return sorted((AskedCheck(*row) for row in taken), key=_age)
+    its = and_(checks.c.producer_group == producer_group, not_(_HAS_WEBHOOK))
+    taking = _Taking(client_id, now_ms, interval_ms, limit)
+    return await _take(connection, its, taking)
 
 
 async def take_for_webhooks(
     connection: AsyncConnection,
     *,
     now_ms: int,
-    answer_until_ms: int,
+    interval_ms: int,
     limit: int,
     without: Collection[str],
 ) -> list[AskedCheck]:
     """Take open checks of groups with a webhook, those of the groups *without* left out."""
+    called = select(webhooks.c.producer_group).where(webhooks.c.is_enabled)
+    theirs = and_(
+        checks.c.producer_group.in_(called),
+        checks.c.producer_group != func.all(literal(sorted(without), ARRAY(TEXT))),
+    )
+    taking = _Taking(WEBHOOK, now_ms, interval_ms, limit)
+    return await _take(connection, theirs, taking)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    asked: str
+    now_ms: int
+    interval_ms: int
+    limit: int
+
+
+async def _take(
+    connection: AsyncConnection, wanted: ColumnElement[bool], taking: _Taking
+) -> list[AskedCheck]:
     chosen = (
         select(checks.c.check_id)
-        .where(
-            checks.c.is_open,
-            checks.c.producer_group.in_(
-                select(webhooks.c.producer_group).where(webhooks.c.is_enabled)
-            ),
-            checks.c.producer_group != func.all(literal(sorted(without), ARRAY(TEXT))),
-        )
+        .where(checks.c.is_open, wanted)
         .order_by(checks.c.checked_ms)
-        .limit(limit)
+        .limit(taking.limit)
         .with_for_update(skip_locked=True, of=checks)
         .cte("chosen")
     )
@@ -124,7 +151,12 @@ async def take_for_webhooks(
             transactions.c.broker_name == checks.c.broker_name,
             transactions.c.transaction_id == checks.c.transaction_id,
         )
-        .values(is_open=False, asked=WEBHOOK, asked_ms=now_ms, answer_until_ms=answer_until_ms)
+        .values(
+            is_open=False,
+            asked=taking.asked,
+            asked_ms=taking.now_ms,
+            answer_until_ms=checks.c.checked_ms + taking.interval_ms,
+        )
         .returning(*_ASKED)
     )
     return sorted((AskedCheck(*row) for row in taken), key=_age)
@@ -175,6 +207,15 @@ async def note_answer(
     return None if found is None else KnownCheck(*found)
 
 
+async def close_unsent(connection: AsyncConnection, check_ids: Collection[str]) -> None:
+    """Note that checks that were taken need not be sent: their transactions are decided."""
+    await connection.execute(
+        update(checks)
+        .where(checks.c.check_id == any_(literal(sorted(check_ids), ARRAY(TEXT))))
+        .values(is_open=False, asked=None, asked_ms=None, answer_until_ms=None)
+    )
+
+
 async def note_settled(connection: AsyncConnection, check_id: str) -> None:
     """Note that the broker knows the answer."""
     await connection.execute(
@@ -208,14 +249,14 @@ async def settling_checks(
 
 async def checks_of(
     connection: AsyncConnection, broker_name: str, transaction_id: str
-) -> list[Row[tuple[object, ...]]]:
+) -> list[CheckRow]:
     """Return a transaction's checks, in order."""
     found = await connection.execute(
-        select(checks)
-        .where(and_(checks.c.broker_name == broker_name, checks.c.transaction_id == transaction_id))
+        select(*(checks.c[field.name] for field in fields(CheckRow)))
+        .where(checks.c.broker_name == broker_name, checks.c.transaction_id == transaction_id)
         .order_by(checks.c.number)
     )
-    return list(found)
+    return [CheckRow(*row) for row in found]
 
 
 _ASKED = (

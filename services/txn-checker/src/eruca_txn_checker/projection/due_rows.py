@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import fields
-from typing import Final
 
-from sqlalchemy import BigInteger, BindParameter, any_, delete, func, literal, select, update
+from sqlalchemy import BigInteger, BindParameter, any_, delete, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_txn_checker.core.check_rules import CheckRules
 from eruca_txn_checker.core.transaction_rows import TransactionRow
+from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import transactions
-
-COLUMNS: Final = [transactions.c[field.name] for field in fields(TransactionRow)]
 
 
 async def due_rows(
@@ -25,6 +22,7 @@ async def due_rows(
     limit: int,
     without: Collection[str],
     groups: Collection[str] | None,
+    rules: CheckRules,
 ) -> list[TransactionRow]:
     """Return pending transactions that are due, the longest overdue first.
 
@@ -34,7 +32,9 @@ async def due_rows(
         now_ms: The time.
         limit: How many at most.
         without: Ids that are being dealt with.
-        groups: Only these producer groups'; None: all.
+        groups: Only these producer groups' are checked; None: all. Others' are given up all the
+            same when it is time.
+        rules: When that is.
     """
     chosen = select(*COLUMNS).where(
         transactions.c.broker_name == broker_name,
@@ -44,23 +44,15 @@ async def due_rows(
     if without:
         chosen = chosen.where(transactions.c.transaction_id != func.all(_texts(without)))
     if groups is not None:
-        chosen = chosen.where(transactions.c.producer_group == any_(_texts(groups)))
+        chosen = chosen.where(
+            or_(
+                transactions.c.producer_group == any_(_texts(groups)),
+                transactions.c.checks >= rules.checks_max,
+                transactions.c.begun_ms < now_ms - rules.age_max_ms,
+            )
+        )
     found = await connection.execute(chosen.order_by(transactions.c.due_ms).limit(limit))
     return [TransactionRow(*row) for row in found]
-
-
-async def next_due_ms(
-    connection: AsyncConnection, broker_name: str, *, after_ms: int
-) -> int | None:
-    """Return when the next transaction is due that is not yet; None where there is none."""
-    found: int | None = await connection.scalar(
-        select(func.min(transactions.c.due_ms)).where(
-            transactions.c.broker_name == broker_name,
-            transactions.c.state == "pending",
-            transactions.c.due_ms > after_ms,
-        )
-    )
-    return found
 
 
 async def refresh_due(connection: AsyncConnection, broker_name: str, rules: CheckRules) -> None:

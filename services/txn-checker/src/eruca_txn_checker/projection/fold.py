@@ -6,8 +6,8 @@ itself, which are nearly all, pass through here once and are never looked at aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from sqlalchemy import any_, delete, literal, select, update
@@ -26,9 +26,9 @@ from eruca.core.log_block import LogRecord
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
+from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
 
-_COLUMNS: Final = [transactions.c[field.name] for field in fields(TransactionRow)]
 _KEY: Final = ("broker_name", "transaction_id")
 
 
@@ -46,7 +46,8 @@ class TransactionProjection:
         rules: When transactions are due.
         on_checks: Called with the producer groups of which checks have been granted, once the
             rows can be seen.
-        on_due: Called with a broker's name, once rows of it can be seen that may be due.
+        on_folded: Called with a broker's name and the ids of transactions, once what the log says
+            of them can be seen.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class TransactionProjection:
         rules: CheckRules,
         *,
         on_checks: Callable[[set[str]], None],
-        on_due: Callable[[str], None],
+        on_folded: Callable[[str, Collection[str]], None],
     ) -> None:
         self._rules = rules
         self._on_checks = on_checks
-        self._on_due = on_due
+        self._on_folded = on_folded
 
     async def fold(
         self, connection: AsyncConnection, broker_name: str, records: Sequence[LogRecord]
@@ -92,17 +93,18 @@ class TransactionProjection:
         def tell() -> None:
             if groups:
                 self._on_checks(groups)
-            self._on_due(broker_name)
+            self._on_folded(broker_name, after.keys())
 
         return tell
 
     async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
-        """Drop what is not over at a broker: its log tells it again, or it is over."""
+        """Drop all there is of a broker: what its log does not tell again is no more.
+
+        What is over goes, too: a broker that has lost the end of its log may have lost a decision,
+        and has that transaction pending again.
+        """
         await connection.execute(
-            delete(transactions).where(
-                transactions.c.broker_name == broker_name,
-                transactions.c.state.in_(("pending", "parked")),
-            )
+            delete(transactions).where(transactions.c.broker_name == broker_name)
         )
 
 
@@ -120,7 +122,7 @@ async def _rows(
     connection: AsyncConnection, broker_name: str, ids: set[str]
 ) -> dict[str, TransactionRow]:
     found = await connection.execute(
-        select(*_COLUMNS).where(
+        select(*COLUMNS).where(
             transactions.c.broker_name == broker_name,
             transactions.c.transaction_id == any_(literal(sorted(ids), ARRAY(TEXT))),
         )
@@ -134,7 +136,7 @@ async def _write(connection: AsyncConnection, rows: list[TransactionRow]) -> Non
     statement = insert(transactions)
     changed = {
         column.name: statement.excluded[column.name]
-        for column in _COLUMNS
+        for column in COLUMNS
         if column.name not in _KEY
     }
     await connection.execute(

@@ -1,0 +1,23 @@
+"""``python -m eruca_txn_checker``: a transaction checker, until a signal comes.
+
+Set by ``ERUCA_TXN_CHECKER_*`` and ``DATABASE_URL``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from eruca_chassis.serving import run
+from eruca_chassis.settings import settings_or_exit
+from eruca_txn_checker.app import create_app
+from eruca_txn_checker.settings import TxnCheckerSettings
+
+
+def main() -> None:
+    """Read the settings and serve."""
+    settings = settings_or_exit(TxnCheckerSettings, sys.argv[1:])
+    run(lambda: create_app(settings), settings, name="txn-checker")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Checks: being asked, and answering."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query, Request
+
+from eruca.contract.errors import (
+    AlreadyDecidedError,
+    CheckNotFoundError,
+    CheckOutOfTurnError,
+    DatabaseUnavailableError,
+    NotReadyError,
+    OverloadedError,
+    TopicNotFoundError,
+    TransactionNotFoundError,
+)
+from eruca.contract.groups import ClientId
+from eruca.contract.models import GroupName, WaitSeconds
+from eruca.contract.transactions import (
+    CheckAnswer,
+    CheckCount,
+    CheckId,
+    CheckOutcome,
+    ProducerChecks,
+)
+from eruca_chassis.problems import problems
+from eruca_txn_checker.api import examples
+from eruca_txn_checker.api.dependencies import TheChecker
+from eruca_txn_checker.api.examples import answer
+
+router = APIRouter(prefix="/v1", tags=["checks"])
+
+
+@router.get(
+    "/producer-groups/{producer_group}/checks",
+    operation_id="takeChecks",
+    summary="Wait to be asked",
+    responses=answer(examples.CHECKS) | problems(OverloadedError, DatabaseUnavailableError),
+)
+async def take_checks(
+    producer_group: Annotated[GroupName, Path()],
+    checker: TheChecker,
+    request: Request,
+    *,
+    client_id: Annotated[
+        ClientId | None, Query(description="Who asks; shown with the check, and its answer.")
+    ] = None,
+    max_count: Annotated[CheckCount, Query(description="checks in one answer")] = 1,
+    wait_seconds: WaitSeconds = 0,
+) -> ProducerChecks:
+    """Return checks of the group's transactions, each for this producer alone.
+
+    The request is held for up to `wait_seconds` until there is one. Of several producers that wait
+    they are asked in turn. Answer each by its `check_id`; one that is not answered by
+    `answer_until` counts as unanswered, and another producer may be asked. A group with a webhook
+    is not asked here.
+    """
+    peer = "unknown" if request.client is None else f"{request.client.host}:{request.client.port}"
+    checks = await checker.producers.take(
+        producer_group,
+        client_id or peer,
+        max_count=max_count,
+        wait_seconds=wait_seconds,
+        receive=request.receive,
+    )
+    return ProducerChecks(checks=checks)
+
+
+@router.post(
+    "/checks/{check_id}",
+    operation_id="answerCheck",
+    summary="Answer a check",
+    responses=answer(examples.OUTCOME)
+    | problems(
+        CheckNotFoundError,
+        TransactionNotFoundError,
+        TopicNotFoundError,
+        AlreadyDecidedError,
+        CheckOutOfTurnError,
+        DatabaseUnavailableError,
+        NotReadyError,
+    ),
+)
+async def answer_check(
+    check_id: Annotated[CheckId, Path()],
+    given: Annotated[
+        CheckAnswer,
+        Body(
+            openapi_examples={
+                "commit": {"value": examples.COMMIT},
+                "rollback": {"value": examples.ROLLBACK},
+                "unknown": {"value": examples.UNKNOWN},
+            }
+        ),
+    ],
+    checker: TheChecker,
+) -> CheckOutcome:
+    """Say what became of the transaction; `unknown` if that cannot be said yet.
+
+    Commit and rollback go through to the broker, and the answer is its decision. 409
+    `already-decided` says that it had been decided otherwise, by whom and when. An answer also
+    counts after `answer_until`, and the same one may be given again. While the broker is away, 503:
+    the answer is kept all the same, and told to it before anybody is asked again.
+    """
+    return await checker.answers.take(check_id, given)

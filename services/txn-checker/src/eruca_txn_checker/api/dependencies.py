@@ -1,0 +1,17 @@
+"""What the handlers ask for, by annotation; ``app.create_app`` put it there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from eruca_txn_checker.checker import TransactionChecker
+
+
+async def _checker(request: Request) -> TransactionChecker:  # or FastAPI would call it in a thread
+    checker: TransactionChecker = request.app.state.checker
+    return checker
+
+
+TheChecker = Annotated[TransactionChecker, Depends(_checker)]

@@ -1,0 +1,104 @@
+"""The checker's own metrics, read from plain attributes when somebody scrapes.
+
+What PostgreSQL knows, such as how much is pending, is not asked for here: a scrape must not wait
+for it. Brokers count their pending and parked transactions themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from eruca_txn_checker.checker import TransactionChecker
+
+_PREFIX = "eruca_txn_checker_"
+
+
+class CheckerMetrics(Collector):
+    """Samples of one instance."""
+
+    def __init__(self, checker: TransactionChecker) -> None:
+        self._checker = checker
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is, ``collect`` says."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        yield from self._following()
+        yield from self._checks()
+        yield from self._asking()
+
+    def _following(self) -> Iterator[Metric]:
+        work = self._checker.work()
+        yield _gauge("brokers", "Brokers this instance works on", len(work))
+        behind = GaugeMetricFamily(
+            _PREFIX + "behind_bytes",
+            "Bytes of a broker's log that were not read yet when it was read last",
+            labels=["broker"],
+        )
+        faults = GaugeMetricFamily(
+            _PREFIX + "fault", "1 while a broker cannot be worked on", labels=["broker"]
+        )
+        for name, its in work.items():
+            offset, end = its.projector.log_offset, its.projector.end_offset
+            if offset is not None and end is not None:
+                behind.add_metric([name], max(end - offset, 0))
+            faults.add_metric([name], int(its.fault is not None))
+        yield behind
+        yield faults
+
+    def _checks(self) -> Iterator[Metric]:
+        counts, questions = self._checker.counts, self._checker.questions.counts
+        yield _counter("checks", "Checks granted by brokers", counts.granted)
+        yield _counter("given_up", "Transactions given up", counts.given_up)
+        yield _counter(
+            "checks_refused", "Checks that brokers found needless or out of turn", counts.refused
+        )
+        yield _counter(
+            "forgotten", "Transactions that their brokers did not know any more", counts.forgotten
+        )
+        yield _counter("questions", "Checks sent to a producer or webhook", questions.asked)
+        yield _counter(
+            "questions_spared",
+            "Checks not sent since the transaction had been decided meanwhile",
+            questions.decided_meanwhile,
+        )
+        yield _counter(
+            "questions_put_off",
+            "Checks taken and not sent: the broker or the producer was away",
+            questions.given_back,
+        )
+
+    def _asking(self) -> Iterator[Metric]:
+        answers, hooks = self._checker.answers.counts, self._checker.webhooks
+        answered = CounterMetricFamily(_PREFIX + "answers", "Answers to checks", labels=["answer"])
+        for answer, count in answers.answers.items():
+            answered.add_metric([answer], count)
+        yield answered
+        yield _counter(
+            "answers_too_late", "Answers after it was decided otherwise", answers.too_late
+        )
+        yield _counter(
+            "answers_told_again", "Answers told to a broker that had been away", answers.told_again
+        )
+        held = self._checker.producers.held
+        yield _gauge("held_requests", "Producers' requests being held", len(held))
+        yield _gauge("held_requests_max", "As many may be held", held.maximum)
+        yield _gauge("webhook_calls", "Calls of webhooks under way", hooks.under_way)
+        yield _counter("webhook_attempts", "Calls of webhooks", hooks.counts.attempts)
+        yield _counter("webhook_answers", "Webhooks' answers", hooks.counts.answered)
+        yield _counter(
+            "webhook_failures", "Checks that a webhook did not answer", hooks.counts.failed
+        )
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(_PREFIX + name, meaning, value=value)
+
+
+def _counter(name: str, meaning: str, value: float) -> Metric:
+    return CounterMetricFamily(_PREFIX + name, meaning, value=value)

@@ -1,0 +1,47 @@
+"""Status: who this checker is, how it is set, and how far it has read."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import APIRouter
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca.contract.transactions import CheckerStatus, CheckingRules
+from eruca_chassis.problems import problems
+from eruca_txn_checker.api import examples
+from eruca_txn_checker.api.dependencies import TheChecker
+from eruca_txn_checker.api.examples import answer
+from eruca_txn_checker.checking.following import followed_brokers
+
+router = APIRouter(prefix="/v1/status", tags=["status"])
+
+
+@router.get(
+    "",
+    operation_id="getStatus",
+    summary="Who the checker is and how it is doing",
+    responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
+)
+async def get_status(checker: TheChecker) -> CheckerStatus:
+    """Return this instance's own state, and how far all brokers' logs have been read."""
+    async with checker.database.transaction() as connection:
+        followed = await followed_brokers(connection)
+    settings = checker.settings
+    return CheckerStatus(
+        version=version("eruca-txn-checker"),
+        name=checker.name,
+        started_at=checker.started_at,
+        rules=CheckingRules(
+            timeout_seconds=settings.timeout_seconds,
+            interval_seconds=settings.interval_seconds,
+            checks_max=settings.checks_max,
+            age_max_seconds=settings.age_max_seconds,
+            counts_unreachable=settings.counts_unreachable,
+        ),
+        brokers=sorted(checker.work()),
+        faults=checker.faults(),
+        followed=followed,
+        held_requests=len(checker.producers.held),
+        held_requests_max=checker.producers.held.maximum,
+    )

@@ -1,0 +1,229 @@
+"""Transactions: looking at them, and an operator's decision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from eruca.contract.errors import (
+    AlreadyDecidedError,
+    ConflictError,
+    DatabaseUnavailableError,
+    NotReadyError,
+    TopicNotFoundError,
+    TransactionNotFoundError,
+    ValidationError,
+)
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.models import BrokerName, GroupName
+from eruca.contract.transaction_events import Outcome
+from eruca.contract.transactions import (
+    CheckedTransaction,
+    CheckedTransactionList,
+    Decide,
+    DecisionReceipt,
+    OperatorDecision,
+    TransactionId,
+    TransactionState,
+)
+from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.problems import problems
+from eruca_txn_checker.api import examples
+from eruca_txn_checker.api.dependencies import TheChecker
+from eruca_txn_checker.api.examples import answer
+from eruca_txn_checker.checker import TransactionChecker
+from eruca_txn_checker.checking.broker_calls import AWAY, away
+from eruca_txn_checker.checking.following import followed_brokers
+from eruca_txn_checker.checking.showing import shown, summary_of
+from eruca_txn_checker.core.transaction_rows import TransactionRow
+from eruca_txn_checker.projection.check_rows import checks_of
+from eruca_txn_checker.projection.listing import Place, find_rows, page_of, place_of
+
+router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
+Id = Annotated[TransactionId, Path()]
+AtBroker = Annotated[
+    BrokerName | None,
+    Query(description="where it was begun; needed if two brokers have one of this id"),
+]
+_DECISION_ERRORS: Final = problems(
+    TransactionNotFoundError,
+    TopicNotFoundError,
+    AlreadyDecidedError,
+    ConflictError,
+    DatabaseUnavailableError,
+    NotReadyError,
+)
+
+
+def _decided(example: object) -> dict[int | str, dict[str, Any]]:
+    return {
+        200: {
+            "description": "Decided; `repeated` where it had been decided so before.",
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": "#/components/schemas/DecisionReceipt"},
+                    "example": example,
+                }
+            },
+        }
+    }
+
+
+@router.get(
+    "",
+    operation_id="listTransactions",
+    summary="List transactions",
+    responses=answer(examples.LIST) | problems(DatabaseUnavailableError),
+)
+async def list_transactions(
+    checker: TheChecker,
+    *,
+    state: Annotated[
+        TransactionState | None,
+        Query(description="`parked`: given up on, and waiting for an operator"),
+    ] = None,
+    producer_group: Annotated[GroupName | None, Query()] = None,
+    broker_name: Annotated[BrokerName | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=1024, description="`next_cursor` of the page before; opaque"),
+    ] = None,
+) -> CheckedTransactionList:
+    """Return transactions of all brokers, oldest first, a page at a time.
+
+    Follow `next_cursor` until it is null. `followed` says how far each broker's log has been read.
+    Decided ones are remembered for a time that is set, three days by default.
+    """
+    async with checker.database.transaction() as connection:
+        rows = await page_of(
+            connection,
+            state=state,
+            producer_group=producer_group,
+            broker_name=broker_name,
+            after=_place(cursor),
+            limit=limit + 1,
+        )
+        followed = await followed_brokers(connection)
+    page = rows[:limit]
+    return CheckedTransactionList(
+        transactions=[summary_of(row) for row in page],
+        next_cursor=_cursor(page[-1]) if len(rows) > limit else None,
+        followed=followed,
+    )
+
+
+@router.get(
+    "/{transaction_id}",
+    operation_id="getTransaction",
+    summary="Look at a transaction and its checks",
+    responses=answer(examples.DETAIL)
+    | problems(TransactionNotFoundError, ConflictError, DatabaseUnavailableError),
+)
+async def get_transaction(
+    transaction_id: Id, checker: TheChecker, *, broker_name: AtBroker = None
+) -> CheckedTransaction:
+    """Return a transaction with each check: who was asked, when, and what the answer was.
+
+    Its message and the log's own history of it are at its broker, under the same path.
+    """
+    async with checker.database.transaction() as connection:
+        row = _one(await find_rows(connection, transaction_id, broker_name), transaction_id)
+        checks = await checks_of(connection, row.broker_name, transaction_id)
+    return shown(row, checks)
+
+
+@router.post(
+    "/{transaction_id}:commit",
+    operation_id="commitTransaction",
+    summary="Commit a transaction as an operator",
+    response_class=Response,
+    responses=_decided(examples.COMMITTED) | _DECISION_ERRORS,
+)
+async def commit_transaction(
+    transaction_id: Id,
+    given: Annotated[OperatorDecision, Body(examples=[examples.OPERATOR_COMMIT])],
+    checker: TheChecker,
+    *,
+    broker_name: AtBroker = None,
+) -> Response:
+    """Let the message be seen, also that of a parked transaction; the reason is recorded."""
+    return await _decide(checker, transaction_id, broker_name, "commit", given)
+
+
+@router.post(
+    "/{transaction_id}:rollback",
+    operation_id="rollBackTransaction",
+    summary="Roll back a transaction as an operator",
+    response_class=Response,
+    responses=_decided(examples.ROLLED_BACK) | _DECISION_ERRORS,
+)
+async def roll_back_transaction(
+    transaction_id: Id,
+    given: Annotated[OperatorDecision, Body(examples=[examples.OPERATOR_ROLLBACK])],
+    checker: TheChecker,
+    *,
+    broker_name: AtBroker = None,
+) -> Response:
+    """See to it that the message is never seen; a parked transaction is discarded for good."""
+    return await _decide(checker, transaction_id, broker_name, "rollback", given)
+
+
+async def _decide(
+    checker: TransactionChecker,
+    transaction_id: str,
+    broker_name: str | None,
+    outcome: Outcome,
+    given: OperatorDecision,
+) -> Response:
+    if broker_name is None:
+        async with checker.database.transaction() as connection:
+            rows = await find_rows(connection, transaction_id)
+        broker_name = _one(rows, transaction_id).broker_name
+    request = Decide(by="operator", reason=given.reason)
+    try:
+        receipt = await checker.calls.decide(broker_name, transaction_id, outcome, request)
+    except AWAY as error:
+        raise away(broker_name, error, then="nothing has been decided, as far as is known") from (
+            error
+        )
+    return _receipt(receipt)
+
+
+def _receipt(receipt: DecisionReceipt) -> Response:
+    return Response(msgspec.json.encode(receipt), media_type="application/json")
+
+
+def _one(rows: list[TransactionRow], transaction_id: str) -> TransactionRow:
+    if not rows:
+        raise TransactionNotFoundError(
+            f"no transaction {transaction_id!r} is known here; one that was begun a moment ago may "
+            "not have been read yet, and what is over is forgotten in time",
+            fix="its broker knows more: GET /v1/transactions/{id} there",
+        )
+    if len(rows) > 1:
+        brokers = ", ".join(row.broker_name for row in rows)
+        raise ConflictError(
+            f"several brokers have a transaction {transaction_id!r}: {brokers}",
+            fix="say which one by broker_name",
+        )
+    return rows[0]
+
+
+def _cursor(row: TransactionRow) -> str:
+    return encode_cursor(" ".join(map(str, place_of(row))))
+
+
+def _place(cursor: str | None) -> Place | None:
+    text = decode_cursor(cursor)
+    if text is None:
+        return None
+    begun, *names = text.split(" ")
+    if len(names) != 2 or not (begun.isascii() and begun.isdigit() and len(begun) < 19):
+        detail = "not a cursor that this list gave as next_cursor"
+        raise ValidationError(
+            f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]
+        )
+    return Place(int(begun), names[0], names[1])

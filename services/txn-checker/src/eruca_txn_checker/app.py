@@ -1,0 +1,254 @@
+"""The transaction checker, put together: the only place that builds and wires."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from eruca import AsyncClient
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca.contract.transactions import DecisionReceipt
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.held import HeldRequests
+from eruca_chassis.loops import BackgroundLoop
+from eruca_postgres.broker_shares import BrokerShares
+from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.gate import DatabaseGate
+from eruca_postgres.leases import LeaseKeeper
+from eruca_postgres.log_projector import LogProjector
+from eruca_postgres.settings import sqlalchemy_url
+from eruca_txn_checker.api import checks, status, transactions, webhooks
+from eruca_txn_checker.api.metrics import CheckerMetrics
+from eruca_txn_checker.checker import TransactionChecker
+from eruca_txn_checker.checking.answers import Answers
+from eruca_txn_checker.checking.broker_calls import BrokerCalls
+from eruca_txn_checker.checking.broker_work import TransactionWork
+from eruca_txn_checker.checking.due_work import CheckCounts, DueSettings, DueWork
+from eruca_txn_checker.checking.producers import Producers
+from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.checking.webhook_call import WebhookCaller
+from eruca_txn_checker.checking.webhooks import WebhookLimits, Webhooks
+from eruca_txn_checker.projection.fold import TransactionProjection
+from eruca_txn_checker.projection.tables import SCHEMA
+from eruca_txn_checker.settings import TxnCheckerSettings
+
+MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
+LEASE_STEPS: Final = 4  # within the time of a lease
+_DESCRIPTION: Final = """
+The transaction checker asks producer groups about transactions that nobody has decided: six seconds
+after they were begun, then every 30 seconds, 15 times. A transaction about which nobody says
+anything is given up then: rolled back, and parked for an operator. All of these are settings.
+
+A producer is asked by the answer to a request that is held for it, or by a webhook. It may also
+commit or roll back at the broker itself, at any time. The first decision wins.
+
+What is told here follows from the brokers' logs and may be a moment old; answers to checks and
+operators' decisions go through to the broker. Every refusal is an `application/problem+json`
+document whose `code` is stable.
+"""
+_TAGS: Final = (
+    {"name": "checks", "description": "For producers: being asked, and answering"},
+    {"name": "webhooks", "description": "For producer groups that would rather be called"},
+    {"name": "transactions", "description": "For operators: what is pending, parked, and was"},
+    {"name": "status", "description": "Who the checker is and how far it has read"},
+)
+
+_log = structlog.get_logger()
+
+
+class TxnCheckerApp(ServiceApp):
+    """The transaction checker's application, with what is no pydantic model in its document."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            schemas = super().openapi()["components"]["schemas"]
+            _, structs = msgspec.json.schema_components(
+                [DecisionReceipt], ref_template="#/components/schemas/{name}"
+            )
+            schemas.update(structs)
+        return super().openapi()
+
+
+def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnCheckerApp:
+    """Return the transaction checker's application; its lifespan opens the database."""
+    clock = clock or SystemClock()
+    held = HeldRequests(maximum=settings.held_requests_max)
+
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            url = settings.database_url or await _embedded(stack, settings)
+            database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
+            stack.push_async_callback(database.close)
+            client = await stack.enter_async_context(
+                AsyncClient(settings.namesrv_urls, network=settings.network)
+            )
+            checker, keeper = _wire(settings, database, client, held, clock)
+            app.state.checker = checker
+            metrics = CheckerMetrics(checker)
+            app.registry.register(metrics)
+            stack.callback(app.registry.unregister, metrics)
+            sharing = BackgroundLoop(
+                "leases",
+                lambda: _share(checker.shares),
+                period_seconds=settings.lease_seconds / LEASE_STEPS,
+            )
+
+            async def begin() -> None:
+                sharing.start()
+                checker.producers.start()
+                checker.webhooks.start()
+                _log.info("working", checker=checker.name, schema=SCHEMA)
+
+            async def end() -> None:
+                await sharing.stop()
+                await asyncio.gather(
+                    checker.producers.stop(), checker.webhooks.stop(), checker.shares.stop()
+                )
+                await _leave(keeper)
+
+            gate = DatabaseGate(
+                database, url, MIGRATIONS, readiness=app.readiness, on_migrated=begin
+            )
+            stack.push_async_callback(end)
+            await gate.start()
+            stack.push_async_callback(gate.stop)
+            yield
+            app.begin_stop()
+
+    app = TxnCheckerApp(
+        title="Eruca transaction checker",
+        summary="Asks producer groups what became of transactions that nobody decided",
+        description=_DESCRIPTION,
+        version=version("eruca-txn-checker"),
+        tags=_TAGS,
+        routers=[checks.router, webhooks.router, transactions.router, status.router],
+        lifespan=lifespan,
+    )
+    app.stop_hooks.append(held.release_all)
+    return app
+
+
+async def _embedded(stack: AsyncExitStack, settings: TxnCheckerSettings) -> str:
+    """Start a PostgreSQL of our own, which ends with us, and return where it is."""
+    server = EmbeddedServer(settings.postgres_dir.absolute())
+    await asyncio.to_thread(server.start)
+    stack.push_async_callback(asyncio.to_thread, server.stop)
+    _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
+    return sqlalchemy_url(server.url)
+
+
+async def _share(shares: BrokerShares) -> None:
+    try:
+        await shares.step()
+    except DatabaseUnavailableError:
+        return  # the service says so; work pauses by itself when the leases end
+
+
+async def _leave(keeper: LeaseKeeper) -> None:
+    try:
+        await keeper.leave()
+    except DatabaseUnavailableError:
+        return  # the leases end by themselves
+
+
+def _wire(
+    settings: TxnCheckerSettings,
+    database: Database,
+    client: AsyncClient,
+    held: HeldRequests,
+    clock: Clock,
+) -> tuple[TransactionChecker, LeaseKeeper]:
+    # No other process has this name, and this one not after a restart: its old leases are not ours.
+    name = f"{settings.name}-{secrets.token_hex(4)}"
+    rules = settings.rules
+    calls = BrokerCalls(client, timeout=settings.broker_seconds)
+    questions = Questions(database, calls)
+    answers = Answers(database, calls, clock)
+    producers = Producers(
+        database,
+        questions,
+        held,
+        clock,
+        interval_ms=rules.interval_ms,
+        poll_seconds=settings.poll_seconds,
+    )
+    hooks = Webhooks(
+        database,
+        questions,
+        answers,
+        WebhookCaller(settings.webhook_reach),
+        clock,
+        limits=WebhookLimits(
+            calls_max=settings.webhook_calls_max,
+            calls_per_group_max=settings.webhook_calls_per_group_max,
+            attempts_max=settings.webhook_attempts_max,
+        ),
+        interval_ms=rules.interval_ms,
+        poll_seconds=settings.poll_seconds,
+    )
+    due_settings = DueSettings(
+        rules=rules,
+        checker=name,
+        counts_unreachable=settings.counts_unreachable,
+        reachable_ms=round(settings.reachable_seconds * 1000),
+        parallel_max=settings.checks_parallel_max,
+        history_ms=round(settings.history_hours * 3_600_000),
+    )
+    counts = CheckCounts()
+    keeper = LeaseKeeper(database, name, seconds=settings.lease_seconds, clock=clock)
+
+    def tell(groups: set[str]) -> None:
+        producers.wake(groups)
+        hooks.wake()
+
+    def work_on(broker_name: str) -> TransactionWork:
+        due = DueWork(
+            database,
+            calls,
+            answers,
+            broker_name,
+            lease=lambda: shares.lease(broker_name),
+            settings=due_settings,
+            counts=counts,
+            clock=clock,
+        )
+        projector = LogProjector(
+            database,
+            client,
+            broker_name,
+            lease=lambda: shares.lease(broker_name),
+            projection=TransactionProjection(
+                rules, on_checks=tell, on_folded=lambda _name, ids: due.folded(ids)
+            ),
+        )
+        return TransactionWork(projector, due, poll_seconds=settings.poll_seconds)
+
+    shares = BrokerShares(database, client, keeper, work_on)
+    checker = TransactionChecker(
+        name=name,
+        started_at=datetime.now(UTC),
+        settings=settings,
+        clock=clock,
+        database=database,
+        calls=calls,
+        counts=counts,
+        questions=questions,
+        answers=answers,
+        producers=producers,
+        webhooks=hooks,
+        shares=shares,
+    )
+    return checker, keeper

@@ -1,0 +1,1 @@
+"""The work: granting checks, asking producers, and telling brokers what they answer."""

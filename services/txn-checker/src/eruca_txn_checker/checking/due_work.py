@@ -1,0 +1,252 @@
+"""One broker's transactions that are due: granting their checks, or giving them up.
+
+Each step first tells the broker what it was not heard to know, and then looks for what is due. Who
+may check is decided by the broker alone, by the number of the check; so two instances that believe
+to be in charge never send the same one, and one that works on old rows is refused.
+
+What this step has done shows in the rows once it was read back from the log. Until then such
+transactions are left alone; if that takes too long, they are tried again, which is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import (
+    AlreadyDecidedError,
+    CheckOutOfTurnError,
+    DatabaseUnavailableError,
+    ErucaError,
+    TransactionNotFoundError,
+)
+from eruca.contract.transactions import CheckRequest, ExpireRequest
+from eruca_chassis.clock import Clock
+from eruca_postgres.database import Database
+from eruca_postgres.leases import Lease, LeaseLostError
+from eruca_txn_checker.checking.answers import Answers
+from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls
+from eruca_txn_checker.core.broker_clock import BrokerClock
+from eruca_txn_checker.core.check_rules import CheckRules, Verdict, verdict
+from eruca_txn_checker.core.moments import ms_of
+from eruca_txn_checker.core.transaction_rows import TransactionRow
+from eruca_txn_checker.projection.due_rows import (
+    delete_history,
+    delete_row,
+    due_rows,
+    refresh_due,
+)
+from eruca_txn_checker.projection.producer_rows import reachable_groups
+
+DONE_SECONDS: Final = 5.0  # so long the log may take to tell what was done
+TOO_EARLY_SECONDS: Final = 1.0  # the broker's clock is behind: so long it is let alone
+REFUSED_SECONDS: Final = 30.0  # the broker finds fault with the request
+DONE_COUNT_MAX: Final = 2_000  # transactions whose log is waited for; then no more are checked
+SETTLE_AFTER_MS: Final = 2_000  # an answer that is not known at the broker by then is told again
+HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one go
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class CheckCounts:
+    """What was done at brokers since the start."""
+
+    granted: int = 0
+    given_up: int = 0
+    refused: int = 0  # decided, or checked by somebody else, meanwhile
+    forgotten: int = 0  # the broker did not know the transaction any more
+
+
+@dataclass(frozen=True, slots=True)
+class DueSettings:
+    """What an operator may set."""
+
+    rules: CheckRules
+    checker: str  # this instance's name
+    counts_unreachable: bool
+    reachable_ms: int
+    parallel_max: int  # requests to the broker at a time
+    history_ms: int
+
+
+class DueWork:
+    """The due transactions of one broker; ``step`` is called by a loop.
+
+    Args:
+        database: Where the rows are.
+        calls: To the brokers.
+        answers: Tells those that were left.
+        broker_name: Which broker.
+        lease: Returns its lease, or None while it is another instance's.
+        settings: What is set.
+        counts: Where to count.
+        clock: The instance's.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        calls: BrokerCalls,
+        answers: Answers,
+        broker_name: str,
+        *,
+        lease: Callable[[], Lease | None],
+        settings: DueSettings,
+        counts: CheckCounts,
+        clock: Clock,
+    ) -> None:
+        self.fault: str | None = None  # why nothing can be checked just now
+        self.broker_clock = BrokerClock()
+        self._database = database
+        self._calls = calls
+        self._answers = answers
+        self._broker_name = broker_name
+        self._lease = lease
+        self._settings = settings
+        self._counts = counts
+        self._clock = clock
+        self._is_refreshed = False
+        self._let_alone: dict[str, float] = {}  # transaction id → until when, monotonic
+
+    def folded(self, transaction_ids: Collection[str]) -> None:
+        """Say that the log has told of these."""
+        for transaction_id in transaction_ids:
+            self._let_alone.pop(transaction_id, None)
+
+    async def step(self) -> None:
+        """Do what is due now."""
+        try:
+            while (lease := self._lease()) is not None and await self._some(lease):
+                pass
+        except (*AWAY, LeaseLostError) as error:
+            if self.fault is None:  # said once, not with every attempt
+                _log.warning("no checks", broker=self._broker_name, why=str(error))
+            self.fault = str(error)
+        else:
+            self.fault = None
+
+    async def delete_old(self) -> None:
+        """Delete what was decided long ago."""
+        before_ms = self._clock.now_ms() - self._settings.history_ms
+        deleted = HISTORY_COUNT_MAX
+        try:
+            while deleted == HISTORY_COUNT_MAX and self._lease() is not None:
+                async with self._database.transaction() as connection:
+                    deleted = await delete_history(
+                        connection,
+                        self._broker_name,
+                        before_ms=before_ms,
+                        limit=HISTORY_COUNT_MAX,
+                    )
+        except DatabaseUnavailableError:
+            return  # the next time will do
+
+    async def _some(self, lease: Lease) -> bool:
+        """Do some of what is due; tell whether there may be more."""
+        if not self._is_refreshed:
+            await self._refresh(lease)
+        settled_before_ms = self._clock.now_ms() - SETTLE_AFTER_MS
+        await self._answers.settle_left(self._broker_name, before_ms=settled_before_ms)
+        self._forget_expired()
+        if len(self._let_alone) >= DONE_COUNT_MAX:
+            return False  # the log is far behind: it has to come first
+        rows = await self._due()
+        results = await asyncio.gather(
+            *(self._act(row, lease) for row in rows), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return len(rows) == self._settings.parallel_max
+
+    async def _refresh(self, lease: Lease) -> None:
+        async with self._database.transaction() as connection:
+            await lease.prove(connection)
+            await refresh_due(connection, self._broker_name, self._settings.rules)
+        self._is_refreshed = True
+
+    async def _due(self) -> list[TransactionRow]:
+        settings, now_ms = self._settings, self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            groups: set[str] | None = None
+            if not settings.counts_unreachable:
+                since_ms = now_ms - settings.reachable_ms
+                groups = await reachable_groups(connection, since_ms=since_ms)
+            return await due_rows(
+                connection,
+                self._broker_name,
+                now_ms=self.broker_clock.at_broker(now_ms),
+                limit=settings.parallel_max,
+                without=self._let_alone,
+                groups=groups,
+                rules=settings.rules,
+            )
+
+    async def _act(self, row: TransactionRow, lease: Lease) -> None:
+        # Before the request: what it does may be read back before its answer is here.
+        self._let_alone_for(row, DONE_SECONDS)
+        try:
+            await self._check_or_give_up(row)
+        except AWAY:
+            self._let_alone.pop(row.transaction_id, None)
+            raise
+        except AlreadyDecidedError:
+            self._counts.refused += 1
+        except CheckOutOfTurnError:
+            self._counts.refused += 1
+            self._let_alone_for(row, TOO_EARLY_SECONDS)
+        except TransactionNotFoundError as error:
+            self._counts.forgotten += 1
+            _log.warning("transaction forgotten", transaction=row.transaction_id, why=str(error))
+            async with self._database.transaction() as connection:
+                await lease.prove(connection)
+                await delete_row(connection, self._broker_name, row.transaction_id)
+        except ErucaError as error:
+            # Nothing that is known to happen; it must not keep others from being checked.
+            self._let_alone_for(row, REFUSED_SECONDS)
+            _log.error("check refused", transaction=row.transaction_id, why=str(error))
+
+    async def _check_or_give_up(self, row: TransactionRow) -> None:
+        now_ms = self.broker_clock.at_broker(self._clock.now_ms())
+        decided = verdict(
+            now_ms - row.begun_ms,
+            checks=row.checks,
+            own_immunity_ms=row.immunity_ms,
+            rules=self._settings.rules,
+        )
+        if decided is Verdict.CHECK:
+            await self._check(row)
+        elif decided is Verdict.GIVE_UP:
+            await self._give_up(row)
+
+    async def _check(self, row: TransactionRow) -> None:
+        asked_ms = self._clock.now_ms()
+        request = CheckRequest(number=row.checks + 1, checker=self._settings.checker)
+        grant = await self._calls.check(self._broker_name, row.transaction_id, request)
+        self._counts.granted += 1
+        self.broker_clock.note(
+            ms_of(grant.checked_at), asked_ms=asked_ms, answered_ms=self._clock.now_ms()
+        )
+
+    async def _give_up(self, row: TransactionRow) -> None:
+        request = ExpireRequest(checks=row.checks, checker=self._settings.checker)
+        await self._calls.expire(self._broker_name, row.transaction_id, request)
+        self._counts.given_up += 1
+        _log.warning(
+            "transaction given up",
+            transaction=row.transaction_id,
+            producer_group=row.producer_group,
+            checks=row.checks,
+        )
+
+    def _let_alone_for(self, row: TransactionRow, seconds: float) -> None:
+        self._let_alone[row.transaction_id] = self._clock.monotonic() + seconds
+
+    def _forget_expired(self) -> None:
+        now = self._clock.monotonic()
+        self._let_alone = {id_: until for id_, until in self._let_alone.items() if until > now}

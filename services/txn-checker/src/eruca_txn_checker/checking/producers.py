@@ -1,0 +1,170 @@
+"""Producers that wait to be asked: held requests, and who of them gets which check.
+
+A check goes to one producer. Those of a group that wait here are woken in the order they came, each
+for its share of what there is, and stand at the end again when they come back: round robin. With
+several instances a producer waits at any of them; PostgreSQL sees to it that a check is taken once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca.contract.transactions import ProducerCheck
+from eruca_chassis.asgi import Receive
+from eruca_chassis.clock import Clock
+from eruca_chassis.held import HeldPlace, HeldRequests, Release
+from eruca_chassis.loops import BackgroundLoop
+from eruca_postgres.database import Database
+from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.projection.check_rows import open_counts, take_for_producer
+from eruca_txn_checker.projection.producer_rows import note_seen
+
+SEEN_SECONDS: Final = 2.0  # a group that waits is noted as reachable so often
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    place: HeldPlace
+    share: int  # of the checks it was woken for
+
+
+class Producers:
+    """The producers that wait at this instance.
+
+    Args:
+        database: Where the checks are.
+        questions: Makes questions of them.
+        held: Places for requests.
+        clock: The instance's.
+        interval_ms: From one check of a transaction to the next.
+        poll_seconds: How often others' checks are looked for.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        questions: Questions,
+        held: HeldRequests,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        poll_seconds: float,
+    ) -> None:
+        self.held = held
+        self._database = database
+        self._questions = questions
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._waiting: dict[str, deque[_Waiter]] = {}
+        self._seen: set[str] = set()  # groups of which somebody came since that was noted
+        self._note_at = 0.0  # by the monotonic clock
+        self._loop = BackgroundLoop("producers", self._step, period_seconds=poll_seconds)
+
+    def start(self) -> None:
+        """Begin to look for checks."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Look for no more."""
+        await self._loop.stop()
+
+    def wake(self, groups: set[str]) -> None:
+        """Say that checks of *groups* can be taken."""
+        if not groups.isdisjoint(self._waiting):
+            self._loop.wake()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait here."""
+        return sum(map(len, self._waiting.values()))
+
+    async def take(
+        self,
+        producer_group: str,
+        client_id: str,
+        *,
+        max_count: int,
+        wait_seconds: float,
+        receive: Receive,
+    ) -> list[ProducerCheck]:
+        """Return what a producer is asked; wait for it, up to *wait_seconds*.
+
+        Raises:
+            OverloadedError: As many requests are held as may be.
+            DatabaseUnavailableError: PostgreSQL is not there.
+        """
+        self._seen.add(producer_group)
+        ends_at = self._clock.monotonic() + wait_seconds
+        with self.held.place() as place:
+            waiter = _Waiter(place, max_count)
+            while True:
+                checks = await self._take(producer_group, client_id, min(max_count, waiter.share))
+                if checks and await place.wait(0) is Release.CLIENT_GONE:
+                    await self._questions.give_back([check.check_id for check in checks])
+                    return []
+                remaining = ends_at - self._clock.monotonic()
+                if checks or remaining <= 0:
+                    return checks
+                if await self._wait(producer_group, waiter, remaining, receive) is not Release.NEWS:
+                    return []
+
+    async def _take(self, producer_group: str, client_id: str, limit: int) -> list[ProducerCheck]:
+        async with self._database.transaction() as connection:
+            taken = await take_for_producer(
+                connection,
+                producer_group,
+                client_id,
+                now_ms=self._clock.now_ms(),
+                interval_ms=self._interval_ms,
+                limit=limit,
+            )
+        return await self._questions.prepare(taken) if taken else []
+
+    async def _wait(
+        self, producer_group: str, waiter: _Waiter, seconds: float, receive: Receive
+    ) -> Release:
+        queue = self._waiting.setdefault(producer_group, deque())
+        queue.append(waiter)
+        try:
+            return await waiter.place.wait(seconds, receive)
+        finally:
+            if waiter in queue:
+                queue.remove(waiter)
+            if not queue and self._waiting.get(producer_group) is queue:
+                del self._waiting[producer_group]
+
+    async def _step(self) -> None:
+        try:
+            await self._note_seen()
+            if self._waiting:
+                async with self._database.transaction() as connection:
+                    counts = await open_counts(connection, list(self._waiting))
+                for group, count in counts.items():
+                    self._wake_for(group, count)
+        except DatabaseUnavailableError:
+            return  # the service says so; who waits goes on waiting
+
+    def _wake_for(self, group: str, count: int) -> None:
+        queue = self._waiting.get(group)
+        if queue is None:
+            return
+        share = math.ceil(count / len(queue))
+        for _ in range(min(len(queue), math.ceil(count / share))):
+            waiter = queue.popleft()
+            waiter.share = share
+            waiter.place.wake()
+
+    async def _note_seen(self) -> None:
+        now = self._clock.monotonic()
+        if not self._seen and now < self._note_at:
+            return
+        groups = self._seen | self._waiting.keys()
+        if groups:
+            async with self._database.transaction() as connection:
+                await note_seen(connection, groups, now_ms=self._clock.now_ms())
+        self._seen -= groups
+        self._note_at = now + SEEN_SECONDS

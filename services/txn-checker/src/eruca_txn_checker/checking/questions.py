@@ -1,0 +1,112 @@
+"""Checks that were taken, made into questions: with the half message, and only if still pending.
+
+The broker is asked for both at the moment of asking. It knows what the rows here may not know yet:
+a transaction that was decided a moment ago is not asked about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import TransactionNotFoundError
+from eruca.contract.transactions import ProducerCheck, TransactionDetail
+from eruca_postgres.database import Database
+from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls
+from eruca_txn_checker.core.moments import moment
+from eruca_txn_checker.projection.check_rows import AskedCheck, close_unsent, give_back
+
+PARALLEL_MAX: Final = 16  # requests to brokers at a time, of one producer's
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class QuestionCounts:
+    """What became of checks that were taken, since the start."""
+
+    asked: int = 0
+    decided_meanwhile: int = 0
+    given_back: int = 0  # the broker could not be asked for the message, or the producer had left
+
+
+@dataclass(slots=True)
+class _Sorted:
+    questions: list[ProducerCheck] = field(default_factory=list)
+    decided: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+
+
+class Questions:
+    """Makes questions of checks.
+
+    Args:
+        database: Where the checks are.
+        calls: To the brokers.
+    """
+
+    def __init__(self, database: Database, calls: BrokerCalls) -> None:
+        self.counts = QuestionCounts()
+        self._database = database
+        self._calls = calls
+
+    async def prepare(self, taken: Sequence[AskedCheck]) -> list[ProducerCheck]:
+        """Return what is to be asked of *taken*; the rest is given back, or need not be asked.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL is not there.
+        """
+        limit = asyncio.Semaphore(PARALLEL_MAX)
+        done = _Sorted()
+
+        async def look(check: AskedCheck) -> None:
+            async with limit:
+                try:
+                    detail = await self._calls.get(check.broker_name, check.transaction_id)
+                except TransactionNotFoundError:
+                    done.decided.append(check.check_id)  # long ago, or lost with its broker's disk
+                except AWAY as error:
+                    done.unanswered.append(check.check_id)
+                    _log.info("check put off", transaction=check.transaction_id, why=str(error))
+                else:
+                    if detail.state == "pending" and detail.message is not None:
+                        done.questions.append(_question(check, detail))
+                    else:
+                        done.decided.append(check.check_id)
+
+        await asyncio.gather(*map(look, taken))
+        if done.decided:
+            async with self._database.transaction() as connection:
+                await close_unsent(connection, done.decided)
+        if done.unanswered:
+            await self.give_back(done.unanswered)
+        self.counts.decided_meanwhile += len(done.decided)
+        self.counts.asked += len(done.questions)
+        return sorted(done.questions, key=lambda question: question.begun_at)
+
+    async def give_back(self, check_ids: Sequence[str]) -> None:
+        """Let others be asked what was taken and not sent."""
+        self.counts.given_back += len(check_ids)
+        async with self._database.transaction() as connection:
+            await give_back(connection, check_ids)
+
+
+def _question(check: AskedCheck, detail: TransactionDetail) -> ProducerCheck:
+    assert detail.message is not None
+    return ProducerCheck(
+        check_id=check.check_id,
+        transaction_id=check.transaction_id,
+        producer_group=check.producer_group,
+        broker_name=check.broker_name,
+        topic=check.topic,
+        queue_id=check.queue_id,
+        number=check.number,
+        begun_at=moment(check.begun_ms),
+        asked_at=moment(check.asked_ms),
+        answer_until=moment(check.answer_until_ms),
+        message=detail.message,
+    )

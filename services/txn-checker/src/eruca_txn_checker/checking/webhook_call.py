@@ -1,0 +1,158 @@
+"""One call of a webhook: as far as the address allows, within time and size, and never elsewhere.
+
+The name is resolved once, every address it stands for is looked at, and the connection goes to one
+that was looked at: a name that means something else a moment later leads nowhere else. Redirects
+are not followed, proxies not used, and no more of an answer is read than an answer can have.
+
+Source: Standard Webhooks 1.0.0; OWASP, Server-Side Request Forgery Prevention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from typing import Final
+
+import httpx
+
+from eruca.contract.transactions import CheckAnswer
+from eruca_txn_checker.core.reach import Reach, is_within
+
+ANSWER_SIZE_MAX: Final = 64 * 1024  # bytes; an answer has some 100
+_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # another attempt may succeed
+
+
+class WebhookFaultError(Exception):
+    """It could not be asked, or did not answer the question; ``is_final``: nor will it be."""
+
+    def __init__(self, text: str, *, is_final: bool) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+
+
+class WebhookCaller:
+    """Calls webhooks, each over a connection of its own.
+
+    A pool would tell connections apart by their addresses, and names that share one could get each
+    other's.
+
+    Args:
+        reach: Which addresses may be called.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._client = httpx.AsyncClient(
+            verify=ssl.create_default_context(),
+            trust_env=False,
+            follow_redirects=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+
+    async def call(
+        self, url: str, headers: dict[str, str], body: bytes, *, timeout: float
+    ) -> CheckAnswer:
+        """Return what it answers.
+
+        Raises:
+            WebhookFaultError: It does not.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._call(httpx.URL(url), headers, body, timeout)
+        except (TimeoutError, httpx.TimeoutException):
+            raise WebhookFaultError(f"no answer within {timeout:g} s", is_final=False) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            text = str(error) or type(error).__name__
+            raise WebhookFaultError(text, is_final=False) from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def _call(
+        self, url: httpx.URL, headers: dict[str, str], body: bytes, timeout: float
+    ) -> CheckAnswer:
+        address = await self._address(url)
+        request = self._client.build_request(
+            "POST",
+            url.copy_with(host=address),
+            headers={
+                **headers,
+                "host": url.netloc.decode("ascii"),
+                "content-type": "application/json",
+                "accept": "application/json",
+                "accept-encoding": "identity",
+                "user-agent": "eruca-txn-checker",
+            },
+            content=body,
+            timeout=timeout,
+            # The certificate must be the name's, not the address's.
+            extensions={"sni_hostname": url.raw_host.decode("ascii")},
+        )
+        answer = await self._client.send(request, stream=True)
+        try:
+            if not 200 <= answer.status_code < 300:
+                raise WebhookFaultError(
+                    f"it answered {answer.status_code}",
+                    is_final=answer.status_code not in _AGAIN,
+                )
+            return _answer_of(await _read(answer))
+        finally:
+            await answer.aclose()
+
+    async def _address(self, url: httpx.URL) -> str:
+        """Return an address that may be called."""
+        host, port = url.host, url.port or (443 if url.scheme == "https" else 80)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )
+        except (OSError, UnicodeError) as error:
+            raise WebhookFaultError(f"{host} is not found: {error}", is_final=False) from error
+        addresses = [str(entry[4][0]) for entry in found]
+        refused = [address for address in addresses if not is_within(address, self._reach)]
+        if refused or not addresses:
+            # One that may not be called makes the name suspect: another attempt might get it.
+            raise WebhookFaultError(refusal_of(host, self._reach), is_final=True)
+        return addresses[0]
+
+
+def refusal_of(host: str, reach: Reach) -> str:
+    """Return why *host* is not called."""
+    return (
+        f"{host} leads to an address that webhooks must not be at; they are within reach "
+        f"{reach.value!r} (ERUCA_TXN_CHECKER_WEBHOOK_REACH)"
+    )
+
+
+def literal_address(host: str) -> str | None:
+    """Return the address that a URL's *host* is itself; None: it is a name."""
+    try:
+        return str(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return None
+
+
+async def _read(answer: httpx.Response) -> bytes:
+    content = bytearray()
+    async for piece in answer.aiter_raw():
+        content += piece
+        if len(content) > ANSWER_SIZE_MAX:
+            raise WebhookFaultError(
+                f"its answer has more than {ANSWER_SIZE_MAX} bytes", is_final=True
+            )
+    return bytes(content)
+
+
+def _answer_of(content: bytes) -> CheckAnswer:
+    try:
+        return CheckAnswer.model_validate_json(content)
+    except ValueError:
+        shown = content[:80].decode(errors="replace")
+        raise WebhookFaultError(
+            f'its answer is not {{"answer": "commit" | "rollback" | "unknown"}}: {shown!r}',
+            is_final=True,
+        ) from None

@@ -1,0 +1,227 @@
+"""Calling the webhooks of producer groups that would rather be called.
+
+Checks are taken as a producer takes them, and at most so many calls of one group are under way that
+a slow one leaves room for others. A call that fails is tried again with growing pauses while its
+answer is still waited for; then it is left, and said of the check and of the webhook. The next
+check of the transaction tries anew. A call that was under way when its instance died is such a
+failure, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import stamina
+import structlog
+
+from eruca.contract.errors import (
+    DatabaseUnavailableError,
+    ErucaError,
+)
+from eruca.contract.transactions import CheckAnswer, ProducerCheck, WebhookCheck
+from eruca_chassis.clock import Clock
+from eruca_chassis.loops import BackgroundLoop
+from eruca_postgres.database import Database
+from eruca_txn_checker.checking.answers import Answers
+from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.checking.webhook_call import WebhookCaller, WebhookFaultError
+from eruca_txn_checker.core.moments import moment, ms_of
+from eruca_txn_checker.core.webhook_signing import signed_headers
+from eruca_txn_checker.projection.check_rows import (
+    WEBHOOK,
+    AskedCheck,
+    note_fault,
+    take_for_webhooks,
+)
+from eruca_txn_checker.projection.webhook_rows import WebhookRow, get_webhook, note_call
+
+PAUSE_SECONDS: Final = 0.5  # before the second attempt; doubles
+PAUSE_SECONDS_MAX: Final = 5.0
+STOP_SECONDS: Final = 5.0  # for calls under way
+
+
+@dataclass(slots=True)
+class WebhookCounts:
+    """Calls since the start."""
+
+    answered: int = 0
+    failed: int = 0  # after all attempts
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookLimits:
+    """What an operator may set."""
+
+    calls_max: int
+    calls_per_group_max: int
+    attempts_max: int
+
+
+_log = structlog.get_logger()
+
+
+class Webhooks:
+    """The calls of one instance.
+
+    Args:
+        database: Where checks and webhooks are.
+        questions: Makes questions of checks.
+        answers: Takes what they answer.
+        caller: Calls.
+        clock: The instance's.
+        limits: How many at a time, and how often.
+        interval_ms: From one check of a transaction to the next.
+        poll_seconds: How often checks are looked for.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        questions: Questions,
+        answers: Answers,
+        caller: WebhookCaller,
+        clock: Clock,
+        *,
+        limits: WebhookLimits,
+        interval_ms: int,
+        poll_seconds: float,
+    ) -> None:
+        self.counts = WebhookCounts()
+        self._database = database
+        self._questions = questions
+        self._answers = answers
+        self._caller = caller
+        self._clock = clock
+        self._limits = limits
+        self._interval_ms = interval_ms
+        self._calls: set[asyncio.Task[None]] = set()
+        self._by_group: Counter[str] = Counter()
+        self._loop = BackgroundLoop("webhooks", self._step, period_seconds=poll_seconds)
+
+    def start(self) -> None:
+        """Begin to look for checks."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Look for no more, and let calls under way end."""
+        await self._loop.stop()
+        if self._calls:
+            _, left = await asyncio.wait(self._calls, timeout=STOP_SECONDS)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        await self._caller.close()
+
+    def wake(self) -> None:
+        """Say that there are checks to be taken."""
+        self._loop.wake()
+
+    @property
+    def under_way(self) -> int:
+        """How many calls there are just now."""
+        return len(self._calls)
+
+    async def _step(self) -> None:
+        try:
+            while len(self._calls) < self._limits.calls_max and (check := await self._next()):
+                self._by_group[check.producer_group] += 1
+                task = asyncio.create_task(self._call(check), name=f"webhook {check.check_id}")
+                self._calls.add(task)
+                task.add_done_callback(self._calls.discard)
+        except DatabaseUnavailableError:
+            return  # the service says so
+
+    async def _next(self) -> AskedCheck | None:
+        per_group = self._limits.calls_per_group_max
+        busy = [group for group, count in self._by_group.items() if count >= per_group]
+        async with self._database.transaction() as connection:
+            taken = await take_for_webhooks(
+                connection,
+                now_ms=self._clock.now_ms(),
+                interval_ms=self._interval_ms,
+                limit=1,
+                without=busy,
+            )
+        return taken[0] if taken else None
+
+    async def _call(self, check: AskedCheck) -> None:
+        try:
+            async with self._reported(check):
+                await self._ask(check)
+        finally:
+            self._by_group[check.producer_group] -= 1
+            self._by_group += Counter()  # drops those that are at 0
+            self._loop.wake()
+
+    async def _ask(self, check: AskedCheck) -> None:
+        questions = await self._questions.prepare([check])
+        if not questions:
+            return
+        async with self._database.transaction() as connection:
+            webhook = await get_webhook(connection, check.producer_group)
+        if webhook is None or not webhook.is_enabled:
+            await self._questions.give_back([check.check_id])
+            return
+        answer = await self._answer(webhook, questions[0])
+        self.counts.answered += 1
+        async with self._database.transaction() as connection:
+            now_ms = self._clock.now_ms()
+            await note_call(connection, check.producer_group, now_ms=now_ms, error=None)
+        named = answer.model_copy(update={"client_id": answer.client_id or WEBHOOK})
+        await self._answers.take(check.check_id, named)
+
+    async def _answer(self, webhook: WebhookRow, question: ProducerCheck) -> CheckAnswer:
+        """Call until there is an answer, attempts are used up, or the next check is due."""
+        left_ms = ms_of(question.answer_until) - self._clock.now_ms()
+
+        def may_pass(error: Exception) -> bool:
+            return isinstance(error, WebhookFaultError) and not error.is_final
+
+        async for attempt in stamina.retry_context(
+            on=may_pass,
+            attempts=self._limits.attempts_max,
+            timeout=max(left_ms / 1000, 0.0),
+            wait_initial=PAUSE_SECONDS,
+            wait_max=PAUSE_SECONDS_MAX,
+            wait_jitter=PAUSE_SECONDS / 2,
+        ):
+            with attempt:
+                self.counts.attempts += 1
+                now_ms = self._clock.now_ms()
+                body = WebhookCheck(timestamp=moment(now_ms), data=question).model_dump_json()
+                signed = signed_headers(
+                    webhook.secret, question.check_id, now_ms // 1000, body.encode()
+                )
+                return await self._caller.call(
+                    webhook.url, signed, body.encode(), timeout=webhook.timeout_seconds
+                )
+        raise AssertionError("the last attempt returns or raises")
+
+    @asynccontextmanager
+    async def _reported(self, check: AskedCheck) -> AsyncIterator[None]:
+        """Say of the check and of the webhook what went wrong."""
+        try:
+            yield
+        except WebhookFaultError as error:
+            self.counts.failed += 1
+            _log.warning("webhook failed", producer_group=check.producer_group, why=str(error))
+            await self._note(check, str(error))
+        except ErucaError as error:
+            # Not the webhook's fault: the broker is away, or somebody has decided otherwise.
+            _log.warning("check not settled", transaction=check.transaction_id, why=str(error))
+
+    async def _note(self, check: AskedCheck, fault: str) -> None:
+        try:
+            async with self._database.transaction() as connection:
+                await note_fault(connection, check.check_id, fault)
+                await note_call(
+                    connection, check.producer_group, now_ms=self._clock.now_ms(), error=fault
+                )
+        except DatabaseUnavailableError:
+            return  # it was logged

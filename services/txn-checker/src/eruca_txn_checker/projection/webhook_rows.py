@@ -1,0 +1,107 @@
+"""The rows of webhooks, one statement each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from sqlalchemy import delete, literal_column, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca_txn_checker.projection.tables import webhooks
+
+ERROR_SIZE_MAX: Final = 500  # characters of a failure that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRow:
+    """A producer group's webhook; times are ms since the epoch."""
+
+    producer_group: str
+    url: str
+    secret: str
+    timeout_seconds: float
+    is_enabled: bool
+    updated_ms: int
+    last_answer_ms: int | None
+    last_error: str | None
+
+
+_COLUMNS: Final = [webhooks.c[field.name] for field in fields(WebhookRow)]
+
+
+async def get_webhook(connection: AsyncConnection, producer_group: str) -> WebhookRow | None:
+    """Return a group's webhook; None where it has none."""
+    chosen = select(*_COLUMNS).where(webhooks.c.producer_group == producer_group)
+    found = (await connection.execute(chosen)).first()
+    return None if found is None else WebhookRow(*found)
+
+
+async def put_webhook(
+    connection: AsyncConnection,
+    producer_group: str,
+    *,
+    url: str,
+    secret: str | None,
+    new_secret: str,
+    timeout_seconds: float,
+    is_enabled: bool,
+    now_ms: int,
+) -> tuple[WebhookRow, bool]:
+    """Set a group's webhook; return it, and whether it is new.
+
+    Args:
+        connection: A transaction.
+        producer_group: Whose.
+        url: Where it is.
+        secret: What signs; None: as before.
+        new_secret: … where there was none before.
+        timeout_seconds: For an answer.
+        is_enabled: Whether it is called.
+        now_ms: The time.
+    """
+    statement = insert(webhooks).values(
+        producer_group=producer_group,
+        url=url,
+        secret=secret or new_secret,
+        timeout_seconds=timeout_seconds,
+        is_enabled=is_enabled,
+        updated_ms=now_ms,
+    )
+    put = await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["producer_group"],
+            set_={
+                "url": url,
+                "secret": webhooks.c.secret if secret is None else secret,
+                "timeout_seconds": timeout_seconds,
+                "is_enabled": is_enabled,
+                "updated_ms": now_ms,
+                "last_error": None,
+            },
+        ).returning(*_COLUMNS, literal_column("xmax = 0"))
+    )
+    *row, is_new = put.one()
+    return WebhookRow(*row), bool(is_new)
+
+
+async def delete_webhook(connection: AsyncConnection, producer_group: str) -> bool:
+    """Delete a group's webhook; tell whether there was one."""
+    deleted = await connection.execute(
+        delete(webhooks).where(webhooks.c.producer_group == producer_group)
+    )
+    return deleted.rowcount > 0
+
+
+async def note_call(
+    connection: AsyncConnection, producer_group: str, *, now_ms: int, error: str | None
+) -> None:
+    """Note how the last call went; *error* None: it was answered."""
+    noted = {"last_error": None if error is None else error[:ERROR_SIZE_MAX]}
+    answered = {} if error is not None else {"last_answer_ms": now_ms}
+    await connection.execute(
+        update(webhooks)
+        .where(webhooks.c.producer_group == producer_group)
+        .values(**noted, **answered)
+    )
