@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from eruca.contract.hashing import key_hash, string_hash, tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 from eruca.contract.records import Host, Record, SysFlag, encode_record
+from eruca.core.record_columns import (
+    RecordColumns,
+    TopicColumn,
+    read_columns,
+    sound_structure,
+)
 from eruca_broker.core.property_hashes import (
     PropertyHashes,
     hash_properties,
     index_hashes,
     tag_and_keys,
-)
-from eruca_broker.core.record_columns import (
-    RecordColumns,
-    TopicColumn,
-    read_columns,
-    sound_structure,
 )
 
 hosts = st.sampled_from([Host.parse("10.0.0.1", 1), Host.parse("2001:db8::1", 65_535)])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from eruca.contract.hashing import string_hash
 from eruca.contract.properties import split_keys
+from eruca.core.record_columns import LogBuffer
 from eruca_broker.core.property_scan import scan
 from eruca_broker.core.property_shapes import AlikeTexts, hash_alike
 from eruca_broker.core.property_texts import (
@@ -33,7 +34,6 @@ from eruca_broker.core.property_texts import (
     merge,
     utf16_size,
 )
-from eruca_broker.core.record_columns import LogBuffer
 
 _SCAN_BYTES_MAX: Final = 4 * 1024 * 1024  # of text gathered at once; bounds the arrays
 _SHAPES_MAX: Final = 8  # different lengths of text tried as shapes; beyond, they are scanned

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eruca.contract.hashing import string_hash
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, split_keys
+from eruca.core.record_columns import strided
 from eruca_broker.core.property_texts import (
     INVERSES,
     POWERS,
@@ -26,7 +27,6 @@ from eruca_broker.core.property_texts import (
     no_keys,
     utf16_size,
 )
-from eruca_broker.core.record_columns import strided
 
 
 def scan(text: UInt8Array, sizes: Int64Array) -> KeysAndTags:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from eruca_broker.core.record_columns import LogBuffer
+from eruca.core.record_columns import LogBuffer
 
 Int64Array: TypeAlias = NDArray[np.int64]
 UInt8Array: TypeAlias = NDArray[np.uint8]

@@ -36,7 +36,7 @@ from eruca.contract.records import (
     MAGIC_V2,
     RECORD_SIZE_MIN,
 )
-from eruca_broker.core.record_columns import (
+from eruca.core.record_columns import (
     LogBuffer,
     RecordColumns,
     TopicColumn,

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import V1_TOPIC_SIZE_MAX
+from eruca.core.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.batch import Batch
 from eruca_broker.core.consume_queue_entry import build_entries, encode_entry
 from eruca_broker.core.events import TopicDeleted, decode_event
@@ -35,7 +36,6 @@ from eruca_broker.core.property_hashes import (
     tag_and_keys,
 )
 from eruca_broker.core.property_shapes import AlikeTexts, shape_of, tag_codes
-from eruca_broker.core.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.commit_log import CommitLog
