@@ -5,6 +5,10 @@ what is wanted changes, requests that ask for too much are given up; but one tha
 not answered, may have been granted all the same. So its queues are *uncertain*: they are asked for
 again until an answer comes, and what is granted and not wanted is released at once. A lock that is
 granted again to its holder stays the same lock.
+
+Queues that were given up without a word are uncertain as well. By our own clock a session ends
+before it does at the broker; a heartbeat in between renews it there, with locks that nobody here
+knows of any more. Were they left alone, they would keep everybody else out.
 """
 
 from __future__ import annotations
@@ -72,6 +76,11 @@ class LockKeeper:
         for task, asked in self._asking.items():
             if asked - self._wanted - self._uncertain:
                 task.cancel()
+        self._ask()
+
+    def doubt(self, queues: Collection[MessageQueue]) -> None:
+        """Find out whether the broker thinks we hold these, which we gave up without its word."""
+        self._uncertain |= set(queues)
         self._ask()
 
     def close(self) -> None:

@@ -140,17 +140,22 @@ class Rebalancer:
         }
 
     def lose_broker(self, broker_name: str) -> None:
-        """Lose all queues of a broker."""
+        """Lose all queues of a broker, where our session is over."""
         self.lose([held for q, held in self._held.items() if q.broker_name == broker_name])
 
     def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
         """Lose queues, as far as they are still held by these tokens."""
         gone = [self._held[queue] for queue in tokens if queue in self._held]
-        self.lose([held for held in gone if held.token == tokens[held.queue]])
+        self._drop([held for held in gone if held.token == tokens[held.queue]])
 
     def lose(self, lost: Collection[HeldQueue]) -> None:
-        """Read queues no more that somebody else may have."""
+        """Read queues no more that somebody else may have, the broker not having said so."""
         lost = [held for held in lost if self._held.get(held.queue) is held]
+        self._drop(lost)
+        for name in {held.queue.broker_name for held in lost}:
+            self._keeper(name).doubt([h.queue for h in lost if h.queue.broker_name == name])
+
+    def _drop(self, lost: Collection[HeldQueue]) -> None:
         if not lost:
             return
         for held in lost:
@@ -308,6 +313,8 @@ class Rebalancer:
                 pause = min(2 * pause, _AGAIN_SECONDS_MAX)
             else:
                 break
+        else:  # nobody answered before the session was over
+            self._keeper(held.queue.broker_name).doubt([held.queue])
         if self._held.get(held.queue) is held:
             del self._held[held.queue]
         self._reading.drop(held)

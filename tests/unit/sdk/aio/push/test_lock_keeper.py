@@ -181,6 +181,35 @@ async def test_a_request_for_too_much_is_given_up_and_its_outcome_found_out(
     await until(lambda: list(member.granted) == [QUEUES[0]])
 
 
+async def test_a_lock_that_was_given_up_without_a_word_is_released(
+    broker: Broker, member: Member
+) -> None:
+    member.keeper.want(QUEUES[:2])
+    await until(lambda: len(member.granted) == 2)
+    broker.taken = {1}  # as far as this broker knows, the member still holds 0
+
+    member.keeper.doubt(QUEUES[:2])
+
+    await until(lambda: broker.released == [0])
+    assert broker.asked[-1] == ([0, 1], 0.0)
+
+
+async def test_a_lock_that_was_given_up_without_a_word_and_is_wanted_again_is_kept(
+    broker: Broker, member: Member
+) -> None:
+    member.keeper.want(QUEUES[:1])
+    await until(lambda: member.granted)
+    token = broker.locks[0]
+    member.granted.clear()
+
+    member.keeper.doubt(QUEUES[:1])
+    member.keeper.want(QUEUES[:1])
+
+    await until(lambda: member.granted)
+    assert member.granted[QUEUES[0]].token == token
+    assert broker.released == []
+
+
 async def test_a_broker_that_does_not_know_the_member_is_told_of(
     broker: Broker, member: Member
 ) -> None:
