@@ -39,6 +39,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
 MadeUp: TypeAlias = Case[Any]
 
+KNOWN_GROUP = "orders"
+KNOWN_IDS = [f"known-{number}" for number in range(24)]  # of transactions, and of what waits
 WAIT_SECONDS_MAX = 0.05  # of a made-up request; the real limit would take all day
 CHECKS = [
     not_a_server_error,
@@ -86,6 +88,13 @@ def fill(url: str) -> None:
             f"{url}/v1/topics/flights/messages?queue_id={queue_id}", json={"messages": messages}
         )
         assert sent.status_code == 201
+    for number, message_id in enumerate(KNOWN_IDS):
+        message = {"body": {"text": "later"}, "message_id": message_id}
+        if number % 2:
+            httpx.post(f"{url}/v1/topics/flights/messages", json=message | {"delay_seconds": 9_000})
+        else:
+            begin = {"topic": "flights", "producer_group": KNOWN_GROUP, "message": message}
+            httpx.post(f"{url}/v1/transactions", json=begin)
 
 
 DOCUMENT = schemathesis.openapi.from_dict(made_document("broker"))
@@ -110,12 +119,17 @@ def modes(operation: Operation) -> list[GenerationMode]:
 def test_no_request_does_harm(
     broker: ServiceProcess, operation: Operation, mode: GenerationMode
 ) -> None:
-    @given(case=operation.as_strategy(generation_mode=mode))
+    @given(
+        case=operation.as_strategy(generation_mode=mode),
+        known=st.none() | st.sampled_from(KNOWN_IDS),
+    )
     @settings(
         max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None
     )
-    def check(case: MadeUp) -> None:
+    def check(case: MadeUp, known: str | None) -> None:
         shorten_waits(case)
+        if mode is GenerationMode.POSITIVE and known is not None:
+            ask_for(known, case)
         case.call_and_validate(base_url=broker.url, checks=CHECKS, timeout=20)
 
     check()
@@ -137,3 +151,11 @@ def shorten_waits(case: MadeUp) -> None:
             wait_seconds = part.get("wait_seconds")
             if isinstance(wait_seconds, int | float):
                 part["wait_seconds"] = min(wait_seconds, WAIT_SECONDS_MAX)
+
+
+def ask_for(known: str, case: MadeUp) -> None:
+    """Let a request be about something that is there: no made-up id ever is."""
+    for name in {"transaction_id", "message_id"} & case.path_parameters.keys():
+        case.path_parameters[name] = known
+        if isinstance(case.body, dict) and isinstance(case.body.get("producer_group"), str):
+            case.body["producer_group"] = KNOWN_GROUP

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -528,6 +529,9 @@ async def test_what_nobody_began_is_not_found(client: httpx.AsyncClient, verb: s
         ({"message": {"message_id": "a/b"}}, "/body/message/message_id"),
         ({"message": {"message_id": ".."}}, "/body/message/message_id"),
         ({"message": {"message_id": "a b"}}, "/body/message/message_id"),
+        ({"message": {"message_id": "a\0"}}, "/body/message/message_id"),
+        ({"message": {"message_id": "a\x7f"}}, "/body/message/message_id"),
+        ({"message": {"message_id": "x" * 256}}, "/body/message/message_id"),
         ({"message": {"body": {}}}, "/body/message/body"),
         ({"message": {"delay_seconds": 1, "delay_level": 1}}, "/body/message/delay_level"),
         ({"message": {"properties": {"TRAN_MSG": "x"}}}, "/body/message/properties/TRAN_MSG"),
@@ -554,7 +558,12 @@ async def test_a_beginning_that_makes_no_sense_is_refused_and_says_where(
         ("rollback", {"producer_group": GROUP, "check_number": 1}),
         ("rollback", {"producer_group": GROUP, "by": "check", "check_number": 0}),
         ("rollback", {"producer_group": GROUP, "reason": "x" * 1025}),
+        ("rollback", {"producer_group": GROUP, "reason": "a\0"}),
+        ("rollback", {"producer_group": GROUP, "by": "limit"}),
         ("check", {"number": 0, "checker": "c"}),
+        ("check", {"number": 1, "checker": "\0"}),
+        ("check", {"number": 1.5, "checker": "c"}),
+        ("check", {"number": "1st", "checker": "c"}),
         ("check", {"number": 101, "checker": "c"}),
         ("check", {"number": 1, "checker": ""}),
         ("check", {"number": 1}),
@@ -582,6 +591,36 @@ async def test_a_body_that_is_no_request_is_refused(
     answer = await client.post(path, content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code in (400, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("name", ["a:b", ":commit", "ü😀", "a%2Fb?c#d", "x" * 255, "~'\"<>\\;+"])
+async def test_an_id_may_be_any_word_that_fits_into_a_path(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    receipt = await begin(client, message={"message_id": name})
+    path = quote(name, safe="")
+
+    assert receipt["transaction_id"] == name
+    assert (await shown(client, path))["transaction_id"] == name
+    await done(client, path, "check", {"number": 1, "checker": "c"})
+    assert (await done(client, path, "commit"))["transaction_id"] == name
+    [message] = await pull(client)
+    assert message["message_id"] == name
+
+
+@pytest.mark.parametrize("verb", ["commit", "rollback", "check", "expire", None])
+@pytest.mark.parametrize("name", ["%00", "a%2Fb", "%20", "%FF", "x" * 256, "..%2F..", "%"])
+async def test_an_id_that_cannot_be_one_is_refused(
+    client: httpx.AsyncClient, name: str, verb: str | None
+) -> None:
+    bodies = {"check": {"number": 1, "checker": "c"}, "expire": {"checks": 0, "checker": "c"}}
+    if verb is None:
+        answer = await client.get(f"/transactions/{name}")
+    else:
+        answer = await act(client, name, verb, bodies.get(verb, BY_PRODUCER))
+
+    assert answer.status_code in (404, 405, 422), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
 
 

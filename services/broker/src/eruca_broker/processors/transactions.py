@@ -17,6 +17,7 @@ a second commit stores a second message, and one that was rolled back can be com
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ from eruca.contract.transaction_events import (
     TransactionParked,
 )
 from eruca.contract.transactions import (
+    TRANSACTION_ID_PATTERN,
     CheckGrant,
     CheckRequest,
     CommittedPlace,
@@ -91,6 +93,7 @@ from eruca_chassis.clock import Clock
 
 _RETRY_AFTER_SECONDS: Final = 5.0
 _POINTER: Final = "/body/message"
+_SOUND_ID: Final = re.compile(TRANSACTION_ID_PATTERN).fullmatch
 
 Begun: TypeAlias = Callable[[TransactionReceipt | Exception], None]
 Decided: TypeAlias = Callable[[DecisionReceipt | Exception], None]
@@ -600,10 +603,11 @@ def _check_group_name(name: str) -> None:
 
 
 def _check_id(message_id: str) -> None:
-    if "/" in message_id or message_id in {".", ".."}:
+    if not _SOUND_ID(message_id) or message_id in {".", ".."}:
         raise _fault(
             f"{_POINTER}/message_id",
-            "as a transaction's id it stands in paths: no /, and no . alone",
+            "as a transaction's id it stands in paths: no blank, no /, no control character, and "
+            "no . alone",
         )
 
 
