@@ -1,0 +1,101 @@
+"""From pulled records to Arrow record batches, with no step of Python's for a message.
+
+A batch holds consecutive messages of one queue. What its columns have in common (the fields, the
+properties' texts, the bodies) is worked out when the first column asks for it, so columns that
+nobody wants cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from eruca.contract.properties import SHARDING_KEY, TAGS, UNIQ_KEY
+from eruca.contract.records import Buffer
+from eruca_query.exports.arrow_schema import STRING, TIMESTAMP, arrow_schema
+from eruca_query.exports.bodies import Bodies, plain_bodies
+from eruca_query.exports.offset_ids import offset_ids
+from eruca_query.exports.property_columns import keys_of, others_of, values_of
+from eruca_query.exports.property_fragments import Fragments, read_fragments
+from eruca_query.exports.record_fields import ArrowArray, Int64Array, RecordFields, read_fields
+
+# Years 1 to 9999: what Arrow's readers can name.
+MS_MIN: Final = -62_135_596_800_000
+MS_MAX: Final = 253_402_300_799_999
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive messages of one queue, and their columns by name."""
+
+    topic: str
+    broker_name: str
+    fields: RecordFields
+
+    @cached_property
+    def properties(self) -> Fragments:
+        """Their properties."""
+        return read_fragments(self.fields.property_texts())
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        """The bodies of the first of them, uncompressed."""
+        return plain_bodies(self.fields.bodies(), self.fields.sys_flags)
+
+
+_COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
+    "topic": lambda rows: _repeated(rows.topic, rows.fields.count),
+    "broker_name": lambda rows: _repeated(rows.broker_name, rows.fields.count),
+    "queue_id": lambda rows: pa.array(rows.fields.queue_ids),
+    "queue_offset": lambda rows: pa.array(rows.fields.queue_offsets),
+    "log_offset": lambda rows: pa.array(rows.fields.log_offsets),
+    "stored_at": lambda rows: _moments(np.clip(rows.fields.stored_ms, MS_MIN, MS_MAX)),
+    "born_at": lambda rows: _moments(rows.fields.born_ms),
+    "message_id": lambda rows: values_of(rows.properties, UNIQ_KEY),
+    "offset_message_id": lambda rows: offset_ids(rows.fields),
+    "tag": lambda rows: values_of(rows.properties, TAGS),
+    "keys": lambda rows: keys_of(rows.properties),
+    "sharding_key": lambda rows: values_of(rows.properties, SHARDING_KEY),
+    "body": lambda rows: rows.bodies.bodies,
+    "properties": lambda rows: others_of(rows.properties),
+    "reconsume_times": lambda rows: pa.array(rows.fields.reconsume_times),
+    "sys_flag": lambda rows: pa.array(rows.bodies.sys_flags),
+    "flag": lambda rows: pa.array(rows.fields.flags),
+    "prepared_offset": lambda rows: pa.array(rows.fields.prepared_offsets),
+    "size": lambda rows: pa.array(rows.fields.sizes.astype(np.int32)),
+}
+
+
+def message_batches(
+    topic: str, broker_name: str, buffer: Buffer, sizes: Int64Array, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages whose records fill *buffer* as batches of *columns*, in order.
+
+    There is one batch, or more where bodies grow large when they are unpacked.
+
+    Raises:
+        DamagedRecordError: The bytes are not records of those *sizes*.
+    """
+    schema = arrow_schema(columns)
+    view = memoryview(buffer)
+    while len(sizes):
+        rows = Rows(topic, broker_name, read_fields(view, sizes))
+        arrays = [_COLUMNS[name](rows) for name in columns]
+        count = min(map(len, arrays))
+        yield pa.RecordBatch.from_arrays([array[:count] for array in arrays], schema=schema)
+        view, sizes = view[int(sizes[:count].sum()) :], sizes[count:]
+
+
+def _repeated(text: str, count: int) -> ArrowArray:
+    return pa.repeat(pa.scalar(text, STRING), count)
+
+
+def _moments(ms: Int64Array) -> ArrowArray:
+    """Return times as Arrow has them, null where they are outside of what it can name."""
+    is_none = (ms < MS_MIN) | (ms > MS_MAX)
+    return pa.array(np.where(is_none, 0, ms) * 1000, mask=is_none).cast(TIMESTAMP)
