@@ -250,12 +250,13 @@ async def test_a_member_that_was_stopped_longer_than_its_session_hands_nothing_o
         within_seconds=60,
     )
 
-    # What was in its hands when it was stopped ends when it goes on; nothing else is repeated.
+    # What it had in hand when it was stopped ends when it goes on, and what it had not committed is
+    # handled again by whoever has the queue then, itself included; nothing else is repeated.
     handled = members.handled()
     first_by_text = {h.text: h for h in reversed(handled)}
     for handling in duplicates(handled):
         first = first_by_text[handling.text]
-        assert {first.member, handling.member} == {sleeper.number, other.number}
+        assert sleeper.number in {first.member, handling.member}
         ended = min(h.at for h in (first, handling) if h.member == sleeper.number)
         assert stopped_at - COMMIT_SECONDS - 3.0 < ended < taken_over_at + 1.0
     assert taken_over_at - stopped_at < CRASH_PAUSE_MAX
