@@ -60,14 +60,12 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     path = find_data_file()
     started_at = time.perf_counter()
-    console.print("starting a name server and two brokers …")
+    console.print("starting a name server, two brokers and a transaction checker …")
     async with (
-        LocalCluster(brokers=2, data_dir=kept, settings=SETTINGS) as cluster,
+        LocalCluster(brokers=2, txn_checkers=1, data_dir=kept, settings=SETTINGS) as cluster,
         eruca.AsyncClient(cluster.namesrv_urls) as client,
     ):
-        console.print(
-            f"running: {', '.join([*cluster.namesrv_urls, *cluster.broker_urls.values()])}"
-        )
+        console.print(f"running: {', '.join(service.url for service in cluster.plan.services)}")
         count = min(limit or FLIGHT_COUNT, FLIGHT_COUNT)
         faults = await _fly(console, client, cluster.namesrv_urls[0], path, count)
     report.show_verdict(console, faults, time.perf_counter() - started_at)

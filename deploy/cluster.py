@@ -1,4 +1,4 @@
-"""A whole Eruca on this machine: name servers and brokers as processes, started and stopped.
+"""A whole Eruca on this machine: its services as processes, started and stopped.
 
 ``python -m deploy.local`` is a terminal around it; the demo, the tests and the benchmarks use it
 directly::
@@ -28,6 +28,7 @@ from deploy.backoff import exit_text
 from deploy.plan import ClusterPlan, Service, plan_cluster, ports_from
 from deploy.ports import check_ports, free_ports
 from deploy.supervision import Child, Report
+from eruca_postgres.embedded import EmbeddedServer
 
 _POLL_SECONDS: Final = 0.05  # between two looks at a service that is not ready yet
 _TAIL_SHOWN: Final = 20  # lines of a child's output in the error that says it did not start
@@ -42,11 +43,12 @@ def _ignore(_name: str, _text: str) -> None:
 
 
 class LocalCluster:
-    """Name servers and brokers on the loopback interface, as an async context manager.
+    """Services on the loopback interface, as an async context manager.
 
     Args:
         brokers: How many brokers, each one process with a store of its own.
         namesrvs: How many name servers, independent of each other.
+        txn_checkers: How many transaction checkers, which share one PostgreSQL.
         data_dir: Where the stores lie; None: a temporary directory, removed at the end.
         base_port: The first port; 0: free ones; None: the standard ports.
         settings: ``ERUCA_*`` settings for the children, above those of the environment.
@@ -62,6 +64,7 @@ class LocalCluster:
         *,
         brokers: int = 1,
         namesrvs: int = 1,
+        txn_checkers: int = 0,
         data_dir: Path | None = None,
         base_port: int | None = 0,
         settings: Mapping[str, str] | None = None,
@@ -73,6 +76,7 @@ class LocalCluster:
     ) -> None:
         self._brokers = brokers
         self._namesrvs = namesrvs
+        self._txn_checkers = txn_checkers
         self._data_dir = data_dir
         self._base_port = base_port
         self._environment = {**os.environ, **(settings or {}), "PYTHONUNBUFFERED": "1"}
@@ -100,6 +104,11 @@ class LocalCluster:
     def broker_urls(self) -> dict[str, str]:
         """Return each broker's URL by its name."""
         return {service.name: service.url for service in self.plan.brokers}
+
+    @property
+    def txn_checker_urls(self) -> list[str]:
+        """Return the transaction checkers' URLs."""
+        return [service.url for service in self.plan.txn_checkers]
 
     def pid(self, name: str) -> int | None:
         """Return a child's process id, or None while it is dead."""
@@ -145,7 +154,8 @@ class LocalCluster:
         assert not self._children, "the cluster has been started already"
         self._plan = self._make_plan()
         for service in self._plan.services:
-            service.directory.mkdir(parents=True, exist_ok=True)
+            if service.has_directory:
+                service.directory.mkdir(parents=True, exist_ok=True)
             self._children[service.name] = Child(
                 service.name,
                 service.module,
@@ -169,11 +179,14 @@ class LocalCluster:
             child.restarts = self._restarts
 
     async def stop(self) -> None:
-        """Stop brokers first, then name servers, and remove the data if it was temporary."""
+        """Stop everything, name servers last, and remove the data if it was temporary."""
         if self._plan is not None:
-            for services in (self._plan.brokers, self._plan.namesrvs):
+            plan = self._plan
+            for services in (plan.txn_checkers, plan.brokers, plan.namesrvs):
                 children = [self._children[s.name] for s in services if s.name in self._children]
                 await asyncio.gather(*(child.stop(self._stop_seconds) for child in children))
+            embedded = {s.directory for s in plan.txn_checkers if s.has_directory}
+            await asyncio.to_thread(_stop_postgres, embedded)
         self._children.clear()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -219,15 +232,19 @@ class LocalCluster:
             raise StartError(self._not_ready_report()) from error
 
     def _make_plan(self) -> ClusterPlan:
-        brokers, namesrvs = self._brokers, self._namesrvs
-        ports = ports_from(self._base_port or None, namesrvs=namesrvs, brokers=brokers)
+        brokers, namesrvs, txn_checkers = self._brokers, self._namesrvs, self._txn_checkers
+        ports = ports_from(
+            self._base_port or None, namesrvs=namesrvs, brokers=brokers, txn_checkers=txn_checkers
+        )
         namesrv_host = self._environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
         broker_host = self._environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
+        checker_host = self._environment.get("ERUCA_TXN_CHECKER_HOST", "127.0.0.1")
         if self._base_port == 0:
-            ports = free_ports(broker_host, namesrvs + brokers)
+            ports = free_ports(broker_host, len(ports))
         else:
             check_ports(namesrv_host, ports[:namesrvs])
-            check_ports(broker_host, ports[namesrvs:])
+            check_ports(broker_host, ports[namesrvs : namesrvs + brokers])
+            check_ports(checker_host, ports[namesrvs + brokers :])
         if self._data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
         data_dir = self._data_dir or self._temporary
@@ -235,6 +252,7 @@ class LocalCluster:
         return plan_cluster(
             namesrvs=namesrvs,
             brokers=brokers,
+            txn_checkers=txn_checkers,
             ports=ports,
             data_dir=data_dir.absolute(),
             environment=self._environment,
@@ -266,6 +284,14 @@ class LocalCluster:
     def _not_ready_report(self) -> str:
         tails = "".join(_printed(child) for child in self._children.values())
         return f"not everything was ready within {self._start_seconds:g} s{tails}"
+
+
+def _stop_postgres(directories: set[Path]) -> None:
+    """Stop embedded servers whose last user was killed, and so could not."""
+    for directory in directories:
+        if (directory / "postmaster.pid").exists():
+            with EmbeddedServer(directory):
+                pass  # it joins the one that runs, and stops it as its last user
 
 
 async def _answers(client: httpx.AsyncClient, url: str) -> bool:

@@ -14,10 +14,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.plan import NAMESRV_PORT, ClusterPlan
+from deploy.plan import NAMESRV_PORT, ClusterPlan, Service
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
-_NAME_WIDTH: Final = 9
+_NAME_WIDTH: Final = 11
 _SUPERVISOR: Final = "cluster"
 
 
@@ -77,9 +77,7 @@ def ready_report(
     for heading in ("service", "URL", "its API", "data"):
         table.add_column(heading, overflow="fold")
     for service in plan.services:
-        table.add_row(
-            service.name, service.url, f"{service.url}/docs", _short(service.directory, data_dir)
-        )
+        table.add_row(service.name, service.url, f"{service.url}/docs", _data_of(service, data_dir))
     summary = (
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
@@ -118,5 +116,7 @@ def _command(environment: Mapping[str, str]) -> str:
         return str(script)
 
 
-def _short(directory: Path, data_dir: Path) -> str:
-    return f"{directory.relative_to(data_dir)}/"
+def _data_of(service: Service, data_dir: Path) -> str:
+    if not service.has_directory:
+        return "DATABASE_URL"
+    return f"{service.directory.relative_to(data_dir)}/"

@@ -18,11 +18,21 @@ from typing import Final
 
 from deploy.cluster import LocalCluster, StartError
 from deploy.console import ClusterConsole, ready_report
-from deploy.plan import BROKER_COUNT_MAX, GOVERNED, NAMESRV_COUNT_MAX, PlanError
+from deploy.plan import (
+    BROKER_COUNT_MAX,
+    GOVERNED,
+    NAMESRV_COUNT_MAX,
+    TXN_CHECKER_COUNT_MAX,
+    PlanError,
+)
 from deploy.ports import PortTakenError
 
 # The children write to a pipe, yet for people: coloured lines, unless something else is set.
-_LOG_STYLES: Final = ("ERUCA_NAMESRV_LOG_STYLE", "ERUCA_BROKER_LOG_STYLE")
+_LOG_STYLES: Final = (
+    "ERUCA_NAMESRV_LOG_STYLE",
+    "ERUCA_BROKER_LOG_STYLE",
+    "ERUCA_TXN_CHECKER_LOG_STYLE",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cluster = LocalCluster(
         brokers=options.brokers,
         namesrvs=options.namesrvs,
+        txn_checkers=options.txn_checkers,
         data_dir=options.data,
         base_port=options.base_port,
         settings={name: os.environ.get(name, "console") for name in _LOG_STYLES},
@@ -89,7 +100,7 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
         )
         console.print(report)
         await stopped
-        console.say("stopping brokers, then name servers (again Ctrl-C: kill)")
+        console.say("stopping, name servers last (again Ctrl-C: kill)")
     finally:
         stopped.cancel()
         await cluster.stop()
@@ -116,6 +127,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"name servers, 1 to {NAMESRV_COUNT_MAX} (default 1)",
     )
+    checkers = parser.add_mutually_exclusive_group()
+    checkers.add_argument(
+        "--txn-checkers",
+        type=_count(TXN_CHECKER_COUNT_MAX),
+        default=1,
+        metavar="N",
+        help=f"transaction checkers, 1 to {TXN_CHECKER_COUNT_MAX} (default 1)",
+    )
+    checkers.add_argument(
+        "--no-txn-checker",
+        dest="txn_checkers",
+        action="store_const",
+        const=0,
+        help="no transaction checker, and so no PostgreSQL",
+    )
     parser.add_argument(
         "--data",
         type=lambda text: Path(text).expanduser(),
@@ -128,8 +154,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_base_port,
         default=None,
         metavar="P",
-        help="name servers at P and on, brokers after them; 0: free ports "
-        "(default: 9876 and on, 10911 and on)",
+        help="name servers at P and on, then brokers, then transaction checkers; 0: free ports "
+        "(default: 9876 and on, 10911 and on, 10921 and on)",
     )
     return parser
 

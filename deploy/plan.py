@@ -4,8 +4,9 @@ Layout of the data directory::
 
     broker-a/      the store of the first broker; broker-b/ the second's, and so on
     namesrv-1/     kv.json, the key-value table of the first name server
+    postgres/      the embedded PostgreSQL, unless DATABASE_URL names another
 
-Ports: name servers first, brokers after them, each service one port.
+Ports: name servers first, brokers after them, then transaction checkers; each service one port.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from typing import Final
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
+TXN_CHECKER_PORT: Final = 10921
 PORT_MAX: Final = 65_535
 
 BROKER_COUNT_MAX: Final = 9  # 10921 and 10931, which follow, are other services' standard ports
 NAMESRV_COUNT_MAX: Final = 9
+TXN_CHECKER_COUNT_MAX: Final = 9
 
 NAMESRV_MODULE: Final = "eruca_namesrv"
 BROKER_MODULE: Final = "eruca_broker"
+TXN_CHECKER_MODULE: Final = "eruca_txn_checker"
+POSTGRES_DIRECTORY: Final = "postgres"
 
 GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_NAMESRV_PORT": "--base-port",
@@ -34,6 +39,10 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_BROKER_STORE_DIR": "--data",
     "ERUCA_BROKER_NAMESRV_URLS": "--namesrvs",
     "ERUCA_BROKER_ADVERTISED_URL": "--base-port",
+    "ERUCA_TXN_CHECKER_PORT": "--base-port",
+    "ERUCA_TXN_CHECKER_NAME": "--txn-checkers",
+    "ERUCA_TXN_CHECKER_NAMESRV_URLS": "--namesrvs",
+    "ERUCA_TXN_CHECKER_POSTGRES_DIR": "--data",
 }
 """Settings that differ from child to child, and the option that governs each instead."""
 
@@ -52,6 +61,7 @@ class Service:
     port: int
     directory: Path
     settings: Mapping[str, str]
+    has_directory: bool = True  # if not, its data are in a PostgreSQL that is not the cluster's
 
     @property
     def url(self) -> str:
@@ -65,11 +75,12 @@ class ClusterPlan:
 
     namesrvs: tuple[Service, ...]
     brokers: tuple[Service, ...]
+    txn_checkers: tuple[Service, ...] = ()
 
     @property
     def services(self) -> tuple[Service, ...]:
         """Return all of them, name servers first."""
-        return self.namesrvs + self.brokers
+        return self.namesrvs + self.brokers + self.txn_checkers
 
 
 def broker_name(index: int) -> str:
@@ -83,7 +94,9 @@ def local_url(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def ports_from(base_port: int | None, *, namesrvs: int, brokers: int) -> list[int]:
+def ports_from(
+    base_port: int | None, *, namesrvs: int, brokers: int, txn_checkers: int = 0
+) -> list[int]:
     """Return the ports, name servers' first; None stands for the standard ones.
 
     Raises:
@@ -93,12 +106,15 @@ def ports_from(base_port: int | None, *, namesrvs: int, brokers: int) -> list[in
         raise PlanError(f"{namesrvs} name servers: 1 to {NAMESRV_COUNT_MAX} are possible")
     if not 1 <= brokers <= BROKER_COUNT_MAX:
         raise PlanError(f"{brokers} brokers: 1 to {BROKER_COUNT_MAX} are possible")
+    if not 0 <= txn_checkers <= TXN_CHECKER_COUNT_MAX:
+        raise PlanError(f"{txn_checkers} checkers: up to {TXN_CHECKER_COUNT_MAX} are possible")
     if base_port is None:
         return [
             *range(NAMESRV_PORT, NAMESRV_PORT + namesrvs),
             *range(BROKER_PORT, BROKER_PORT + brokers),
+            *range(TXN_CHECKER_PORT, TXN_CHECKER_PORT + txn_checkers),
         ]
-    last = base_port + namesrvs + brokers - 1
+    last = base_port + namesrvs + brokers + txn_checkers - 1
     if base_port < 1 or last > PORT_MAX:
         raise PlanError(f"ports {base_port} to {last}: 1 to {PORT_MAX} are possible")
     return list(range(base_port, last + 1))
@@ -108,6 +124,7 @@ def plan_cluster(
     *,
     namesrvs: int,
     brokers: int,
+    txn_checkers: int = 0,
     ports: Sequence[int],
     data_dir: Path,
     environment: Mapping[str, str],
@@ -117,11 +134,13 @@ def plan_cluster(
     Args:
         namesrvs: How many name servers.
         brokers: How many brokers.
+        txn_checkers: How many transaction checkers.
         ports: One for each service, name servers first.
-        data_dir: Holds one directory per service.
-        environment: What the children inherit; of it only the hosts to bind are read here.
+        data_dir: Holds one directory per service, and one for PostgreSQL.
+        environment: What the children inherit; of it only the hosts to bind, how far webhooks may
+            reach, and whether there is a PostgreSQL are read here.
     """
-    assert len(ports) == namesrvs + brokers
+    assert len(ports) == namesrvs + brokers + txn_checkers
     namesrv_host = environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
     broker_host = environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
     name_servers = tuple(
@@ -136,6 +155,16 @@ def plan_cluster(
                 broker_name(index), broker_host, ports[namesrvs + index], data_dir, namesrv_urls
             )
             for index in range(brokers)
+        ),
+        txn_checkers=tuple(
+            _txn_checker(
+                "txn-checker" if index == 0 else f"txn-checker-{index + 1}",
+                ports[namesrvs + brokers + index],
+                data_dir,
+                namesrv_urls,
+                environment,
+            )
+            for index in range(txn_checkers)
         ),
     )
 
@@ -161,3 +190,23 @@ def _broker(name: str, host: str, port: int, data_dir: Path, namesrv_urls: str) 
         "ERUCA_BROKER_ADVERTISED_URL": local_url(host, port),
     }
     return Service(name, BROKER_MODULE, host, port, directory, settings)
+
+
+def _txn_checker(
+    name: str, port: int, data_dir: Path, namesrv_urls: str, environment: Mapping[str, str]
+) -> Service:
+    host = environment.get("ERUCA_TXN_CHECKER_HOST", "127.0.0.1")
+    directory = data_dir / POSTGRES_DIRECTORY
+    settings = {
+        "ERUCA_TXN_CHECKER_NAME": name,
+        "ERUCA_TXN_CHECKER_HOST": host,
+        "ERUCA_TXN_CHECKER_PORT": str(port),
+        "ERUCA_TXN_CHECKER_NAMESRV_URLS": namesrv_urls,
+        # Producers of a local cluster are on this machine, and so are their webhooks.
+        "ERUCA_TXN_CHECKER_WEBHOOK_REACH": environment.get(
+            "ERUCA_TXN_CHECKER_WEBHOOK_REACH", "machine"
+        ),
+        "ERUCA_TXN_CHECKER_POSTGRES_DIR": str(directory),
+    }
+    is_embedded = not environment.get("DATABASE_URL")
+    return Service(name, TXN_CHECKER_MODULE, host, port, directory, settings, is_embedded)

@@ -10,6 +10,7 @@ from deploy.plan import (
     BROKER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
+    TXN_CHECKER_COUNT_MAX,
     PlanError,
     local_url,
     plan_cluster,
@@ -18,16 +19,23 @@ from deploy.plan import (
 
 
 def test_standard_ports_leave_those_of_other_services_alone() -> None:
-    ports = ports_from(None, namesrvs=NAMESRV_COUNT_MAX, brokers=BROKER_COUNT_MAX)
+    ports = ports_from(
+        None,
+        namesrvs=NAMESRV_COUNT_MAX,
+        brokers=BROKER_COUNT_MAX,
+        txn_checkers=TXN_CHECKER_COUNT_MAX,
+    )
 
     assert ports[0] == 9876
     assert ports[NAMESRV_COUNT_MAX] == 10911
-    assert not {10921, 10931} & set(ports)
+    assert ports[NAMESRV_COUNT_MAX + BROKER_COUNT_MAX] == 10921
+    assert 10931 not in ports
     assert len(set(ports)) == len(ports)
 
 
 def test_a_base_port_numbers_name_servers_first() -> None:
     assert ports_from(7000, namesrvs=2, brokers=3) == [7000, 7001, 7002, 7003, 7004]
+    assert ports_from(7000, namesrvs=1, brokers=1, txn_checkers=1) == [7000, 7001, 7002]
 
 
 @pytest.mark.parametrize(
@@ -83,10 +91,43 @@ def test_hosts_to_bind_come_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_path: Path) -> None:
-    plan = plan_cluster(namesrvs=1, brokers=1, ports=[1, 2], data_dir=tmp_path, environment={})
+    plan = plan_cluster(
+        namesrvs=1,
+        brokers=1,
+        txn_checkers=1,
+        ports=[1, 2, 3],
+        data_dir=tmp_path,
+        environment={},
+    )
     settings = {name for service in plan.services for name in service.settings}
 
-    assert settings - {"ERUCA_NAMESRV_HOST", "ERUCA_BROKER_HOST"} == set(GOVERNED)
+    inherited = {
+        "ERUCA_NAMESRV_HOST",
+        "ERUCA_BROKER_HOST",
+        "ERUCA_TXN_CHECKER_HOST",
+        "ERUCA_TXN_CHECKER_WEBHOOK_REACH",
+    }
+    assert settings - inherited == set(GOVERNED)
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_directory"), [({}, True), ({"DATABASE_URL": "postgresql://other"}, False)]
+)
+def test_checkers_share_one_postgres(
+    tmp_path: Path, environment: dict[str, str], *, has_directory: bool
+) -> None:
+    plan = plan_cluster(
+        namesrvs=1,
+        brokers=1,
+        txn_checkers=2,
+        ports=[1, 2, 3, 4],
+        data_dir=tmp_path,
+        environment=environment,
+    )
+
+    assert [service.name for service in plan.txn_checkers] == ["txn-checker", "txn-checker-2"]
+    assert {service.directory for service in plan.txn_checkers} == {tmp_path / "postgres"}
+    assert {service.has_directory for service in plan.txn_checkers} == {has_directory}
 
 
 @pytest.mark.parametrize(

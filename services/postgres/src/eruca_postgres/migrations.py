@@ -8,6 +8,7 @@ Source: Alembic 1.20; PostgreSQL 18, advisory locks.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,7 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
         UnreachableError: PostgreSQL is not there.
         StartError: The schema is of a newer version of the service.
     """
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells what it might do
     config = _config(schema, versions)
     engine = create_engine(
         url, poolclass=pool.NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}

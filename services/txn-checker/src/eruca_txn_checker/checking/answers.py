@@ -108,6 +108,13 @@ class Answers:
             raise CheckNotFoundError(f"there is no check {check_id!r}, or not any more")
         counts = self.counts.answers
         counts[answer.answer] = counts.get(answer.answer, 0) + 1
+        try:
+            return await self._come_of(known, answer)
+        except AlreadyDecidedError:
+            self.counts.too_late += 1
+            raise
+
+    async def _come_of(self, known: KnownCheck, answer: CheckAnswer) -> CheckOutcome:
         if known.answer is not None and known.answer != "unknown" and known.is_settling:
             receipt = await self._settle(known)
             if known.answer == answer.answer:
@@ -152,8 +159,6 @@ class Answers:
         try:
             receipt = await self._decide(known, known.answer, known.answer_reason)
         except _FOR_GOOD as error:
-            if isinstance(error, AlreadyDecidedError):
-                self.counts.too_late += 1
             await self._note_end(known, error)
             raise
         await self._note_end(known, None)
