@@ -26,6 +26,7 @@ from eruca_query.exports.record_fields import ArrowArray, Int32Array, Int64Array
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
 _TERMINATOR: Final = b"\x02"
+_TURN: Final = np.frombuffer(bytes((_NAME_END, _VALUE_END)), np.uint16)[0]
 _PARTS: Final = 4  # elements of each property: name, separator, value, separator
 _NAMES_IN_BITS_MAX: Final = 48  # sums of such bits over the 8 191 properties of a text have 61
 
@@ -132,12 +133,17 @@ def _is_utf8(text: bytes) -> bool:
 
 def _are_regular(separators: Int64Array, layout: _Layout) -> bool:
     """Tell whether names and values, none of them empty, take turns everywhere."""
-    kinds = layout.octets[separators]
+    if len(separators) % 2:
+        return False
+    if not len(separators):
+        return True
+    # Each text that is not empty ends in a separator, so the turns end with each text.
+    turns = layout.octets[separators].view(np.uint16)
     return bool(
-        (kinds[0::2] == _NAME_END).all()
-        and (kinds[1::2] == _VALUE_END).all()
-        and (np.diff(separators, prepend=-1) > 1).all()
-    )  # each text that is not empty ends in a separator, so the turns end with each text
+        (turns == _TURN).all()
+        and separators[0] > 0
+        and (separators[1:] - separators[:-1]).min(initial=2) > 1
+    )
 
 
 def _without_inner(separators: Int64Array, layout: _Layout) -> Int64Array:
@@ -173,8 +179,8 @@ def _rows_with_doubles(fragments: Fragments, counts: Int64Array) -> Int64Array:
         return doubled
     pairs = fragments.rows * len(fragments.names) + fragments.codes
     pairs.sort()
-    doubled = np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // len(fragments.names))
-    return doubled
+    twice = pairs[1:][pairs[1:] == pairs[:-1]]
+    return np.unique(twice // len(fragments.names))
 
 
 def _mended(texts: ArrowArray, rows: Int64Array) -> ArrowArray:

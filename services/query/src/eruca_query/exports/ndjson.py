@@ -1,0 +1,80 @@
+"""Record batches as NDJSON: a JSON object a line, its members in the order of the columns.
+
+What each column looks like is told in :mod:`eruca.contract.exports`. Unlike Arrow this takes a few
+steps of Python's for each message.
+
+Source: github.com/ndjson/ndjson-spec; RFC 3339.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from eruca_query.exports.record_fields import ArrowArray
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def ndjson_lines(batch: pa.RecordBatch) -> bytes:
+    """Return the rows of *batch*, each a line with its end."""
+    names = batch.schema.names
+    columns = [_values(column) for column in batch.columns]
+    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    return _ENCODER.encode_lines(rows)
+
+
+def _values(column: ArrowArray) -> list[Any]:
+    """Return what JSON shows of each value."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        return _maps(column)
+    if pa.types.is_list(kind):
+        values = _objects(column.values)
+        return [values[start:end] for start, end in _bounds(column)]
+    if pa.types.is_binary(kind):
+        return [_body(body) for body in _objects(column)]
+    if pa.types.is_timestamp(kind):
+        return _moments(column)
+    if pa.types.is_string(kind):
+        return _objects(column)
+    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+
+
+def _objects(column: ArrowArray) -> list[Any]:
+    # Through numpy it takes a tenth of the time that Arrow's own conversion does.
+    return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+def _maps(column: ArrowArray) -> list[dict[str, str]]:
+    names, values = _objects(column.keys), _objects(column.items)
+    return [
+        dict(zip(names[start:end], values[start:end], strict=True))
+        for start, end in _bounds(column)
+    ]
+
+
+def _bounds(column: ArrowArray) -> Iterator[tuple[int, int]]:
+    """Return where each row's values begin and end among all of them."""
+    return pairwise(column.offsets.to_numpy().tolist())
+
+
+def _body(body: bytes) -> dict[str, str]:
+    try:
+        return {"text": body.decode()}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(body).decode()}
+
+
+def _moments(column: ArrowArray) -> list[str | None]:
+    moments = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    is_none = column.is_null().to_numpy(zero_copy_only=False)
+    us = np.where(is_none, 0, moments).astype(np.int64)
+    texts = np.datetime_as_string(us.view("M8[us]").astype("M8[ms]")).tolist()
+    return [None if no else f"{text}Z" for text, no in zip(texts, is_none.tolist(), strict=True)]

@@ -1,0 +1,59 @@
+"""NDJSON has the rows that Arrow has."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.contract.exports import EXPORT_COLUMNS
+from eruca.contract.records import Record, encode_record
+from eruca_query.exports.message_batches import message_batches
+from eruca_query.exports.ndjson import ndjson_lines
+from support.records import RECORDS, example_record
+
+ALL = [column.name for column in EXPORT_COLUMNS]
+
+
+def batch_of(records: list[Record]) -> pa.RecordBatch:
+    encoded = [encode_record(record) for record in records]
+    sizes = np.array([len(raw) for raw in encoded], np.int64)
+    (batch,) = message_batches("orders", "broker-a", b"".join(encoded), sizes, ALL)
+    return batch
+
+
+def as_arrow_has_it(row: dict[str, Any]) -> dict[str, Any]:
+    body = row["body"]
+    return row | {
+        "body": body["text"].encode() if "text" in body else b64decode(body["base64"]),
+        "stored_at": datetime.fromisoformat(row["stored_at"]),
+        "born_at": row["born_at"] and datetime.fromisoformat(row["born_at"]),
+        "properties": list(row["properties"].items()),
+    }
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=8))
+def test_each_line_tells_what_its_row_does(records: list[Record]) -> None:
+    batch = batch_of(records)
+
+    lines = ndjson_lines(batch).decode().removesuffix("\n").split("\n")
+
+    assert [as_arrow_has_it(json.loads(line)) for line in lines] == batch.to_pylist()
+
+
+def test_a_line_looks_as_documented() -> None:
+    line = ndjson_lines(batch_of([example_record(body=b"text")]).select(["stored_at", "body"]))
+
+    assert line == b'{"stored_at":"2023-11-14T22:13:20.100Z","body":{"text":"text"}}\n'
+
+
+def test_a_body_that_is_no_text_is_told_in_base64() -> None:
+    line = ndjson_lines(batch_of([example_record(body=b"\xff\0")]).select(["body"]))
+
+    assert line == b'{"body":{"base64":"/wA="}}\n'
