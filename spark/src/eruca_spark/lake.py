@@ -1,0 +1,163 @@
+"""A lake: exported messages as Parquet, and the catalogue of what is in it.
+
+Layout::
+
+    topic=orders/dt=2026-11-21/batch=12/part-….parquet   rows; dt: the day they were stored (UTC)
+    _manifest/00000012.json                              what batch 12 is made of
+    _checkpoint/                                         Spark's: how far the export has come
+
+A batch counts once its manifest is there: the manifest is written last. Files of a batch without
+one are of an export that was broken off; the next run replaces them. Batches are 0, 1, 2 …, and
+each begins in every queue where the one before it ended.
+
+Spark's readers skip names that begin with an underscore, so any of them reads the rows; only
+:func:`read_lake` leaves out batches that are not finished.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from eruca_spark.lake_files import LakeFiles, lake_files
+from pyspark_eruca.columns import COLUMNS
+from pyspark_eruca.ranges import Queue, Range
+
+CHECKPOINT: Final = "_checkpoint"
+PARTITION_COLUMNS: Final = ("topic", "dt", "batch")
+LAKE_DDL: Final = ", ".join(
+    [*(f"{name} {type_}" for name, type_ in COLUMNS.items()), "dt DATE", "batch INT"]
+)
+_STAGING: Final = ".spark-staging-*"
+
+
+class LakeError(Exception):
+    """The lake is not what it should be; the text says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a batch is made of."""
+
+    batch: int
+    query_id: str  # of the checkpoint it belongs to
+    schema_version: int
+    ranges: tuple[Range, ...]
+    rows: int
+    missing_rows: int  # deleted by retention before they were read
+    written_at: str  # RFC 3339, UTC
+    files: tuple[tuple[str, int], ...]  # path within the lake, size in bytes
+
+    def to_json(self) -> str:
+        """Return it as it is stored."""
+        document = asdict(self) | {
+            "ranges": [
+                {**one.queue._asdict(), "from_offset": one.start, "to_offset": one.end}
+                for one in self.ranges
+            ],
+            "files": [{"path": path, "size": size} for path, size in self.files],
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Return a stored manifest.
+
+        Raises:
+            LakeError: It is none.
+        """
+        try:
+            document: dict[str, Any] = json.loads(text)
+            ranges = tuple(
+                Range(
+                    Queue(one["topic"], one["broker_name"], one["queue_id"]),
+                    one["from_offset"],
+                    one["to_offset"],
+                )
+                for one in document.pop("ranges")
+            )
+            files = tuple((one["path"], one["size"]) for one in document.pop("files"))
+            return cls(ranges=ranges, files=files, **document)
+        except (ValueError, KeyError, TypeError) as error:
+            raise LakeError(f"unreadable manifest: {error}") from error
+
+
+def chain_faults(manifests: Sequence[Manifest]) -> list[str]:
+    """Return where batches do not follow each other, one sentence each; empty when all do."""
+    faults = []
+    ends: dict[Queue, int] = {}
+    for number, manifest in enumerate(manifests):
+        if manifest.batch != number:
+            faults.append(f"batch {number} is missing before batch {manifest.batch}")
+            break
+        for one in manifest.ranges:
+            end = ends.get(one.queue, one.start)
+            if one.start != end:
+                faults.append(
+                    f"batch {number}: {one.queue.text} goes on at {one.start}, not at {end}"
+                )
+            ends[one.queue] = one.end
+    return faults
+
+
+class Lake:
+    """A lake's catalogue and what is done to its folders."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.root = root.rstrip("/")
+        self.files: LakeFiles = lake_files(spark, self.root)
+
+    @property
+    def checkpoint(self) -> str:
+        """Where Spark keeps how far the export has come."""
+        return f"{self.root}/{CHECKPOINT}"
+
+    def manifest(self, batch: int) -> Manifest | None:
+        """Return a batch's manifest; None while it is not finished."""
+        text = self.files.read(_manifest_path(batch))
+        return None if text is None else Manifest.from_json(text)
+
+    def manifests(self) -> list[Manifest]:
+        """Return all manifests, in order."""
+        texts = (self.files.read(path) for path, _ in self.files.glob("_manifest/*.json"))
+        return [Manifest.from_json(text) for text in texts if text is not None]
+
+    def finish(self, manifest: Manifest) -> None:
+        """Declare a batch finished."""
+        self.files.write(_manifest_path(manifest.batch), manifest.to_json())
+
+    def delete_batch(self, batch: int) -> None:
+        """Delete what a broken-off run left of a batch."""
+        for path, _ in self.files.glob(f"topic=*/dt=*/batch={batch}"):
+            self.files.delete(path)
+
+    def batch_files(self, batch: int) -> tuple[tuple[str, int], ...]:
+        """Return a batch's files."""
+        return tuple(self.files.glob(f"topic=*/dt=*/batch={batch}/*.parquet"))
+
+    def delete_abandoned(self) -> None:
+        """Delete what killed jobs were about to move into place."""
+        for path in self.files.abandoned(_STAGING):
+            self.files.delete(path)
+
+
+def read_lake(spark: SparkSession, root: str) -> DataFrame:
+    """Return the messages of a lake's finished batches, with every column, ``dt`` and ``batch``."""
+    lake = Lake(spark, root)
+    finished = [manifest.batch for manifest in lake.manifests() if manifest.files]
+    if not finished:
+        return spark.createDataFrame([], LAKE_DDL)
+    rows = spark.read.schema(LAKE_DDL).parquet(lake.root)
+    last = finished[-1]
+    if finished == list(range(last + 1)):
+        return rows.where(f.col("batch") <= last)
+    return rows.where(f.col("batch").isin(finished))
+
+
+def _manifest_path(batch: int) -> str:
+    return f"_manifest/{batch:08d}.json"

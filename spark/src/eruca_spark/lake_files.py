@@ -1,0 +1,191 @@
+"""A lake's files: on this machine, or wherever Hadoop's file systems reach.
+
+Paths are relative to the lake, with ``/`` between their parts. What is written is there as a whole
+or not at all: written beside its place, made durable, and renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
+
+_LOCK_FILE: Final = "_export.lock"
+_ABANDONED_SECONDS: Final = 6 * 3600.0  # an age no running job's staging folder has
+
+
+class LakeBusyError(Exception):
+    """Another export writes to this lake."""
+
+
+class LakeFiles(Protocol):
+    """What a lake needs of a file system."""
+
+    def glob(self, pattern: str) -> list[tuple[str, int]]:
+        """Return path and size of whatever matches, sorted; folders have size 0."""
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text; None where there is no such file."""
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, replacing one that is there."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a folder with all that is in it."""
+
+    def abandoned(self, pattern: str) -> list[str]:
+        """Return the paths that match and that no running job can be writing to."""
+
+    def locked(self) -> Any:  # noqa: ANN401 - a context manager, however it is made
+        """Hold the lake's lock, where the file system has locks."""
+
+
+def lake_files(spark: SparkSession, root: str) -> LakeFiles:
+    """Return the files below *root*, a path or a URI."""
+    scheme = urlsplit(root).scheme
+    if scheme in ("", "file"):
+        return LocalFiles(Path(urlsplit(root).path if scheme else root).absolute())
+    return HadoopFiles(spark, root)
+
+
+class LocalFiles:
+    """Files on this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def glob(self, pattern: str) -> list[tuple[str, int]]:
+        """Return path and size of whatever matches, sorted."""
+        found = []
+        for path in self._root.glob(pattern):
+            size = path.stat().st_size if path.is_file() else 0
+            found.append((path.relative_to(self._root).as_posix(), size))
+        return sorted(found)
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text; None where there is no such file."""
+        try:
+            return (self._root / path).read_text()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, replacing one that is there; it survives a power cut."""
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        with beside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a folder with all that is in it."""
+        target = self._root / path
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
+    def abandoned(self, pattern: str) -> list[str]:
+        """Return the paths that match: whoever holds the lock is the only one who writes."""
+        return [path for path, _ in self.glob(pattern)]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lake's lock; the kernel releases it when the process ends, however it does.
+
+        Raises:
+            LakeBusyError: Somebody else holds it.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / _LOCK_FILE).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise LakeBusyError(f"another export is writing to {self._root}") from error
+            yield
+
+
+class HadoopFiles:
+    """Files that Hadoop reaches: HDFS, object stores; called in the driver's JVM."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        assert spark.sparkContext._jvm is not None
+        self._jvm: Any = spark.sparkContext._jvm
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        self._root = self._jvm.org.apache.hadoop.fs.Path(root)
+        self._files = self._root.getFileSystem(configuration)
+        self._root = self._files.makeQualified(self._root)
+
+    def glob(self, pattern: str) -> list[tuple[str, int]]:
+        """Return path and size of whatever matches, sorted."""
+        return sorted((path, size) for path, size, _ in self._statuses(pattern))
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text; None where there is no such file."""
+        target = self._path(path)
+        if not self._files.exists(target):
+            return None
+        stream = self._files.open(target)
+        try:
+            text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            return text
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file, replacing one that is there."""
+        target, beside = self._path(path), self._path(f"{path}.{os.getpid()}.tmp")
+        stream = self._files.create(beside, True)
+        try:
+            stream.write(bytearray(text.encode()))
+            stream.hsync()
+        finally:
+            stream.close()
+        self._files.delete(target, False)
+        if not self._files.rename(beside, target):
+            raise OSError(f"{beside.toString()} could not be renamed")
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a folder with all that is in it."""
+        self._files.delete(self._path(path), True)
+
+    def abandoned(self, pattern: str) -> list[str]:
+        """Return the paths that match and are too old to be written to: there are no locks."""
+        oldest = (time.time() - _ABANDONED_SECONDS) * 1000
+        return [path for path, _, changed in self._statuses(pattern) if changed < oldest]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Yield: there are no locks; of two exports, Spark's checkpoint stops the later one."""
+        yield
+
+    def _path(self, path: str) -> Any:  # noqa: ANN401 - a JVM object
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, path)
+
+    def _statuses(self, pattern: str) -> list[tuple[str, int, float]]:
+        prefix = self._root.toString().rstrip("/") + "/"
+        found = self._files.globStatus(self._path(pattern)) or []
+        return [
+            (
+                status.getPath().toString().removeprefix(prefix),
+                status.getLen() if status.isFile() else 0,
+                status.getModificationTime(),
+            )
+            for status in found
+        ]

@@ -1,0 +1,31 @@
+"""What can be wrong with a source, and the two things that are no errors yet."""
+
+from __future__ import annotations
+
+
+class SourceError(Exception):
+    """The source cannot go on; the text says why, and what to do about it."""
+
+
+class OptionError(SourceError):
+    """An option is missing, unknown, or says what cannot be."""
+
+
+class DataLossError(SourceError):
+    """Messages that were to be read are gone."""
+
+
+class UnavailableError(SourceError):
+    """A service was not to be reached, or refused, for as long as was allowed."""
+
+
+class BrokenAnswer(Exception):  # noqa: N818 - no error to anybody: the rest is asked for again
+    """An answer ended early, or said that the same request may succeed later."""
+
+    def __init__(self, text: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+class RangeDeleted(Exception):  # noqa: N818 - whether that is an error is an option
+    """Retention has deleted messages of a range that was asked for."""

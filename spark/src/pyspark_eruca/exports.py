@@ -1,0 +1,152 @@
+"""A query service's exports: what queues hold, and their rows.
+
+Every batch is checked: it must begin where the last one ended, and hold as many rows as it says. An
+answer that breaks off is resumed at the next offset; one that ends early is an error, in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
+from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, SourceError
+from pyspark_eruca.options import Options
+from pyspark_eruca.ranges import Held, Queue, Range
+from pyspark_eruca.service import TRANSIENT, Service
+from pyspark_eruca.stream_offsets import data_loss
+
+_BATCH_RANGE: Final = b"eruca.range"
+
+
+class Exports:
+    """A query service's exports: what queues hold, and their rows."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._service = Service(
+            options.urls, timeout=options.timeout_seconds, patience=options.patience_seconds
+        )
+
+    def held(
+        self,
+        topics: Iterable[str],
+        *,
+        starting_at: str | None = None,
+        ending_at: str | None = None,
+    ) -> dict[Queue, Held]:
+        """Return what the topics' queues hold at this moment, perhaps only of a time."""
+        query = [("partition_rows", str(2**31 - 1))]  # of the partitions nothing is used
+        if starting_at:
+            query.append(("from", starting_at))
+        if ending_at:
+            query.append(("to", ending_at))
+        held = {}
+        for topic in topics:
+            plan = self._service.get_json(f"/v1/exports/{quote(topic, safe='')}/plan", query)
+            if plan["schema_version"] < SCHEMA_VERSION:
+                raise SourceError(
+                    f"the query service exports schema {plan['schema_version']}, and this source "
+                    f"reads {SCHEMA_VERSION} and later: update the service"
+                )
+            for one in plan["queues"]:
+                queue = Queue(topic, one["broker_name"], one["queue_id"])
+                held[queue] = Held(
+                    one["from_offset"], one["to_offset"], one["min_offset"], one["max_offset"]
+                )
+        return held
+
+    def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of *ranges*, all of one topic, in order; resume what breaks off.
+
+        Raises:
+            DataLossError: Some are gone.
+            UnavailableError: The service has been away for too long.
+            SourceError: It sent what was not asked for.
+        """
+        todo = [one for one in ranges if one.rows]
+        patience = self._service.patience()
+        while todo:
+            try:
+                for batch, got in self._stream(todo):
+                    todo = _after(todo, got)
+                    patience.progressed()
+                    yield batch
+                if todo:
+                    raise BrokenAnswer(f"the answer ended before {todo[0].text}")
+            except RangeDeleted as error:
+                todo = self._without_deleted(todo, error)
+            except TRANSIENT as error:
+                self._service.next_url()
+                patience.wait(error)
+
+    def _stream(self, todo: Sequence[Range]) -> Iterator[tuple[pa.RecordBatch, Range]]:
+        options = self._options
+        topic = todo[0].queue.topic
+        query = [("range", one.text) for one in todo]
+        query += [("columns", ",".join(options.columns)), ("codec", options.codec)]
+        path = f"/v1/exports/{quote(topic, safe='')}/records"
+        expected = arrow_schema(options.columns)
+        connection, answer = self._service.open(path, query)
+        with closing(connection), closing(answer), pa.ipc.open_stream(answer) as stream:
+            if not expected.equals(stream.schema):
+                raise SourceError(f"asked for\n{expected}\nand the service sends\n{stream.schema}")
+            while True:
+                try:
+                    batch, metadata = stream.read_next_batch_with_custom_metadata()
+                except StopIteration:
+                    return
+                if batch.num_rows:
+                    text = (metadata or {}).get(_BATCH_RANGE)
+                    if text is None:
+                        raise SourceError("the service does not say where its batches lie")
+                    yield batch, _checked(batch, text.decode(), topic)
+
+    def _without_deleted(self, todo: Sequence[Range], error: Exception) -> list[Range]:
+        held = self.held({todo[0].queue.topic})
+        left = []
+        for one in todo:
+            now = held.get(one.queue)
+            first = one.end if now is None or now.max_offset < one.end else now.min_offset
+            if first > one.start:
+                if self._options.fail_on_data_loss:
+                    raise data_loss(one.queue, one.start, min(first, one.end)) from error
+                print(f"{data_loss(one.queue, one.start, min(first, one.end))}", file=sys.stderr)
+            left.append(one._replace(start=min(max(first, one.start), one.end)))
+        if left == list(todo):
+            raise SourceError(str(error)) from error
+        return [one for one in left if one.rows]
+
+
+def _checked(batch: pa.RecordBatch, text: str, topic: str) -> Range:
+    """Return the range of a batch, after a look at whether it can be."""
+    place, _, offsets = text.rpartition(":")
+    broker_name, _, queue_id = place.rpartition("/")
+    start, _, end = offsets.partition("-")
+    got = Range(Queue(topic, broker_name, int(queue_id)), int(start), int(end))
+    if got.rows != batch.num_rows:
+        raise SourceError(f"a batch of {got.text} has {batch.num_rows} rows")
+    if "queue_offset" in batch.schema.names:
+        column = batch.column("queue_offset")
+        ends = column[0].as_py(), column[-1].as_py()
+        if ends != (got.start, got.end - 1):
+            raise SourceError(f"a batch of {got.text} holds the offsets {ends[0]} to {ends[1]}")
+    return got
+
+
+def _after(todo: Sequence[Range], got: Range) -> list[Range]:
+    """Return what is left of *todo* after a batch.
+
+    Raises:
+        SourceError: It is not the one that is next.
+    """
+    first = todo[0]
+    if (got.queue, got.start) != (first.queue, first.start) or got.end > first.end:
+        raise SourceError(f"expected rows of {first.text} and got {got.text}")
+    rest = first._replace(start=got.end)
+    return [rest, *todo[1:]] if rest.rows else [*todo[1:]]

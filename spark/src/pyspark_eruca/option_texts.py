@@ -1,0 +1,139 @@
+"""Options as Spark hands them on: text by name, whatever the name's case."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyspark_eruca.errors import OptionError
+from pyspark_eruca.ranges import Queue
+
+_NAMES: Final = (
+    "url",
+    "topic",
+    "path",
+    "columns",
+    "codec",
+    "partitionRows",
+    "maxRowsPerTrigger",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "pushdown",
+    "retrySeconds",
+    "timeoutSeconds",
+    # of the writer
+    "namesrv",
+    "replay",
+    "replayFrom",
+    "force",
+    "summaryFile",
+)
+_LOWER: Final = frozenset(name.lower() for name in _NAMES)
+
+
+class OptionTexts:
+    """Options as Spark hands them on: text by name, whatever the name's case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._texts = {name.lower(): value for name, value in given.items()}
+        unknown = sorted(set(self._texts) - _LOWER)
+        if unknown:
+            raise OptionError(f"unknown option {', '.join(unknown)}; there are {', '.join(_NAMES)}")
+
+    def text(self, name: str) -> str | None:
+        """Return an option's text; None where it is empty or not given."""
+        return self._texts.get(name.lower(), "").strip() or None
+
+    def needed(self, name: str, meaning: str) -> str:
+        """Return the text of an option that must be given."""
+        text = self.text(name)
+        if text is None:
+            raise OptionError(f"option {name} is missing: {meaning}")
+        return text
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return what stands between commas."""
+        words = (self.text(name) or "").split(",")
+        return tuple(word.strip() for word in words if word.strip())
+
+    def urls(self, name: str, variable: str) -> tuple[str, ...]:
+        """Return what stands between semicolons, or in an environment variable."""
+        text = self.text(name) or os.environ.get(variable, "")
+        urls = tuple(url.strip().rstrip("/") for url in text.split(";") if url.strip())
+        if not urls:
+            raise OptionError(
+                f"option {name} is missing: such as http://query:10931, several with semicolons "
+                "between; every executor must reach it"
+            )
+        for url in urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise OptionError(f"option {name}: {url!r} is no http URL")
+        return urls
+
+    def choice(self, name: str, choices: Sequence[str]) -> str:
+        """Return one of the choices; the first one where nothing is given."""
+        text = self.text(name) or choices[0]
+        if text not in choices:
+            raise OptionError(f"option {name}: one of {', '.join(choices)}, not {text!r}")
+        return text
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return whether an option is set."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"option {name}: true or false, not {text!r}")
+        return text.lower() == "true"
+
+    def count(self, name: str, default: int) -> int:
+        """Return a number from 1 on."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if not text.isdecimal() or int(text) < 1:
+            raise OptionError(f"option {name}: a number from 1, not {text!r}")
+        return int(text)
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a number of seconds above 0."""
+        try:
+            seconds = float(self.text(name) or default)
+        except ValueError:
+            seconds = math.nan
+        if not (0 < seconds < math.inf):
+            raise OptionError(f"option {name}: a number of seconds, not {self.text(name)!r}")
+        return seconds
+
+    def offsets(
+        self, name: str, default: str, words: Sequence[str], topics: Sequence[str]
+    ) -> str | Mapping[Queue, int]:
+        """Return one of the words, or the offsets that a JSON object gives."""
+        text = self.text(name) or default
+        if text in words:
+            return text
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            parsed = None
+        is_table = isinstance(parsed, dict) and all(
+            isinstance(offset, int) and offset >= 0 for offset in parsed.values()
+        )
+        if not is_table:
+            raise OptionError(
+                f"option {name}: {' or '.join(words)}, or JSON such as "
+                f'{{"TOPIC/BROKER/QUEUE": 17}}, not {text!r}'
+            )
+        queues = {Queue.parse(queue): offset for queue, offset in parsed.items()}
+        foreign = sorted(queue.text for queue in queues if queue.topic not in topics)
+        if foreign:
+            raise OptionError(f"option {name}: {foreign[0]} is of no topic that is read")
+        return queues

@@ -1,0 +1,125 @@
+"""Queues, ranges of their messages, and how ranges are shared out among tasks. Pure.
+
+Queues have no gaps, so a range is all there is to know of what a task reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pyspark_eruca.errors import OptionError
+
+PARTITION_RANGES_MAX: Final = 128  # of one request: its URL has to fit
+
+
+class Queue(NamedTuple):
+    """A message queue."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    @property
+    def text(self) -> str:
+        """How an offset names it: ``orders/broker-a/0``."""
+        return f"{self.topic}/{self.broker_name}/{self.queue_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Queue:
+        """Return the queue that *text* names.
+
+        Raises:
+            OptionError: It names none.
+        """
+        parts = text.split("/")
+        if len(parts) != 3 or not parts[2].isdecimal():
+            raise OptionError(f"{text!r} is no queue; one is written TOPIC/BROKER/QUEUE")
+        return cls(parts[0], parts[1], int(parts[2]))
+
+
+class Range(NamedTuple):
+    """Messages of one queue: from an offset up to, not including, another."""
+
+    queue: Queue
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many messages those are."""
+        return self.end - self.start
+
+    @property
+    def text(self) -> str:
+        """How a request names it: ``broker-a/0:1000-2500``."""
+        return f"{self.queue.broker_name}/{self.queue.queue_id}:{self.start}-{self.end}"
+
+
+class Held(NamedTuple):
+    """What a plan says of one queue."""
+
+    start: int  # of the messages that were asked for
+    end: int
+    min_offset: int
+    max_offset: int
+
+
+def pack(
+    ranges: Iterable[Range], partition_rows: int, *, ranges_max: int = PARTITION_RANGES_MAX
+) -> list[tuple[Range, ...]]:
+    """Return *ranges* in shares of equal size, of at most *partition_rows*; one for each task.
+
+    Long ranges are cut, short ones packed together. No share mixes topics, for a task that writes
+    a lake makes a file for each topic it touches.
+    """
+    by_topic: dict[str, list[Range]] = {}
+    for one in sorted(ranges):
+        if one.rows > 0:
+            by_topic.setdefault(one.queue.topic, []).append(one)
+    shares: list[tuple[Range, ...]] = []
+    for todo in by_topic.values():
+        rows = sum(one.rows for one in todo)
+        room_max = math.ceil(rows / math.ceil(rows / partition_rows))
+        share: list[Range] = []
+        room = room_max
+        for one in todo:
+            start = one.start
+            while start < one.end:
+                end = min(one.end, start + room)
+                share.append(Range(one.queue, start, end))
+                room -= end - start
+                start = end
+                if room == 0 or len(share) == ranges_max:
+                    shares.append(tuple(share))
+                    share, room = [], room_max
+        if share:
+            shares.append(tuple(share))
+    return shares
+
+
+def share_out(available: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
+    """Return how many messages each queue may give, so that all queues move at the same pace."""
+    total = sum(available.values())
+    if total <= rows_max:
+        return dict(available)
+    shares = {queue: rows * rows_max // total for queue, rows in available.items()}
+    left = rows_max - sum(shares.values())
+    for queue in sorted(available):
+        more = min(left, available[queue] - shares[queue])
+        shares[queue] += more
+        left -= more
+    return shares
+
+
+def within(ranges: Iterable[Range], held: Mapping[Queue, Held]) -> tuple[Range, ...]:
+    """Return what of *ranges* lies between a plan's starts and ends."""
+    left = []
+    for one in ranges:
+        now = held.get(one.queue)
+        if now is not None:
+            start, end = max(one.start, now.start), min(one.end, now.end)
+            if start < end:
+                left.append(Range(one.queue, start, end))
+    return tuple(left)

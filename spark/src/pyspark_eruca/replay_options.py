@@ -1,0 +1,58 @@
+"""A replay's options, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_eruca.exports import Exports
+from pyspark_eruca.option_texts import OptionTexts
+from pyspark_eruca.options import Options
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What a user has said of a replay, checked."""
+
+    namesrvs: tuple[str, ...]
+    urls: tuple[str, ...]  # of query services, which tell what has been replayed before
+    topic: str  # where to
+    replay: str  # the name of the replay: the same one again goes on where it ended
+    replay_from: str | None  # RFC 3339: nothing of it was sent before
+    is_forced: bool  # into the topic it came from
+    summary_file: str | None
+    patience_seconds: float
+    timeout_seconds: float
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ReplayOptions:
+        """Return the options of a writer.
+
+        Raises:
+            OptionError: One is missing, unknown, or says what cannot be.
+        """
+        texts = OptionTexts(given)
+        topic = texts.text("topic") or texts.needed("path", "the topic to send to, as topic")
+        return cls(
+            namesrvs=texts.urls("namesrv", "ERUCA_NAMESRV_URLS"),
+            urls=texts.urls("url", "ERUCA_QUERY_URLS"),
+            topic=topic,
+            replay=texts.needed("replay", "a name for the replay; run again under it, it goes on"),
+            replay_from=texts.text("replayFrom"),
+            is_forced=texts.flag("force", default=False),
+            summary_file=texts.text("summaryFile"),
+            patience_seconds=texts.seconds("retrySeconds", 300.0),
+            timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
+        )
+
+    def exports(self) -> Exports:
+        """Return the target's exports, of what tells what has been replayed."""
+        given = {
+            "url": ";".join(self.urls),
+            "topic": self.topic,
+            "columns": "message_id,properties",
+            "failOnDataLoss": "false",
+            "retrySeconds": str(self.patience_seconds),
+            "timeoutSeconds": str(self.timeout_seconds),
+        }
+        return Exports(Options.parse(given))

@@ -1,0 +1,155 @@
+"""Requests to a service, tried again for as long as is allowed.
+
+Nothing but the standard library: the source travels to every executor.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import pyarrow as pa
+
+from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, SourceError, UnavailableError
+
+_BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest wait before something is tried again
+_RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_GONE: Final = 410
+
+
+class Patience:
+    """How long to go on trying: so many seconds without progress, with longer and longer waits."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since = time.monotonic()
+        self._wait = _BACKOFF_SECONDS[0]
+
+    def progressed(self) -> None:
+        """Begin anew: something has come through."""
+        self._since = time.monotonic()
+        self._wait = _BACKOFF_SECONDS[0]
+
+    def wait(self, error: Exception) -> None:
+        """Sleep before the next try.
+
+        Raises:
+            UnavailableError: There shall be none.
+        """
+        wait = max(self._wait, getattr(error, "retry_after", 0.0))
+        if time.monotonic() - self._since + wait > self._seconds:
+            raise UnavailableError(
+                f"no progress for {self._seconds:g} s (option retrySeconds): {_text_of(error)}"
+            ) from error
+        time.sleep(wait)
+        self._wait = min(2 * self._wait, _BACKOFF_SECONDS[1])
+
+
+TRANSIENT: Final = (OSError, http.client.HTTPException, pa.ArrowInvalid, BrokenAnswer)
+"""What a service that goes away looks like; pyarrow calls a stream cut short invalid."""
+
+
+class Service:
+    """Requests to one of several services that are as good as each other."""
+
+    def __init__(self, urls: Sequence[str], *, timeout: float, patience: float) -> None:
+        self._urls = list(urls)
+        self._timeout = timeout
+        self._patience = patience
+
+    def patience(self) -> Patience:
+        """Return the patience to have with it."""
+        return Patience(self._patience)
+
+    def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """Return the JSON object of an answer, trying again for as long as is allowed.
+
+        Raises:
+            UnavailableError: There was none.
+            SourceError: The service refused.
+        """
+        patience = self.patience()
+        while True:
+            try:
+                connection = self._connect()
+                with closing(connection):
+                    answer = self.request(connection, "GET", path, query)
+                    document: dict[str, Any] = json.loads(answer.read())
+                    return document
+            except TRANSIENT as error:
+                self.next_url()
+                patience.wait(error)
+
+    def open(
+        self, path: str, query: Sequence[tuple[str, str]]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Return an answer to be read, and the connection to be closed afterwards."""
+        connection = self._connect()
+        try:
+            return connection, self.request(connection, "GET", path, query)
+        except BaseException:
+            connection.close()
+            raise
+
+    def next_url(self) -> None:
+        """Go on with the next of the URLs."""
+        self._urls.append(self._urls.pop(0))
+
+    def request(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        body: bytes | None = None,
+    ) -> http.client.HTTPResponse:
+        """Return a 2xx answer."""
+        target = path + (f"?{urlencode(query)}" if query else "")
+        headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
+        if body is not None:
+            headers["content-type"] = "application/json"
+        connection.request(method, target, body, headers)
+        answer = connection.getresponse()
+        if 200 <= answer.status < 300:
+            return answer
+        problem = _problem_text(answer.read())
+        text = f"{method} {target.partition('?')[0]} answered {answer.status}: {problem}"
+        if answer.status == _GONE:
+            raise RangeDeleted(text)
+        if answer.status in _RETRIED:
+            raise BrokenAnswer(text, retry_after=_seconds_of(answer.getheader("retry-after")))
+        raise SourceError(text)
+
+    def post(self, path: str, query: Sequence[tuple[str, str]], body: bytes) -> None:
+        """Send a body, once."""
+        with closing(self._connect()) as connection:
+            self.request(connection, "POST", path, query, body).read()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._urls[0])
+        assert parts.hostname is not None
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        return kind(parts.hostname, parts.port, timeout=self._timeout)
+
+
+def _problem_text(body: bytes) -> str:
+    try:
+        problem = json.loads(body)
+        return f"{problem['code']}: {problem.get('detail') or problem.get('title')}"
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")
+
+
+def _seconds_of(retry_after: str | None) -> float:
+    return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
+
+
+def _text_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)

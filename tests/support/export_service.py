@@ -1,0 +1,246 @@
+"""An export service that breaks off when told to: what a real one does only when it is killed.
+
+Its rows are made up from their offsets, so that any range is there without being stored::
+
+    queue_offset n   stored_at BEGAN + n ms   body b"<topic>/<broker>/<queue>/<n>"
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pyarrow as pa
+
+from pyspark_eruca.columns import arrow_schema
+from pyspark_eruca.ranges import Queue, Range
+
+BEGAN = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+class Refusal(NamedTuple):
+    """A problem to answer with."""
+
+    status: int
+    code: str
+    retry_after: int | None = None
+
+
+@dataclass(slots=True)
+class Fault:
+    """What goes wrong with one answer of records; everything else about it is right."""
+
+    refusal: Refusal | None = None
+    cut_after_batches: int | None = None  # and the connection is closed
+    cut_in_batch: bool = False  # in the middle of the next one, then
+    end_after_batches: int | None = None  # and the answer ends as if that were all
+    shift: int = 0  # how far the rows lie behind those asked for
+    repeat_first: bool = False
+
+
+@dataclass(slots=True)
+class ExportService:
+    """Queues and what is to go wrong, and what has been asked."""
+
+    queues: dict[Queue, tuple[int, int]] = field(default_factory=dict)  # min and max offsets
+    batch_rows: int = 100
+    faults: deque[Fault | None] = field(default_factory=deque)
+    plan_faults: deque[Refusal] = field(default_factory=deque)
+    requests: list[str] = field(default_factory=list)
+    on_records: Callable[[], None] | None = None
+    url: str = ""
+
+    def hold(self, topic: str, sizes: dict[int, int], *, broker_name: str = "broker-a") -> Self:
+        """Hold queues of so many messages, by number."""
+        for queue_id, size in sizes.items():
+            self.queues[Queue(topic, broker_name, queue_id)] = (0, size)
+        return self
+
+    def plan(self, topic: str, query: dict[str, list[str]]) -> dict[str, Any]:
+        """Return a plan's JSON."""
+        queues = []
+        for queue, (least, most) in sorted(self.queues.items()):
+            if queue.topic != topic:
+                continue
+            start = max(least, _offset(query.get("from"), least))
+            end = min(most, _offset(query.get("to"), most))
+            queues.append(
+                {
+                    "broker_name": queue.broker_name,
+                    "queue_id": queue.queue_id,
+                    "from_offset": min(start, most),
+                    "to_offset": max(min(start, most), end),
+                    "min_offset": least,
+                    "max_offset": most,
+                    "missing_rows": 0,
+                }
+            )
+        return {"topic": topic, "schema_version": 1, "queues": queues, "partitions": []}
+
+    def batches(
+        self, ranges: list[Range], columns: list[str], fault: Fault
+    ) -> Iterator[tuple[pa.RecordBatch, str]]:
+        """Yield record batches and where they lie."""
+        for one in ranges:
+            start = one.start + fault.shift
+            while start < one.end + fault.shift:
+                end = min(start + self.batch_rows, one.end + fault.shift)
+                made = Range(one.queue, start, end)
+                batch = batch_of(made, columns)
+                yield batch, made.text
+                if fault.repeat_first:
+                    yield batch, made.text
+                    fault.repeat_first = False
+                start = end
+
+
+def _offset(moments: list[str] | None, default: int) -> int:
+    if not moments:
+        return default
+    since = datetime.fromisoformat(moments[0]) - BEGAN
+    return max(0, -(-since // timedelta(milliseconds=1)))
+
+
+def batch_of(one: Range, columns: list[str]) -> pa.RecordBatch:
+    """Return the rows of a range."""
+    queue = one.queue
+    offsets = range(one.start, one.end)
+    count = len(offsets)
+    times = [BEGAN + timedelta(milliseconds=n) for n in offsets]
+    made: dict[str, list[Any]] = {
+        "topic": [queue.topic] * count,
+        "broker_name": [queue.broker_name] * count,
+        "queue_id": [queue.queue_id] * count,
+        "queue_offset": list(offsets),
+        "log_offset": [n * 200 for n in offsets],
+        "stored_at": times,
+        "born_at": times,
+        "message_id": [f"{queue.queue_id:08X}{n:024X}" for n in offsets],
+        "offset_message_id": [f"{n:032X}" for n in offsets],
+        "tag": ["even" if n % 2 == 0 else None for n in offsets],
+        "keys": [[f"key-{n % 10}"] for n in offsets],
+        "sharding_key": [f"shard-{n % 3}" for n in offsets],
+        "body": [f"{queue.text}/{n}".encode() for n in offsets],
+        "properties": [[("colour", "red")] for _ in offsets],
+        "reconsume_times": [0] * count,
+        "sys_flag": [0] * count,
+        "flag": [0] * count,
+        "prepared_offset": [0] * count,
+        "size": [200] * count,
+    }
+    schema = arrow_schema(columns)
+    arrays = [pa.array(made[name], schema.field(name).type) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@contextmanager
+def serving_exports(service: ExportService) -> Iterator[ExportService]:
+    """Serve it on a free port of the loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _answer(self, service)
+
+        def log_message(self, *_: Any) -> None:  # noqa: ANN401
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, name="exports", daemon=True)
+    thread.start()
+    service.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield service
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
+    service.requests.append(handler.path)
+    target = urlsplit(handler.path)
+    query = parse_qs(target.query)
+    topic = unquote(target.path.split("/")[3])
+    if target.path.endswith("/plan"):
+        if service.plan_faults:
+            _refuse(handler, service.plan_faults.popleft())
+        else:
+            body = json.dumps(service.plan(topic, query)).encode()
+            _send(handler, 200, "application/json", body)
+        return
+    if service.on_records is not None:
+        service.on_records()
+    fault = (service.faults.popleft() if service.faults else None) or Fault()
+    if fault.refusal is not None:
+        _refuse(handler, fault.refusal)
+        return
+    ranges = [_range(topic, text) for text in query["range"]]
+    if any(one.start < service.queues[one.queue][0] for one in ranges):
+        _refuse(handler, Refusal(410, "range-deleted"))
+        return
+    _stream(handler, service, ranges, query["columns"][0].split(","), fault)
+
+
+def _stream(
+    handler: BaseHTTPRequestHandler,
+    service: ExportService,
+    ranges: list[Range],
+    columns: list[str],
+    fault: Fault,
+) -> None:
+    handler.send_response(200)
+    handler.send_header("content-type", "application/vnd.apache.arrow.stream")
+    handler.end_headers()
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow_schema(columns)) as stream:
+        for number, (batch, text) in enumerate(service.batches(ranges, columns, fault)):
+            if number == fault.end_after_batches:
+                break
+            if number == fault.cut_after_batches:
+                if fault.cut_in_batch:
+                    before = sink.tell()
+                    stream.write_batch(batch, custom_metadata={b"eruca.range": text.encode()})
+                    sink.truncate(before + (sink.tell() - before) // 2)
+                handler.wfile.write(sink.getvalue())
+                return
+            stream.write_batch(batch, custom_metadata={b"eruca.range": text.encode()})
+    handler.wfile.write(sink.getvalue())
+
+
+def _refuse(handler: BaseHTTPRequestHandler, refusal: Refusal) -> None:
+    body = json.dumps({"code": refusal.code, "detail": "as told"}).encode()
+    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
+    _send(handler, refusal.status, "application/problem+json", body, headers)
+
+
+def _send(
+    handler: BaseHTTPRequestHandler,
+    status: int,
+    media_type: str,
+    body: bytes,
+    headers: dict[str, str] | None = None,
+) -> None:
+    handler.send_response(status)
+    handler.send_header("content-type", media_type)
+    handler.send_header("content-length", str(len(body)))
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _range(topic: str, text: str) -> Range:
+    place, _, offsets = text.rpartition(":")
+    broker_name, _, queue_id = place.rpartition("/")
+    start, _, end = offsets.partition("-")
+    return Range(Queue(topic, broker_name, int(queue_id)), int(start), int(end))
