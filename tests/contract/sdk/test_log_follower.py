@@ -92,3 +92,22 @@ async def test_places_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(eruca.ValidationError, match="from_offset"):
         client.log_follower("broker-a", from_offset=from_offset)  # type: ignore[arg-type]
+
+
+async def test_blocks_follow_each_other_without_a_gap(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    sent = await send(client, topic, 50)
+    async with client.log_follower("broker-a", from_offset=sent[0].log_offset) as follower:
+        first = await follower.read_block(max_bytes=1)
+        rest = await follower.read_block()
+
+        assert first.from_offset == sent[0].log_offset
+        assert [record.decode().body for record in first.records()] == [b"0"]
+        assert rest.from_offset == first.next_offset == sent[1].log_offset
+        assert [record.log_offset for record in rest.records()] == [r.log_offset for r in sent[1:]]
+        assert rest.next_offset == rest.end_offset == follower.next_offset == follower.end_offset
+        at_the_end = await follower.read_block()
+
+    assert not at_the_end.data
+    assert at_the_end.next_offset == rest.next_offset

@@ -1,5 +1,8 @@
 """A stretch of a broker's log, as the feed sends it: records back to back, read when looked at.
 
+A :class:`LogBlock` is such a stretch as a whole, for those who read many records in one step; its
+:class:`LogRecord` objects are made when they are asked for, and decoded when looked into.
+
 Source: RocketMQ 5.3, ``CommitLog``; the feed is ours.
 """
 
@@ -83,6 +86,30 @@ class LogRecord(Struct, gc=False, frozen=True):
             DamagedRecordError: It is not a sound record.
         """
         return decode_record(self._records, self._start, check_crc=check_crc)
+
+
+class LogBlock(Struct, gc=False, frozen=True):
+    """What one answer of a broker's log feed holds: whole records, back to back."""
+
+    broker_name: str
+    from_offset: int  # where it was read from
+    next_offset: int  # where to read on; everything before it is in this block or earlier ones
+    end_offset: int  # where the log ended then
+    data: Buffer  # the records
+
+    def records(self) -> Iterator[LogRecord]:
+        """Yield its records, in order.
+
+        Raises:
+            DamagedRecordError: The bytes are not records back to back.
+        """
+        return split_log_block(self.broker_name, self.data)
+
+    def __repr__(self) -> str:
+        return (
+            f"LogBlock({self.broker_name} from {self.from_offset}, {len(self.data)} bytes, "
+            f"next {self.next_offset} of {self.end_offset})"
+        )
 
 
 def split_log_block(broker_name: str, block: Buffer) -> Iterator[LogRecord]:

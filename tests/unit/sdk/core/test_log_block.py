@@ -12,7 +12,7 @@ from eruca.contract.records import (
     encode_blank,
     encode_record,
 )
-from eruca.core.log_block import split_log_block
+from eruca.core.log_block import LogBlock, split_log_block
 
 RECORDS = [Record("orders", b"body-%d" % n, log_offset=1_000 + 97 * n) for n in range(3)]
 ENCODED = [encode_record(record) for record in RECORDS]
@@ -68,3 +68,13 @@ def test_a_record_whose_topic_lies_outside_is_noticed() -> None:
 
     with pytest.raises(DamagedRecordError):
         _ = record.topic
+
+
+def test_a_block_tells_which_stretch_it_is() -> None:
+    data = b"".join(ENCODED)
+    block = LogBlock("broker-a", 1_000, 1_000 + len(data), 9_000, data)
+
+    assert [record.raw for record in block.records()] == ENCODED
+    assert repr(block) == (
+        f"LogBlock(broker-a from 1000, {len(data)} bytes, next {1_000 + len(data)} of 9000)"
+    )
