@@ -31,23 +31,16 @@ from eruca.contract.records import Record, decode_record
 from eruca.contract.transaction_events import Decider, Outcome
 from eruca.contract.transactions import CheckRequest, Decide, ExpireRequest, NewTransaction
 from eruca_broker.core.topic_events import TopicPut
-from eruca_broker.processors.scheduled import Scheduled
-from eruca_broker.processors.send_message import Sender
-from eruca_broker.processors.topics import Topics
-from eruca_broker.processors.transaction_carrying import TransactionCarrier
-from eruca_broker.processors.transaction_log import TransactionLog
-from eruca_broker.processors.transaction_views import TransactionViews
-from eruca_broker.processors.transactions import Transactions
-from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
 from support.limits import file_size_limit
 from support.log_model import read_log
 from support.stores import STORE_HOST, abandon, batch, scratch_directory, small_settings
 from support.transaction_model import TransactionModel
+from support.transaction_stores import CHECKER, GROUP, TOPIC, TransactionStore
 
 Result = TypeVar("Result")
-TOPIC, OTHER_TOPIC, GROUP = "payments", "noise", "orders"
+OTHER_TOPIC = "noise"
 SEGMENT_SIZE = 16 * 1024
 REFUSALS = (
     AlreadyDecidedError,
@@ -124,33 +117,8 @@ class TransactionsMachine(RuleBasedStateMachine):
         await self.store.flush()
 
     def open(self) -> None:
-        self.store = store = self.run(MessageStore.open(self.directory, self.settings, self.clock))
-        topics = Topics(
-            store,
-            auto_create=False,
-            count_max=9,
-            on_change=lambda: None,
-            on_delete=lambda _: None,
-        )
-        scheduled = Scheduled(store, delay_max_seconds=1e6, timers_max=10_000)
-        sender = Sender(
-            store, topics, scheduled, broker_name="b", store_host=STORE_HOST, clock=self.clock
-        )
-        self.log = log = TransactionLog(store)
-        self.transactions = Transactions(
-            store,
-            sender,
-            scheduled,
-            log,
-            broker_name="b",
-            count_max=100,
-            store_host=STORE_HOST,
-            clock=self.clock,
-        )
-        self.views = TransactionViews(store, log, broker_name="b")
-        self.carrier = TransactionCarrier(
-            store, log, self.transactions.turns, store_host=STORE_HOST, clock=self.clock
-        )
+        self.broker = self.run(TransactionStore.open(self.directory, self.settings, self.clock))
+        self.store, self.transactions = self.broker.store, self.broker.transactions
         self.is_open = True
         self.learn()
 
@@ -205,11 +173,11 @@ class TransactionsMachine(RuleBasedStateMachine):
             case "begin":
                 self.transactions.begin(self.new(unique_id, step), STORE_HOST, settle)
             case "check":
-                request = CheckRequest(number=checks + 1, checker="c")
+                request = CheckRequest(number=checks + 1, checker=CHECKER)
                 self.transactions.check(unique_id, request, settle)
             case "expire":
                 self.transactions.expire(
-                    unique_id, ExpireRequest(checks=checks, checker="c"), settle
+                    unique_id, ExpireRequest(checks=checks, checker=CHECKER), settle
                 )
             case _:
                 outcome: Outcome = "commit" if step.what == "commit" else "rollback"
@@ -295,7 +263,7 @@ class TransactionsMachine(RuleBasedStateMachine):
     async def carry_amid(self, last: int, some: list[Step]) -> None:
         acting = asyncio.ensure_future(self.act(some))
         await asyncio.sleep(0)
-        await self.carrier.carry_forward(last)
+        await self.broker.carrier.carry_forward(last)
         await acting
 
     @rule()
@@ -356,7 +324,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         assert self.store.state.transactions.parked_count == len(model.parked)
         assert len(self.transactions.turns) == 0
         for transaction in live.values():
-            message, _ = self.log.message_of(transaction)
+            message, _ = self.broker.log.message_of(transaction)
             assert decode_record(message).body.startswith(
                 b"%s|" % transaction.transaction_id.encode()
             )
@@ -379,10 +347,10 @@ class TransactionsMachine(RuleBasedStateMachine):
         model, unique_id = self.model(), self.id_of(number)
         if unique_id not in model.begun:
             with suppress(TransactionNotFoundError):
-                self.views.get(unique_id)
+                self.broker.views.get(unique_id)
                 raise AssertionError("what was never begun is shown")
             return
-        shown = self.views.get(unique_id)
+        shown = self.broker.views.get(unique_id)
         if unique_id in model.pending:
             assert shown.state == "pending"
         elif unique_id in model.parked:

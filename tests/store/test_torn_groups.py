@@ -6,7 +6,6 @@ Exhaustive over the records and almost over the bytes: the cut is made at every 
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 from eruca.contract.properties import TAGS, encode_properties
@@ -20,6 +19,7 @@ from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.log_model import read_log
 from support.stores import abandon, batch, small_settings, without_log_lines
+from support.torn_logs import cut_copy
 
 SETTINGS = small_settings(segment_size=32 * 1024)
 COUNT = 3
@@ -41,14 +41,6 @@ async def filled(directory: Path, clock: ManualClock) -> MessageStore:
     return store
 
 
-def cut(source: Path, copy: Path, offset: int) -> None:
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(source, copy)
-    [segment] = (copy / "commitlog").iterdir()
-    data = segment.read_bytes()
-    segment.write_bytes(data[:offset].ljust(len(data), b"\0"))
-
-
 def test_a_timer_is_pending_or_its_message_delivered(tmp_path: Path) -> None:
     async def work() -> None:
         clock = ManualClock()
@@ -58,7 +50,7 @@ def test_a_timer_is_pending_or_its_message_delivered(tmp_path: Path) -> None:
         end = store.log_max_offset
         await abandon(store)
         for offset in [*range(begin, end, 7), end]:
-            cut(tmp_path / "whole", tmp_path / "cut", offset)
+            cut_copy(tmp_path / "whole", tmp_path / "cut", offset)
 
             store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
 
@@ -85,7 +77,7 @@ def test_a_dead_letter_is_redriven_or_not_at_all(tmp_path: Path) -> None:
         end = store.log_max_offset
         await abandon(store)
         for offset in [*range(begin, end, 7), end]:
-            cut(tmp_path / "whole", tmp_path / "cut", offset)
+            cut_copy(tmp_path / "whole", tmp_path / "cut", offset)
 
             store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
 
