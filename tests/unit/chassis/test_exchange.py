@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError
-from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange
-from eruca_chassis.hot import Found, HotRoute
+from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange, Found
+from eruca_chassis.hot import HotRoute
 from support.budgets import ManualBudget
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from eruca_chassis.asgi import Receive, Scope, Send, joined_headers
-from eruca_chassis.exchange import Exchange
-from eruca_chassis.hot import Found
+from eruca_chassis.exchange import Exchange, Found
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 from eruca_chassis.pieces import joined
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -40,10 +40,8 @@ from eruca_chassis.asgi import (
     problem_body,
     problem_headers,
 )
+from eruca_chassis.metrics import RouteMetrics
 from eruca_chassis.pieces import Piece
-
-if TYPE_CHECKING:
-    from eruca_chassis.hot import Found
 
 _log = structlog.get_logger()
 
@@ -84,6 +82,42 @@ class AnswerHead:
         if closes:
             return b"%b%d\r\nconnection: close\r\n\r\n" % (self._prefix, size)
         return b"%b%d\r\n\r\n" % (self._prefix, size)
+
+
+class Route(Protocol):
+    """Who answers: the two functions, and how often they have."""
+
+    @property
+    def template(self) -> str:
+        """The path, with its named segments' names."""
+        ...
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it is refused until the service is ready."""
+        ...
+
+    @property
+    def metrics(self) -> RouteMetrics:
+        """What its answers are counted in."""
+        ...
+
+    @property
+    def admit(self) -> Callable[[Exchange], None]:
+        """Sees the head."""
+        ...
+
+    @property
+    def handle(self) -> Callable[[Exchange], None]:
+        """Answers, once the body is whole."""
+        ...
+
+
+class Found(NamedTuple):
+    """The route of a request, and its path's named segments."""
+
+    route: Route
+    parameters: Mapping[str, str]
 
 
 class Carrier(Protocol):

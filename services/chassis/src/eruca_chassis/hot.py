@@ -12,14 +12,14 @@ may be ``{thing}:verb``: a named segment that ends in a fixed way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 import httptools
 
-from eruca_chassis.exchange import Exchange
+from eruca_chassis.exchange import Exchange, Found
 from eruca_chassis.metrics import RouteMetrics
 from eruca_chassis.readiness import GATED_PREFIX
 
@@ -92,11 +92,7 @@ class HotRoute:
         return {name: segments[i] for name, i in self._named}
 
 
-class Found(NamedTuple):
-    """The route of a request, and its path's named segments."""
-
-    route: HotRoute
-    parameters: Mapping[str, str]
+_Match: TypeAlias = tuple[HotRoute, dict[str, str]]  # and the path's named segments
 
 
 class HotRoutes:
@@ -113,35 +109,43 @@ class HotRoutes:
 
     def find(self, method: str, path: str) -> Found | None:
         """Return what answers a request, or None."""
-        segments = path.split("/")
-        for route in self._by_shape.get((method, len(segments)), ()):
-            parameters = route.parameters(segments)
-            if parameters is not None:
-                return Found(route, parameters)
-        return None
+        matched = self._match(method, path)
+        return None if matched is None else Found(*matched)
 
     def find_raw(self, method: bytes, path: bytes) -> Found | None:
         """Return what answers a request for *path*, as it came without its query; or None.
 
         A path in an unusual form is not found here, nor one with a fragment.
         """
-        found = self._known.get((method, path))
-        if found is None and len(path) <= KNOWN_PATH_SIZE_MAX:
-            found = self._find_new(method, path)
-            if found is not None and found.route.is_remembered:
-                if len(self._known) >= KNOWN_PATHS_MAX:
-                    self._known.clear()
-                self._known[method, path] = found
+        known = self._known.get((method, path))
+        if known is not None or len(path) > KNOWN_PATH_SIZE_MAX:
+            return known
+        matched = self._match_raw(method, path)
+        if matched is None:
+            return None
+        found = Found(*matched)
+        if matched[0].is_remembered:
+            if len(self._known) >= KNOWN_PATHS_MAX:
+                self._known.clear()
+            self._known[method, path] = found
         return found
 
-    def _find_new(self, method: bytes, path: bytes) -> Found | None:
+    def _match_raw(self, method: bytes, path: bytes) -> _Match | None:
         if (method.decode(), path.count(b"/") + 1) not in self._by_shape and b"%" not in path:
             return None
         try:
             is_plain = httptools.parse_url(path).path == path and path.isascii()
         except httptools.HttpParserInvalidURLError:
             return None
-        return self.find(method.decode(), unquote(path.decode())) if is_plain else None
+        return self._match(method.decode(), unquote(path.decode())) if is_plain else None
+
+    def _match(self, method: str, path: str) -> _Match | None:
+        segments = path.split("/")
+        for route in self._by_shape.get((method, len(segments)), ()):
+            parameters = route.parameters(segments)
+            if parameters is not None:
+                return route, parameters
+        return None
 
     def methods(self, path: str) -> set[str]:
         """Return the methods that some hot route takes at *path*."""
