@@ -29,6 +29,8 @@ MODULES: Final = (
     "pull_consumer",
     "push_consumer",
     "simple_consumer",
+    "transaction_admin",
+    "transaction_producer",
 )
 CLASSES: Final = {
     "AsyncAdmin": "admin",
@@ -40,9 +42,20 @@ CLASSES: Final = {
     "AsyncPullConsumer": "pull_consumer",
     "AsyncPushConsumer": "push_consumer",
     "AsyncSimpleConsumer": "simple_consumer",
+    "AsyncTransaction": "transaction_producer",
+    "AsyncTransactionAdmin": "transaction_admin",
+    "AsyncTransactionProducer": "transaction_producer",
 }
 # Entering these does something; entering the others only names them.
-STARTED: Final = frozenset({"AsyncHandling", "AsyncPushConsumer"})
+STARTED: Final = frozenset(
+    {"AsyncHandling", "AsyncPushConsumer", "AsyncTransaction", "AsyncTransactionProducer"}
+)
+# Leaving these says something, so it cannot be skipped where the client is closed.
+TOLD: Final = frozenset({"AsyncTransaction"})
+# They call the program's own code, which is to run in the thread that calls them: these are taken
+# over as they are, without async, and use the sync twins of what they use.
+TAKEN_OVER: Final = frozenset({"send_in_transaction"})
+CALL: Final = "self._calls.call"  # what calls that code
 # What the parts of the SDK use of each other; their users have no need of it.
 INTERNAL: Final = frozenset(
     {
@@ -57,6 +70,11 @@ INTERNAL: Final = frozenset(
         "transport",
     }
 )
+WORDS: Final = {
+    "Any number of tasks": "Any number of threads",
+    "Many tasks": "Many threads",
+    "A plain function runs in a thread.": "It runs in the thread that calls this.",
+}
 HEADER: Final = '''"""{summary}
 
 Generated from ``eruca.aio.{module}`` by ``sdk/tools/generate_sync.py``; change that one.
@@ -124,12 +142,14 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[st
         twin = f"self._twin.{node.name}"
         body = [f"        return {twin}"]
         if returns in CLASSES:
-            body = _wrapped(returns, f"self._portal.run(lambda: {twin})")
+            body = _wrapped(returns, f"self._portal.run(lambda: {twin})", of=of)
         return ["    @property", *head, *body, ""]
+    if node.name in TAKEN_OVER:
+        return [*head, *_taken_over(node), ""]
     call = f"self._twin.{node.name}"
     passed = ", ".join(filter(None, (call, _arguments(node))))
     if returns in CLASSES:
-        body = _wrapped(returns, f"self._portal.run({passed})")
+        body = _wrapped(returns, f"self._portal.run({passed})", of=of)
     elif returns.startswith("AsyncIterator["):
         body = [f"        return self._portal.iterate({call}({_arguments(node)}))"]
     elif returns.startswith("asyncio.Future["):
@@ -165,7 +185,7 @@ def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[s
             "        return item",
             "",
         ]
-    end = "finish" if is_client else "leave"
+    end = "finish" if is_client else "call" if of in TOLD else "leave"
     return [
         f"    def __exit__({_parameters(node)}) -> None:",
         f"        self._portal.{end}(self._twin.__aexit__, kind, error, traceback)",
@@ -173,9 +193,33 @@ def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[s
     ]
 
 
-def _wrapped(returns: str, call: str) -> list[str]:
+class _WithoutAsync(ast.NodeTransformer):
+    """Turns a coroutine's statements into a plain function's."""
+
+    def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.With:
+        self.generic_visit(node)
+        return ast.With(items=node.items, body=node.body, lineno=node.lineno)
+
+    def visit_Await(self, node: ast.Await) -> ast.expr:
+        self.generic_visit(node)
+        called = node.value
+        if isinstance(called, ast.Call) and ast.unparse(called.func) == CALL:
+            return ast.Call(func=called.args[0], args=called.args[1:], keywords=[])
+        return called
+
+
+def _taken_over(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the lines of a method's own statements, without async."""
+    statements = node.body[1:]  # behind the docstring
+    text = "\n".join(ast.unparse(_WithoutAsync().visit(statement)) for statement in statements)
+    return [f"        {line}" for line in text.splitlines()]
+
+
+def _wrapped(returns: str, call: str, *, of: str) -> list[str]:
     """Return the lines that wrap an async object; its module is loaded when it is needed."""
     name = _sync_name(returns)
+    if CLASSES[returns] == CLASSES[of]:
+        return [f"        return {name}(self._portal, {call})"]
     return [
         f"        from eruca.sync.{CLASSES[returns]} import {name}  # as the async one, late",
         "",
@@ -309,9 +353,9 @@ def _sync_type(text: str) -> str:
 def _sync_text(text: str) -> str:
     for name in CLASSES:
         text = re.sub(rf"\b{name}\b", _sync_name(name), text)
-    return text.replace("Any number of tasks", "Any number of threads").replace(
-        "Many tasks", "Many threads"
-    )
+    for word, sync_word in WORDS.items():
+        text = text.replace(word, sync_word)
+    return text
 
 
 def _formatted(text: str) -> str:

@@ -14,6 +14,7 @@ CHASSIS = ROOT / "services/chassis/src/eruca_chassis"
 PRODUCT = ("sdk/src", "services", "deploy", "demo", "bench", "interop")
 DOMAIN_WORDS = re.compile(r"topic|broker|consumer|producer|offset|commit[ _]?log", re.IGNORECASE)
 CATCHES_ALL = {  # the outermost frames, which log with context and count
+    "sdk/src/eruca/aio/check_loop.py",  # around the program's own function
     "sdk/src/eruca/aio/push/calling.py",  # around the program's own functions
     "sdk/src/eruca/aio/push/standby.py",  # a thread's; what it was is told to the event loop
     "services/chassis/src/eruca_chassis/app.py",

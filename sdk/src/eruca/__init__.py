@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from eruca.aio.pull_consumer import AsyncPullConsumer as AsyncPullConsumer
     from eruca.aio.push_consumer import AsyncPushConsumer as AsyncPushConsumer
     from eruca.aio.simple_consumer import AsyncSimpleConsumer as AsyncSimpleConsumer
+    from eruca.aio.transaction_producer import AsyncTransaction as AsyncTransaction
+    from eruca.aio.transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
+    from eruca.contract.errors import AlreadyDecidedError as AlreadyDecidedError
+    from eruca.contract.errors import AlreadyDeliveredError as AlreadyDeliveredError
     from eruca.contract.errors import ClientError as ClientError
     from eruca.contract.errors import ClientIdInUseError as ClientIdInUseError
     from eruca.contract.errors import ClosedError as ClosedError
@@ -41,12 +45,14 @@ if TYPE_CHECKING:
     from eruca.contract.errors import PermissionDeniedError as PermissionDeniedError
     from eruca.contract.errors import RefusedError as RefusedError
     from eruca.contract.errors import RequestError as RequestError
+    from eruca.contract.errors import ScheduledNotFoundError as ScheduledNotFoundError
     from eruca.contract.errors import SendFailedError as SendFailedError
     from eruca.contract.errors import StaleHandleError as StaleHandleError
     from eruca.contract.errors import SubscriptionConflictError as SubscriptionConflictError
     from eruca.contract.errors import TimeoutExpiredError as TimeoutExpiredError
     from eruca.contract.errors import TooLargeError as TooLargeError
     from eruca.contract.errors import TopicNotFoundError as TopicNotFoundError
+    from eruca.contract.errors import TransactionNotFoundError as TransactionNotFoundError
     from eruca.contract.errors import TransportError as TransportError
     from eruca.contract.errors import UnavailableError as UnavailableError
     from eruca.contract.errors import ValidationError as ValidationError
@@ -71,6 +77,10 @@ if TYPE_CHECKING:
     from eruca.core.send_result import SendResults as SendResults
     from eruca.core.sql92 import Sql92Filter as Sql92Filter
     from eruca.core.subscription_filter import sql as sql
+    from eruca.core.transactions import HalfMessage as HalfMessage
+    from eruca.core.transactions import TransactionCheck as TransactionCheck
+    from eruca.core.transactions import TransactionResult as TransactionResult
+    from eruca.core.transactions import Verdict as Verdict
     from eruca.sync.admin import Admin as Admin
     from eruca.sync.client import Client as Client
     from eruca.sync.log_follower import LogFollower as LogFollower
@@ -78,8 +88,12 @@ if TYPE_CHECKING:
     from eruca.sync.pull_consumer import PullConsumer as PullConsumer
     from eruca.sync.push_consumer import PushConsumer as PushConsumer
     from eruca.sync.simple_consumer import SimpleConsumer as SimpleConsumer
+    from eruca.sync.transaction_producer import Transaction as Transaction
+    from eruca.sync.transaction_producer import TransactionProducer as TransactionProducer
 
 _ERRORS: Final = (
+    "AlreadyDecidedError",
+    "AlreadyDeliveredError",
     "ClientError",
     "ClientIdInUseError",
     "ClosedError",
@@ -98,12 +112,14 @@ _ERRORS: Final = (
     "PermissionDeniedError",
     "RefusedError",
     "RequestError",
+    "ScheduledNotFoundError",
     "SendFailedError",
     "StaleHandleError",
     "SubscriptionConflictError",
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",
+    "TransactionNotFoundError",
     "TransportError",
     "UnavailableError",
     "ValidationError",
@@ -118,6 +134,8 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "AsyncPullConsumer": "eruca.aio.pull_consumer",
     "AsyncPushConsumer": "eruca.aio.push_consumer",
     "AsyncSimpleConsumer": "eruca.aio.simple_consumer",
+    "AsyncTransaction": "eruca.aio.transaction_producer",
+    "AsyncTransactionProducer": "eruca.aio.transaction_producer",
     "Averagely": "eruca.core.allocation",
     "AveragelyByCircle": "eruca.core.allocation",
     "ByConfig": "eruca.core.allocation",
@@ -127,6 +145,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "ConsumeContext": "eruca.core.consume_context",
     "ConsumeStatus": "eruca.core.consume_status",
     "Delivery": "eruca.core.delivery",
+    "HalfMessage": "eruca.core.transactions",
     "LogFollower": "eruca.sync.log_follower",
     "LogRecord": "eruca.core.log_block",
     "MachineRoomNearby": "eruca.core.allocation",
@@ -140,6 +159,11 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "SendResults": "eruca.core.send_result",
     "SimpleConsumer": "eruca.sync.simple_consumer",
     "Sql92Filter": "eruca.core.sql92",
+    "Transaction": "eruca.sync.transaction_producer",
+    "TransactionCheck": "eruca.core.transactions",
+    "TransactionProducer": "eruca.sync.transaction_producer",
+    "TransactionResult": "eruca.core.transactions",
+    "Verdict": "eruca.core.transactions",
     "by_hash": "eruca.core.selectors",
     "by_machine_room": "eruca.core.selectors",
     "by_random": "eruca.core.selectors",
@@ -150,6 +174,8 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
 __all__ = [
     "Admin",
     "AllocationStrategy",
+    "AlreadyDecidedError",
+    "AlreadyDeliveredError",
     "AsyncAdmin",
     "AsyncClient",
     "AsyncLogFollower",
@@ -157,6 +183,8 @@ __all__ = [
     "AsyncPullConsumer",
     "AsyncPushConsumer",
     "AsyncSimpleConsumer",
+    "AsyncTransaction",
+    "AsyncTransactionProducer",
     "Averagely",
     "AveragelyByCircle",
     "ByConfig",
@@ -174,6 +202,7 @@ __all__ = [
     "ErucaError",
     "ExpiredHandleError",
     "FilterSyntaxError",
+    "HalfMessage",
     "LogFollower",
     "LogRecord",
     "MachineRoomNearby",
@@ -193,6 +222,7 @@ __all__ = [
     "ReceivedMessage",
     "RefusedError",
     "RequestError",
+    "ScheduledNotFoundError",
     "SendFailedError",
     "SendResult",
     "SendResults",
@@ -203,9 +233,15 @@ __all__ = [
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionNotFoundError",
+    "TransactionProducer",
+    "TransactionResult",
     "TransportError",
     "UnavailableError",
     "ValidationError",
+    "Verdict",
     "by_hash",
     "by_machine_room",
     "by_random",

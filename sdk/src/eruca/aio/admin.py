@@ -17,6 +17,7 @@ from eruca.aio.broker_api import parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
 from eruca.aio.masters import Masters, on_each
 from eruca.aio.scheduled import HeldScheduled, Scheduled
+from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.aio.transport import JSON_HEADER, path_segment, problem_error, target_of
 from eruca.contract.errors import (
     ErucaError,
@@ -63,6 +64,7 @@ class AsyncAdmin:
         self._client = client
         self._masters = Masters(client)
         self._groups: AsyncGroupAdmin | None = None
+        self._transactions: AsyncTransactionAdmin | None = None
 
     @property
     def groups(self) -> AsyncGroupAdmin:
@@ -70,6 +72,13 @@ class AsyncAdmin:
         if self._groups is None:
             self._groups = AsyncGroupAdmin(self._client)
         return self._groups
+
+    @property
+    def transactions(self) -> AsyncTransactionAdmin:
+        """Transactions that are not over, and what became of others."""
+        if self._transactions is None:
+            self._transactions = AsyncTransactionAdmin(self._client)
+        return self._transactions
 
     # Topics.
 

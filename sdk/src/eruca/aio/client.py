@@ -59,6 +59,12 @@ from eruca.core.push_settings import (
 )
 from eruca.core.simple_settings import SimpleSettings
 from eruca.core.subscription_filter import Filter
+from eruca.core.transaction_settings import (
+    CHECK_CONCURRENCY_DEFAULT,
+    DECISION_TIMEOUT_DEFAULT,
+    CheckFunction,
+    TransactionSettings,
+)
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
@@ -67,6 +73,7 @@ if TYPE_CHECKING:
     from eruca.aio.push_consumer import AsyncPushConsumer
     from eruca.aio.routes import Routes
     from eruca.aio.simple_consumer import AsyncSimpleConsumer
+    from eruca.aio.transaction_producer import AsyncTransactionProducer
     from eruca.core.allocation import AllocationStrategy
 
 
@@ -172,6 +179,54 @@ class AsyncClient:
             retries=retries,
             send_timeout=send_timeout,
         )
+        self._children[producer] = None
+        return producer
+
+    def transaction_producer(
+        self,
+        group: str,
+        *,
+        check: CheckFunction | None = None,
+        check_concurrency: int = CHECK_CONCURRENCY_DEFAULT,
+        checker_urls: str | Iterable[str] | None = None,
+        latency_fault: bool | LatencyProfile = False,
+        retries: int = RETRIES_DEFAULT,
+        send_timeout: float = SEND_TIMEOUT_DEFAULT,
+        decision_timeout: float = DECISION_TIMEOUT_DEFAULT,
+    ) -> AsyncTransactionProducer:
+        """Return a new transaction producer, whose messages are delivered if local work was done.
+
+        Args:
+            group: The producer group: any of its members may be asked about the others'
+                transactions, so they share what *check* looks at.
+            check: Called with a transaction that nobody has decided; says what became of its local
+                work. Plain functions run in threads. None: this producer answers no checks, since
+                others of its group do, or a webhook.
+            check_concurrency: Checks in hand at a time.
+            checker_urls: The transaction checkers; by default ``ERUCA_TXN_CHECKER_URLS``, else
+                those that the name servers know.
+            latency_fault: Whether to avoid slow and failed brokers for a time, and by which table.
+            retries: Attempts after the first to store a half message, where none was stored.
+            send_timeout: Seconds for all attempts to store a half message.
+            decision_timeout: Seconds to tell a decision; then it is left to the checker.
+        """
+        from eruca.aio.transaction_producer import (  # needs the models, as admin does
+            AsyncTransactionProducer,
+        )
+
+        self.check_open()
+        settings = TransactionSettings.resolve(
+            os.environ,
+            group,
+            check=check,
+            check_concurrency=check_concurrency,
+            checker_urls=checker_urls,
+            latency_fault=latency_fault,
+            retries=retries,
+            send_timeout=send_timeout,
+            decision_timeout=decision_timeout,
+        )
+        producer = AsyncTransactionProducer(self, settings)
         self._children[producer] = None
         return producer
 

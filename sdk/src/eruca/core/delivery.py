@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from base64 import b64decode
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from eruca.contract import properties as names
-from eruca.contract.deliveries import Delivery as WireDelivery
 from eruca.contract.messages import PulledBody, PulledMessage
 from eruca.contract.records import Host, Record, SysFlag, encode_record
 from eruca.core.message_queue import MessageQueue
 from eruca.core.received_message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from eruca.contract.deliveries import Delivery as WireDelivery
 
 _FORMATS: Final = {
     "lz4": int(SysFlag.COMPRESSION_LZ4),

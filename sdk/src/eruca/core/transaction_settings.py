@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from eruca.contract import names
 from eruca.contract.errors import ValidationError
-from eruca.contract.limits import CHECKS_TAKEN_MAX
-from eruca.core.client_settings import checked_seconds
-from eruca.core.transactions import TransactionCheck, Verdict
+from eruca.contract.limits import CHECK_IMMUNITY_SECONDS_MAX, CHECKS_TAKEN_MAX
+from eruca.core.client_settings import checked_seconds, checked_urls
+from eruca.core.latency_fault import LatencyProfile
+from eruca.core.transactions import HalfMessage, TransactionCheck, Verdict
 
 CHECK_CONCURRENCY_DEFAULT: Final = 8
 DECISION_TIMEOUT_DEFAULT: Final = 5.0  # seconds, all attempts together
+CHECKER_URLS_VARIABLE: Final = "ERUCA_TXN_CHECKER_URLS"
 
 CheckFunction: TypeAlias = Callable[[TransactionCheck], Verdict | Awaitable[Verdict | None] | None]
 """Says what became of a transaction; None is ``unknown``."""
+LocalCode: TypeAlias = Callable[[HalfMessage], Verdict | Awaitable[Verdict | None] | None]
+"""What a transaction's message tells of, and whether it has been done; None is ``unknown``."""
+OnError: TypeAlias = Literal["unknown", "rollback"]
+"""What it means that local code raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +32,78 @@ class TransactionSettings:
     group: str
     check: CheckFunction | None
     check_concurrency: int
-    send_timeout: float
+    checker_urls: tuple[str, ...]  # none: the name servers are asked
+    latency_fault: bool | LatencyProfile
     retries: int
+    send_timeout: float
     decision_timeout: float
 
-    def __post_init__(self) -> None:
-        if (fault := names.client_group_fault(self.group)) is not None:
-            raise ValidationError(f"group: {self.group!r} is {fault.value.replace('_', ' ')}")
-        if self.check is not None and not callable(self.check):
-            raise ValidationError(f"check: {self.check!r} is no function")
-        if not 1 <= self.check_concurrency <= CHECKS_TAKEN_MAX:
+    @classmethod
+    def resolve(
+        cls,
+        environment: Mapping[str, str],
+        group: str,
+        *,
+        check: CheckFunction | None,
+        check_concurrency: int,
+        checker_urls: str | Iterable[str] | None,
+        latency_fault: bool | LatencyProfile,
+        retries: int,
+        send_timeout: float,
+        decision_timeout: float,
+    ) -> TransactionSettings:
+        """Return the settings.
+
+        Raises:
+            ValidationError: One cannot be used; the error says which, and where it came from.
+        """
+        if (fault := names.client_group_fault(group)) is not None:
+            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+        if check is not None and not callable(check):
+            raise ValidationError(f"check: {check!r} is no function")
+        if not 1 <= check_concurrency <= CHECKS_TAKEN_MAX:
             raise ValidationError(
-                f"check_concurrency: {self.check_concurrency} is not within 1 to {CHECKS_TAKEN_MAX}"
+                f"check_concurrency: {check_concurrency} is not within 1 to {CHECKS_TAKEN_MAX}"
             )
-        if self.retries < 0:
-            raise ValidationError(f"retries: {self.retries} is below 0")
-        checked_seconds(self.send_timeout, "send_timeout")
-        checked_seconds(self.decision_timeout, "decision_timeout")
+        if retries < 0:
+            raise ValidationError(f"retries: {retries} is below 0")
+        return cls(
+            group,
+            check,
+            check_concurrency,
+            _resolved_urls(environment, checker_urls),
+            latency_fault,
+            retries,
+            checked_seconds(send_timeout, "send_timeout"),
+            checked_seconds(decision_timeout, "decision_timeout"),
+        )
+
+
+def checked_immunity(seconds: float | None) -> float | None:
+    """Return for how long nobody is to be asked about a transaction, if that can be wished."""
+    if seconds is not None and not 0 <= seconds <= CHECK_IMMUNITY_SECONDS_MAX:
+        raise ValidationError(
+            f"check_immunity_seconds: {seconds!r} is not within 0 to {CHECK_IMMUNITY_SECONDS_MAX:g}"
+        )
+    return seconds
+
+
+def checked_on_error(on_error: OnError) -> OnError:
+    """Return what an error means, if it can."""
+    if on_error not in ("unknown", "rollback"):
+        raise ValidationError(
+            f'on_error: {on_error!r} is neither "unknown" nor "rollback"',
+            fix="an error says nothing, unless it is certain that it undoes the local work",
+        )
+    return on_error
+
+
+def _resolved_urls(
+    environment: Mapping[str, str], given: str | Iterable[str] | None
+) -> tuple[str, ...]:
+    urls, source = given, "checker_urls"
+    if urls is None:
+        urls, source = environment.get(CHECKER_URLS_VARIABLE) or None, CHECKER_URLS_VARIABLE
+    if urls is None:
+        return ()
+    return checked_urls(urls, source, "a transaction checker", such_as="http://127.0.0.1:10921")

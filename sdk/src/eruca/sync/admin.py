@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from eruca.core.message_queue import MessageQueue
     from eruca.sync.group_admin import GroupAdmin
+    from eruca.sync.transaction_admin import TransactionAdmin
 
 
 class Admin:
@@ -45,6 +46,13 @@ class Admin:
         from eruca.sync.group_admin import GroupAdmin  # as the async one, late
 
         return GroupAdmin(self._portal, self._portal.run(lambda: self._twin.groups))
+
+    @property
+    def transactions(self) -> TransactionAdmin:
+        """Transactions that are not over, and what became of others."""
+        from eruca.sync.transaction_admin import TransactionAdmin  # as the async one, late
+
+        return TransactionAdmin(self._portal, self._portal.run(lambda: self._twin.transactions))
 
     def create_topic(
         self,

@@ -37,6 +37,7 @@ from eruca.core.push_settings import (
     PUSH_COMMIT_SECONDS_DEFAULT,
     STOP_SECONDS_DEFAULT,
 )
+from eruca.core.transaction_settings import CHECK_CONCURRENCY_DEFAULT, DECISION_TIMEOUT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ if TYPE_CHECKING:
     from eruca.core.message_queue import MessageQueue
     from eruca.core.pull_positions import OutOfRangePolicy, StartPosition
     from eruca.core.subscription_filter import Filter
+    from eruca.core.transaction_settings import CheckFunction
     from eruca.sync.admin import Admin
     from eruca.sync.log_follower import LogFollower
     from eruca.sync.producer import Producer
     from eruca.sync.pull_consumer import PullConsumer
     from eruca.sync.push_consumer import PushConsumer
     from eruca.sync.simple_consumer import SimpleConsumer
+    from eruca.sync.transaction_producer import TransactionProducer
 
 
 class Client:
@@ -155,6 +158,51 @@ class Client:
                 compression_threshold=compression_threshold,
                 retries=retries,
                 send_timeout=send_timeout,
+            ),
+        )
+
+    def transaction_producer(
+        self,
+        group: str,
+        *,
+        check: CheckFunction | None = None,
+        check_concurrency: int = CHECK_CONCURRENCY_DEFAULT,
+        checker_urls: str | Iterable[str] | None = None,
+        latency_fault: bool | LatencyProfile = False,
+        retries: int = RETRIES_DEFAULT,
+        send_timeout: float = SEND_TIMEOUT_DEFAULT,
+        decision_timeout: float = DECISION_TIMEOUT_DEFAULT,
+    ) -> TransactionProducer:
+        """Return a new transaction producer, whose messages are delivered if local work was done.
+
+        Args:
+            group: The producer group: any of its members may be asked about the others'
+                transactions, so they share what *check* looks at.
+            check: Called with a transaction that nobody has decided; says what became of its local
+                work. Plain functions run in threads. None: this producer answers no checks, since
+                others of its group do, or a webhook.
+            check_concurrency: Checks in hand at a time.
+            checker_urls: The transaction checkers; by default ``ERUCA_TXN_CHECKER_URLS``, else
+                those that the name servers know.
+            latency_fault: Whether to avoid slow and failed brokers for a time, and by which table.
+            retries: Attempts after the first to store a half message, where none was stored.
+            send_timeout: Seconds for all attempts to store a half message.
+            decision_timeout: Seconds to tell a decision; then it is left to the checker.
+        """
+        from eruca.sync.transaction_producer import TransactionProducer  # as the async one, late
+
+        return TransactionProducer(
+            self._portal,
+            self._portal.run(
+                self._twin.transaction_producer,
+                group,
+                check=check,
+                check_concurrency=check_concurrency,
+                checker_urls=checker_urls,
+                latency_fault=latency_fault,
+                retries=retries,
+                send_timeout=send_timeout,
+                decision_timeout=decision_timeout,
             ),
         )
 

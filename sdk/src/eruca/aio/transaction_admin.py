@@ -1,0 +1,152 @@
+"""Administration of transactions: those that are not over, one by its id, an operator's decision.
+
+Each transaction is at one broker, and only that one knows it. A broker that cannot be reached makes
+a list fail, for it would not be whole; a transaction that another one knows is found all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal
+
+from eruca.aio.masters import Masters
+from eruca.aio.merging import merged
+from eruca.aio.transaction_api import TransactionApi
+from eruca.contract.errors import TransactionNotFoundError, ValidationError
+from eruca.contract.limits import LIST_LIMIT_MAX
+from eruca.contract.transactions import (
+    Decide,
+    DecisionReceipt,
+    TransactionDetail,
+    TransactionSummary,
+)
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+    from eruca.contract.transaction_events import Outcome
+
+
+class AsyncTransactionAdmin:
+    """Transactions of one cluster; made by :attr:`AsyncAdmin.transactions`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._masters = Masters(client)
+        self._api = TransactionApi(client.transport)
+        self._timeout = client.settings.timeout_seconds
+
+    async def undecided(
+        self,
+        *,
+        state: Literal["pending", "parked"] | None = None,
+        producer_group: str | None = None,
+        broker_name: str | None = None,
+    ) -> AsyncIterator[TransactionSummary]:
+        """Iterate over what is pending or parked, oldest first.
+
+        Args:
+            state: ``pending``: nobody has decided. ``parked``: rolled back, for nobody decided in
+                time; an operator may still commit it.
+            producer_group: Only those of it.
+            broker_name: Only those at this broker.
+        """
+        urls = await self._masters.all(broker_name=broker_name)
+        streams = [self._of_broker(url, state, producer_group) for _, url in sorted(urls.items())]
+        async for found in merged(streams, key=lambda summary: summary.begun_at):
+            yield found
+
+    async def get(
+        self, transaction_id: str, *, broker_name: str | None = None
+    ) -> TransactionDetail:
+        """Return a transaction, its message and its history, as long as its broker remembers it.
+
+        Args:
+            transaction_id: Its id.
+            broker_name: Where to look; by default everywhere.
+
+        Raises:
+            TransactionNotFoundError: No broker knows it.
+            ValidationError: Several brokers know one of this id.
+        """
+        _, detail = await self._located(transaction_id, broker_name)
+        return detail
+
+    async def commit(
+        self, transaction_id: str, *, reason: str, broker_name: str | None = None
+    ) -> DecisionReceipt:
+        """Have a pending or parked transaction's message delivered, as an operator.
+
+        Args:
+            transaction_id: Its id.
+            reason: Why; recorded.
+            broker_name: Where it is; by default all brokers are asked.
+
+        Raises:
+            AlreadyDecidedError: It was rolled back, and not since its checks were used up.
+            TransactionNotFoundError: No broker knows it.
+            ValidationError: Several brokers know one of this id.
+        """
+        return await self._decide(transaction_id, "commit", reason, broker_name)
+
+    async def rollback(
+        self, transaction_id: str, *, reason: str, broker_name: str | None = None
+    ) -> DecisionReceipt:
+        """See to it that a transaction's message is never delivered, as an operator.
+
+        A parked one is discarded. The arguments and errors are those of :meth:`commit`.
+        """
+        return await self._decide(transaction_id, "rollback", reason, broker_name)
+
+    async def _decide(
+        self, transaction_id: str, outcome: Outcome, reason: str, broker_name: str | None
+    ) -> DecisionReceipt:
+        url, _ = await self._located(transaction_id, broker_name)
+        request = Decide(by="operator", reason=reason)
+        return await self._api.decide(url, transaction_id, outcome, request, timeout=self._timeout)
+
+    async def _located(
+        self, transaction_id: str, broker_name: str | None
+    ) -> tuple[str, TransactionDetail]:
+        """Return where a transaction is, and what is known of it there."""
+        urls = await self._masters.all(broker_name=broker_name)
+        answers = await asyncio.gather(
+            *(self._api.get(url, transaction_id, timeout=self._timeout) for url in urls.values()),
+            return_exceptions=True,
+        )
+        found: dict[str, TransactionDetail] = {}
+        errors: list[BaseException] = []
+        for name, answer in zip(urls, answers, strict=True):
+            if isinstance(answer, BaseException):
+                answer.add_note(f"from {name}")
+                errors.append(answer)
+            else:
+                found[name] = answer
+        if len(found) > 1:
+            raise ValidationError(
+                f"{' and '.join(sorted(found))} have a transaction of the id {transaction_id!r}",
+                fix="say which is meant: broker_name",
+            )
+        for name, detail in found.items():
+            return urls[name], detail
+        # One that was not reached may know it.
+        errors.sort(key=lambda error: isinstance(error, TransactionNotFoundError))
+        raise errors[0]
+
+    async def _of_broker(
+        self, url: str, state: str | None, producer_group: str | None
+    ) -> AsyncIterator[TransactionSummary]:
+        cursor: str | None = None
+        while True:
+            page = await self._api.page(
+                url,
+                state=state,
+                producer_group=producer_group,
+                cursor=cursor,
+                limit=LIST_LIMIT_MAX,
+                timeout=self._timeout,
+            )
+            for summary in page.transactions:
+                yield summary
+            cursor = page.next_cursor
+            if cursor is None:
+                return

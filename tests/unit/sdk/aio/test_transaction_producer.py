@@ -1,0 +1,423 @@
+"""A transaction of a program: what its local code says, and what the broker is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+import eruca
+from eruca.aio.transport import NotConnectedError
+from eruca.contract.errors import OverloadedError, TopicNotFoundError, TransportError
+from support.scripted_transactions import ScriptedBrokers, transaction_client
+from support.scripted_transport import Request
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE = eruca.Message("orders", "an order", keys="order-7", delay_seconds=60)
+
+
+def decisions(requests: list[Request]) -> list[str]:
+    """Return what brokers were told."""
+    targets = [request.target for request in requests]
+    return [target.rpartition(":")[2] for target in targets if ":" in target]
+
+
+# send_in_transaction
+
+
+@pytest.mark.parametrize("verdict", ["commit", "rollback"])
+async def test_local_code_decides(verdict: eruca.Verdict) -> None:
+    brokers = ScriptedBrokers()
+    client, _ = transaction_client(brokers)
+    seen: list[eruca.HalfMessage] = []
+
+    async def execute(half: eruca.HalfMessage) -> eruca.Verdict:
+        seen.append(half)
+        assert [transaction_id for _, transaction_id in brokers.begun] == [half.transaction_id]
+        return verdict
+
+    async with client, client.transaction_producer("group") as producer:
+        result = await producer.send_in_transaction(MESSAGE, execute, check_immunity_seconds=20)
+
+    assert [result.half] == seen
+    assert result.half.message is MESSAGE
+    assert (result.verdict, result.is_decided) == (verdict, True)
+    assert result.decision is not None
+    assert result.decision.outcome == verdict
+    [request] = brokers.begun.values()
+    assert (request["producer_group"], request["check_immunity_seconds"]) == ("group", 20)
+    assert request["message"]["keys"] == ["order-7"]
+    assert request["message"]["delay_seconds"] == 60
+
+
+@pytest.mark.parametrize("verdict", ["unknown", None])
+async def test_local_code_that_knows_nothing_leaves_it_to_the_checker(verdict: Any) -> None:  # noqa: ANN401
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        result = await producer.send_in_transaction(MESSAGE, lambda _half: verdict)
+
+    assert (result.verdict, result.decision) == ("unknown", None)
+    assert decisions(hot.requests) == []
+
+
+async def test_a_wrong_answer_of_local_code_decides_nothing() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(eruca.ValidationError, match="True says nothing"):
+            await producer.send_in_transaction(MESSAGE, lambda _half: True)  # type: ignore[arg-type,return-value]
+
+    assert decisions(hot.requests) == []
+
+
+async def test_an_error_of_local_code_is_raised_and_leaves_it_to_the_checker() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(ZeroDivisionError) as caught:
+            await producer.send_in_transaction(MESSAGE, lambda _half: 1 / 0)  # type: ignore[arg-type,return-value]
+
+    assert decisions(hot.requests) == []
+    assert "left to the checker" in caught.value.__notes__[0]
+
+
+async def test_an_error_of_local_code_rolls_back_if_that_is_asked_for() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(ZeroDivisionError):
+            await producer.send_in_transaction(
+                MESSAGE,
+                lambda _half: 1 / 0,  # type: ignore[arg-type,return-value]
+                on_error="rollback",
+            )
+
+    assert decisions(hot.requests) == ["rollback"]
+    reason = msgspec.json.decode(hot.requests[-1].body)["reason"]
+    assert reason == "ZeroDivisionError: division by zero"
+
+
+async def test_plain_local_code_runs_in_a_thread_beside_the_event_loop() -> None:
+    client, _ = transaction_client(ScriptedBrokers())
+    loop_turned, threads = threading.Event(), []
+
+    def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+        threads.append(threading.current_thread())
+        assert loop_turned.wait(20)
+        return "commit"
+
+    async with client, client.transaction_producer("group") as producer:
+        sending = asyncio.create_task(producer.send_in_transaction(MESSAGE, execute))
+        await until(lambda: threads)
+        loop_turned.set()
+        assert (await sending).is_decided
+
+    assert threads != [threading.current_thread()]
+
+
+async def test_plain_local_code_that_is_cancelled_ends_and_is_told_first() -> None:
+    """A thread cannot be stopped: what it has done is not to be rolled back."""
+    client, hot = transaction_client(ScriptedBrokers())
+    begun, go_on = threading.Event(), threading.Event()
+
+    def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+        begun.set()
+        assert go_on.wait(20)
+        return "commit"
+
+    async with client, client.transaction_producer("group") as producer:
+        sending = asyncio.create_task(
+            producer.send_in_transaction(MESSAGE, execute, on_error="rollback")
+        )
+        await until(begun.is_set)
+        sending.cancel()
+        await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.sleep(0)
+        assert not sending.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+    assert decisions(hot.requests) == ["commit"]
+
+
+async def test_plain_local_code_that_is_cancelled_and_fails_has_failed() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    begun, go_on = threading.Event(), threading.Event()
+
+    def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+        begun.set()
+        assert go_on.wait(20)
+        raise ZeroDivisionError
+
+    async with client, client.transaction_producer("group") as producer:
+        sending = asyncio.create_task(
+            producer.send_in_transaction(MESSAGE, execute, on_error="rollback")
+        )
+        await until(begun.is_set)
+        sending.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+    assert decisions(hot.requests) == ["rollback"]
+
+
+async def test_a_time_limit_around_plain_local_code_is_still_one() -> None:
+    client, _ = transaction_client(ScriptedBrokers())
+    begun, go_on = threading.Event(), threading.Event()
+
+    def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+        begun.set()
+        assert go_on.wait(20)
+        return "commit"
+
+    async def run(producer: eruca.AsyncTransactionProducer) -> None:
+        async with asyncio.timeout(0.05):
+            await producer.send_in_transaction(MESSAGE, execute)
+
+    async with client, client.transaction_producer("group") as producer:
+        running = asyncio.create_task(run(producer))
+        await until(begun.is_set)
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        with pytest.raises(TimeoutError):
+            await running
+
+
+async def test_async_local_code_that_is_cancelled_has_failed() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    begun = asyncio.Event()
+
+    async def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+        begun.set()
+        await asyncio.Event().wait()
+        return "commit"
+
+    async with client, client.transaction_producer("group") as producer:
+        sending = asyncio.create_task(
+            producer.send_in_transaction(MESSAGE, execute, on_error="rollback")
+        )
+        await begun.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+    assert decisions(hot.requests) == ["rollback"]
+
+
+# The context manager
+
+
+async def test_a_block_commits_at_its_end() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        async with producer.transaction(MESSAGE) as transaction:
+            assert transaction.half.transaction_id == transaction.transaction_id
+            assert decisions(hot.requests) == []
+
+        assert transaction.result.is_decided
+    assert decisions(hot.requests) == ["commit"]
+
+
+async def test_a_block_may_decide_by_itself() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        async with producer.transaction(MESSAGE) as transaction:
+            result = await transaction.rollback(reason="no stock")
+        assert transaction.result == result
+        assert result.decision is not None
+        assert result.decision.reason == "no stock"
+
+        async with producer.transaction(MESSAGE) as transaction:
+            await transaction.conclude("unknown")
+        assert not transaction.result.is_decided
+
+    assert decisions(hot.requests) == ["rollback"]
+
+
+async def test_a_block_that_raises_leaves_it_or_rolls_back() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction(MESSAGE):
+                raise ZeroDivisionError
+        assert decisions(hot.requests) == []
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction(MESSAGE, on_error="rollback"):
+                raise ZeroDivisionError
+
+    assert decisions(hot.requests) == ["rollback"]
+
+
+async def test_an_error_after_the_decision_does_not_change_it() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        transaction = producer.transaction(MESSAGE, on_error="rollback")
+        with pytest.raises(ZeroDivisionError):
+            await commit_and_fail(transaction)
+        with pytest.raises(eruca.ValidationError, match="cannot be concluded with rollback"):
+            await transaction.rollback()
+        assert await transaction.commit() is transaction.result
+
+    assert decisions(hot.requests) == ["commit"]
+
+
+async def test_what_was_left_may_be_decided_later() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        async with producer.transaction(MESSAGE) as transaction:
+            await transaction.conclude("unknown")
+        assert (await transaction.commit()).is_decided
+
+    assert decisions(hot.requests) == ["commit"]
+
+
+async def test_a_transaction_is_entered_once_and_asked_when_it_knows() -> None:
+    client, _ = transaction_client(ScriptedBrokers())
+    async with client, client.transaction_producer("group") as producer:
+        transaction = producer.transaction(MESSAGE)
+        with pytest.raises(eruca.ClosedError, match="not been begun"):
+            transaction.half  # noqa: B018
+        async with transaction:
+            with pytest.raises(eruca.ClosedError, match="not been concluded"):
+                transaction.result  # noqa: B018
+        with pytest.raises(eruca.ClosedError, match="already"):
+            async with transaction:
+                pass
+
+
+async def commit_and_fail(transaction: eruca.AsyncTransaction) -> None:
+    async with transaction:
+        await transaction.commit()
+        raise ZeroDivisionError
+
+
+# Decisions
+
+
+async def test_a_decision_whose_answer_was_lost_is_repeated() -> None:
+    brokers = ScriptedBrokers()
+    client, hot = transaction_client(brokers)
+    async with (
+        client,
+        client.transaction_producer("group") as producer,
+        producer.transaction(MESSAGE),
+    ):
+        brokers.lose_answers(TransportError("gone"))
+        brokers.refuse(OverloadedError("full"), NotConnectedError("refused"))
+
+    assert decisions(hot.requests) == ["commit"] * 4
+
+
+async def test_a_decision_that_cannot_be_delivered_is_left_and_known() -> None:
+    brokers = ScriptedBrokers()
+    client, _ = transaction_client(brokers)
+    async with client, client.transaction_producer("group", decision_timeout=0.1) as producer:
+        async with producer.transaction(MESSAGE) as transaction:
+            brokers.refuse(*[NotConnectedError("refused")] * 100)
+        assert (transaction.result.verdict, transaction.result.is_decided) == ("commit", False)
+        assert producer._book.answer(transaction.transaction_id) == "commit"
+
+        brokers.faults.clear()
+        assert (await transaction.commit()).is_decided
+        assert producer._book.answer(transaction.transaction_id) is None
+
+
+async def test_a_decision_that_comes_too_late_says_what_was_decided() -> None:
+    brokers = ScriptedBrokers()
+    client, _ = transaction_client(brokers)
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(eruca.AlreadyDecidedError) as caught:
+            async with producer.transaction(MESSAGE) as transaction:
+                brokers.decided[transaction.transaction_id] = "rollback"
+
+    assert caught.value.decision == {"outcome": "rollback", "by": "check"}
+
+
+async def test_a_rollback_that_comes_too_late_does_not_hide_the_local_error() -> None:
+    brokers = ScriptedBrokers()
+    client, _ = transaction_client(brokers)
+    async with client, client.transaction_producer("group") as producer:
+        transaction = producer.transaction(MESSAGE, on_error="rollback")
+
+        async def commit_elsewhere_and_fail() -> None:
+            async with transaction:
+                brokers.decided[transaction.transaction_id] = "commit"
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError) as caught:
+            await commit_elsewhere_and_fail()
+
+    assert "is not what it should be: it was decided" in caught.value.__notes__[0]
+
+
+async def test_a_transaction_that_the_broker_has_lost_is_an_error() -> None:
+    brokers = ScriptedBrokers()
+    client, _ = transaction_client(brokers)
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(eruca.TransactionNotFoundError):
+            async with producer.transaction(MESSAGE):
+                brokers.begun.clear()
+        with pytest.raises(TopicNotFoundError):
+            async with producer.transaction(MESSAGE):
+                brokers.refuse(TopicNotFoundError("it was deleted"))
+
+
+# The producer
+
+
+async def test_settings_are_checked() -> None:
+    client, _ = transaction_client(ScriptedBrokers())
+    async with client:
+        for settings in (
+            {"group": "no such group!"},
+            {"check": "no function"},
+            {"check_concurrency": 0},
+            {"checker_urls": "nonsense"},
+            {"retries": -1},
+            {"send_timeout": 0},
+            {"decision_timeout": float("inf")},
+        ):
+            with pytest.raises(eruca.ValidationError):
+                client.transaction_producer(**({"group": "group"} | settings))
+        async with client.transaction_producer("group") as producer:
+            for options in (
+                {"check_immunity_seconds": -1},
+                {"on_error": "commit"},
+                {"timeout": 0},
+            ):
+                with pytest.raises(eruca.ValidationError):
+                    producer.transaction(MESSAGE, **options)
+
+
+async def test_a_closed_producer_begins_nothing_and_still_decides() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+    async with client:
+        producer = client.transaction_producer("group")
+        later = producer.transaction(MESSAGE)
+        async with producer.transaction(MESSAGE):
+            await producer.close()
+        with pytest.raises(eruca.ClosedError):
+            producer.transaction(MESSAGE)
+        with pytest.raises(eruca.ClosedError):
+            async with later:
+                pass
+
+    assert decisions(hot.requests) == ["commit"]
+
+
+async def test_a_client_that_is_closed_ends_its_transaction_producers() -> None:
+    client, _ = transaction_client(ScriptedBrokers())
+    async with client:
+        producer = client.transaction_producer("group", check=lambda _: "commit")
+        await producer.start()
+        await producer.start()
+
+    with pytest.raises(eruca.ClosedError):
+        await producer.start()
+    with pytest.raises(eruca.ClosedError):
+        client.transaction_producer("group")
