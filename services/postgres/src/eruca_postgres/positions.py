@@ -28,6 +28,16 @@ async def read_positions(connection: AsyncConnection) -> dict[str, LogPosition]:
     return {row.broker_name: LogPosition(*row) for row in found}
 
 
+async def locked_position(connection: AsyncConnection, broker_name: str) -> int | None:
+    """Return how far *broker_name*'s log has been read, which stays so in this transaction."""
+    offset: int | None = await connection.scalar(
+        select(log_positions.c.log_offset)
+        .where(log_positions.c.broker_name == broker_name)
+        .with_for_update()
+    )
+    return offset
+
+
 async def write_position(
     connection: AsyncConnection, broker_name: str, log_offset: int, *, end_offset: int
 ) -> None:

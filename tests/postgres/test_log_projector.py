@@ -1,0 +1,248 @@
+"""A broker's log followed into rows: every record once, whatever happens between two steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+import eruca
+from eruca.core.log_block import LogBlock, LogRecord
+from eruca_postgres.database import Database
+from eruca_postgres.leases import LeaseKeeper
+from eruca_postgres.log_projector import BlockProjection, LogProjector, Projection
+from eruca_postgres.positions import delete_position, read_positions
+from support.clocks import ManualClock
+from support.in_process_cluster import in_process_cluster
+
+pytestmark = pytest.mark.anyio
+BROKER = "broker-a"
+SMALL = 512  # bytes: a few records in a block
+
+
+class Offsets:
+    """A projection: the log offset of every record, each of which the table takes once."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.forgotten = 0
+        self.committed = 0
+
+    async def fold_block(
+        self, connection: AsyncConnection, block: LogBlock
+    ) -> Callable[[], None] | None:
+        offsets = [record.log_offset for record in block.records()]
+        for offset in offsets:
+            await connection.execute(text("INSERT INTO things VALUES (:id)"), {"id": offset})
+        if self.fails:
+            raise RuntimeError("in mid-transaction")
+
+        def count() -> None:
+            self.committed += len(offsets)
+
+        return count
+
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+        self.forgotten += 1
+        await connection.execute(text("DELETE FROM things"))
+
+
+class RecordOffsets:
+    """The same, record by record."""
+
+    async def fold(
+        self, connection: AsyncConnection, broker_name: str, records: Sequence[LogRecord]
+    ) -> Callable[[], None] | None:
+        for record in records:
+            await connection.execute(
+                text("INSERT INTO things VALUES (:id)"), {"id": record.log_offset}
+            )
+        return None
+
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+        raise AssertionError("nothing is to be forgotten")
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[eruca.AsyncClient]:
+    async with (
+        in_process_cluster(tmp_path, brokers=1) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        yield client
+
+
+async def send(client: eruca.AsyncClient, count: int) -> None:
+    async with client.producer() as producer:
+        await producer.send_many([eruca.Message("orders", str(n)) for n in range(count)])
+
+
+@asynccontextmanager
+async def leased(database: Database, holder: str = "one") -> AsyncIterator[LeaseKeeper]:
+    keeper = LeaseKeeper(database, holder, seconds=600, clock=ManualClock())
+    await keeper.step([BROKER])
+    yield keeper
+    await keeper.leave()
+
+
+def projector_of(
+    database: Database,
+    client: eruca.AsyncClient,
+    keeper: LeaseKeeper,
+    projection: Projection | BlockProjection,
+) -> LogProjector:
+    return LogProjector(
+        database,
+        client,
+        BROKER,
+        lease=lambda: keeper.held.get(BROKER),
+        projection=projection,
+        read_size=SMALL,
+    )
+
+
+async def rows(database: Database) -> list[int]:
+    async with database.transaction() as connection:
+        return list(await connection.scalars(text("SELECT id FROM things ORDER BY id")))
+
+
+async def offsets_in_log(client: eruca.AsyncClient) -> list[int]:
+    end = (await client.admin.broker_status(BROKER)).log.max_offset
+    offsets: list[int] = []
+    async with client.log_follower(BROKER) as follower:
+        while follower.next_offset != end:
+            offsets += [record.log_offset for record in await follower.read()]
+    return offsets
+
+
+async def read_to_the_end(projector: LogProjector, client: eruca.AsyncClient) -> None:
+    end = (await client.admin.broker_status(BROKER)).log.max_offset
+    while projector.log_offset != end:
+        await projector.step()
+
+
+@pytest.mark.parametrize("kind", [Offsets, RecordOffsets])
+async def test_every_record_of_the_log_becomes_a_row(
+    database: Database, client: eruca.AsyncClient, kind: type[Offsets] | type[RecordOffsets]
+) -> None:
+    await send(client, 40)
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, kind())
+        await read_to_the_end(projector, client)
+        await send(client, 10)
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    assert await rows(database) == await offsets_in_log(client)
+
+
+async def test_what_fails_in_mid_transaction_is_folded_again(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 40)
+    projection = Offsets()
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, projection)
+        await projector.step()
+        projection.fails = True
+        with pytest.raises(RuntimeError):
+            await projector.step()
+        projection.fails = False
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    expected = await offsets_in_log(client)
+    assert await rows(database) == expected
+    assert projection.committed == len(expected)
+
+
+async def test_another_instance_goes_on_where_the_rows_end(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 40)
+    async with leased(database) as keeper:
+        first = projector_of(database, client, keeper, Offsets())
+        await first.step()
+        await first.step()
+        first.begin_stop()
+    async with leased(database, "two") as keeper:
+        second = projector_of(database, client, keeper, Offsets())
+        await read_to_the_end(second, client)
+        second.begin_stop()
+
+    assert await rows(database) == await offsets_in_log(client)
+
+
+async def test_without_the_lease_nothing_is_written(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 5)
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, Offsets())
+        await projector.step()
+        before = await rows(database)
+        await keeper.leave()
+        await projector.step()
+
+    assert projector.fault is not None
+    assert await rows(database) == before
+
+
+async def test_a_position_that_was_set_back_is_noticed(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 20)
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, Offsets())
+        await read_to_the_end(projector, client)
+        async with database.transaction() as connection:  # as somebody does who wants it anew
+            await connection.execute(text("DELETE FROM things"))
+            await delete_position(connection, BROKER)
+        await send(client, 1)
+        await projector.step()
+        assert await rows(database) == []
+
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    assert await rows(database) == await offsets_in_log(client)
+
+
+async def test_a_log_that_does_not_reach_the_position_is_read_anew(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 20)
+    projection = Offsets()
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, projection)
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+        async with database.transaction() as connection:
+            await connection.execute(text("UPDATE log_positions SET log_offset = log_offset + 7"))
+        projector = projector_of(database, client, keeper, projection)
+        await projector.step()
+        assert (projection.forgotten, await rows(database)) == (1, [])
+        async with database.transaction() as connection:
+            assert await read_positions(connection) == {}
+
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    assert await rows(database) == await offsets_in_log(client)
+
+
+async def test_a_stop_does_not_wait_for_news(database: Database, client: eruca.AsyncClient) -> None:
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, Offsets())
+        await read_to_the_end(projector, client)
+        waiting = asyncio.create_task(projector.step())
+        await asyncio.sleep(0)
+        projector.begin_stop()
+
+        async with asyncio.timeout(5):
+            await waiting
