@@ -22,6 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest
 from pyspark_eruca.columns import SCHEMA_VERSION
+from pyspark_eruca.exports import Exports
+from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range
 
 # Dictionaries cost much and save little where nearly every value is another.
@@ -90,6 +92,16 @@ def run_export(
             _stop(query)
     watch(done)
     return done
+
+
+def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
+    """Return how many messages there are now that the lake does not have."""
+    parsed = Options.parse(options)
+    ends = {one.queue: one.end for manifest in lake.manifests() for one in manifest.ranges}
+    held = Exports(parsed).held(parsed.topics, starting_at=parsed.starting_at)
+    return sum(
+        max(0, now.end - max(now.start, ends.get(queue, now.start))) for queue, now in held.items()
+    )
 
 
 class BatchWriter:

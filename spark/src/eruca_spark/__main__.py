@@ -1,0 +1,8 @@
+"""``python -m eruca_spark``, and what is handed to ``spark-submit``."""
+
+from __future__ import annotations
+
+from eruca_spark.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,104 @@
+"""Pictures of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+
+_WIDTH: Final = 10.0  # inches
+_HEIGHT: Final = 4.0  # inches, of each chart
+_LABEL_SIZE_MAX: Final = 40  # characters
+_NO_DATA: Final = "nothing to show"
+
+
+class Picture:
+    """Charts below each other, in one file."""
+
+    def __init__(self, title: str, count: int) -> None:
+        self._figure = Figure(figsize=(_WIDTH, _HEIGHT * count), layout="constrained")
+        self._figure.suptitle(title)
+        self._axes: list[Axes] = [
+            self._figure.add_subplot(count, 1, number) for number in range(1, count + 1)
+        ]
+        self._next = 0
+
+    def bars(
+        self,
+        title: str,
+        labels: Sequence[str],
+        values: Mapping[str, Sequence[float]],
+        *,
+        unit: str,
+        marked: Sequence[bool] = (),
+    ) -> None:
+        """Draw horizontal bars; several series of values lie in one bar, behind each other.
+
+        Args:
+            title: The chart's.
+            labels: One for each bar, from the top.
+            values: Each series' values by its name.
+            unit: Of the values.
+            marked: Which bars are drawn in red.
+        """
+        axes = self._axes_for(title, is_empty=not labels)
+        if not labels:
+            return
+        starts = [0.0] * len(labels)
+        places = range(len(labels))
+        for name, series in values.items():
+            drawn = axes.barh(places, series, left=starts, label=name)
+            starts = [start + value for start, value in zip(starts, series, strict=True)]
+            for bar, is_marked in zip(drawn, marked, strict=False):
+                if is_marked:
+                    bar.set_color("tab:red")
+        axes.set_yticks(places, [_shortened(label) for label in labels])
+        axes.invert_yaxis()
+        axes.set_xlabel(unit)
+        if len(values) > 1:
+            axes.legend()
+
+    def lines(
+        self,
+        title: str,
+        series: Mapping[str, tuple[Sequence[datetime], Sequence[float]]],
+        *,
+        unit: str,
+    ) -> None:
+        """Draw lines over time; a single point is drawn as one."""
+        axes = self._axes_for(title, is_empty=not series)
+        if not series:
+            return
+        for name, (times, values) in series.items():
+            axes.plot(times, values, marker="o", markersize=3, label=_shortened(name))  # type: ignore[arg-type]
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        axes.set_ylabel(unit)
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    def save(self, path: Path) -> None:
+        """Write the picture as PNG."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._figure.savefig(path, format="png")
+
+    def _axes_for(self, title: str, *, is_empty: bool) -> Axes:
+        axes = self._axes[self._next]
+        self._next += 1
+        axes.set_title(title)
+        if is_empty:
+            axes.set_axis_off()
+            axes.text(0.5, 0.5, _NO_DATA, ha="center", va="center")
+        return axes
+
+
+def _shortened(label: str) -> str:
+    # A dollar sign would begin a formula.
+    text = label if len(label) <= _LABEL_SIZE_MAX else label[: _LABEL_SIZE_MAX - 1] + "…"
+    return text.replace("$", r"\$")

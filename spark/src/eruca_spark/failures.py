@@ -1,0 +1,24 @@
+"""Why a job failed, in a line or two instead of two stack traces.
+
+What a Python source raises in a worker comes back as text, within a traceback, within the JVM's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_OURS: Final = re.compile(
+    r"^(?:pyspark_eruca\.errors|eruca_spark\.lake(?:_files)?)\.(?P<name>\w+): (?P<text>.+)$",
+    re.MULTILINE,
+)
+_LINES_MAX: Final = 6  # of a reason that is not ours
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the innermost reason of ours that *error* tells of, else how it begins."""
+    text = str(error)
+    ours = list(_OURS.finditer(text))
+    if ours:
+        return ours[-1]["text"]
+    return "\n".join(text.strip().splitlines()[:_LINES_MAX])

@@ -1,0 +1,376 @@
+"""The command line ``eruca-spark``.
+
+The same under ``spark-submit``: ``spark-submit $(python -m eruca_spark --where) export …``.
+
+Exit codes: 0 done, 1 it failed or an audit found something, 2 wrong usage, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from eruca_spark.compaction import latest_by_key, write_compacted
+from eruca_spark.export import run_export, waiting_rows
+from eruca_spark.failures import reason_of
+from eruca_spark.java import JavaError
+from eruca_spark.lake import Lake, LakeError, chain_faults
+from eruca_spark.lake_files import LakeBusyError
+from eruca_spark.messages import MessageSource
+from eruca_spark.progress import RowsBar, shown_tasks
+from eruca_spark.replaying import replay
+from eruca_spark.reports.audit import audit_report, is_sound
+from eruca_spark.reports.dead_letters import PREFIX, dead_letters_report
+from eruca_spark.reports.hot_keys import TOP_DEFAULT, hot_keys_report
+from eruca_spark.reports.latency import latency_report
+from eruca_spark.reports.report import FinishedReport, Report, finish
+from eruca_spark.reports.transactions import transactions_report
+from eruca_spark.session import spark_session
+from pyspark_eruca.errors import SourceError
+
+EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"
+INTERRUPTED: Final = 130
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ERUCA_QUERY_URLS",
+        help="the query service, as executors reach it; several with semicolons between",
+    ),
+]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="a topic; may be repeated")]
+LakeOption = Annotated[str | None, typer.Option("--lake", help="read a lake instead of topics")]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark's master, such as spark://HOST:7077 or yarn; local where left out"),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="a setting of Spark's, NAME=VALUE; repeatable")
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="an option of the data source, NAME=VALUE; repeatable"),
+]
+Out = Annotated[Path, typer.Option(help="where tables and picture are kept")]
+
+
+def run() -> None:
+    """Run the command line, and exit."""
+    try:
+        app(standalone_mode=True)
+    except (
+        JavaError,
+        LakeBusyError,
+        LakeError,
+        Py4JError,
+        PySparkException,
+        SourceError,
+    ) as error:
+        _errors().print(f"error: {reason_of(error)}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+@app.callback(invoke_without_command=True)
+def _where(
+    context: typer.Context,
+    where: Annotated[
+        bool, typer.Option("--where", help="print the script to hand to spark-submit")
+    ] = False,
+) -> None:
+    """Exports, reports and replays of Eruca's topics, on Apache Spark."""
+    if where:
+        sys.stdout.write(f"{Path(__file__).with_name('__main__.py')}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise typer.BadParameter("name a command; see --help")
+
+
+@app.command()
+def export(
+    *,
+    lake: Annotated[str, typer.Argument(help="a folder, or a URI that all executors reach")],
+    topic: Annotated[list[str], typer.Option("--topic", help="a topic; may be repeated")],
+    url: Url = None,
+    rows_per_batch: Annotated[
+        int, typer.Option(min=1, help="messages of one batch: what a crash repeats")
+    ] = 2_000_000,
+    allow_loss: Annotated[
+        bool, typer.Option(help="go on where retention was faster than the export")
+    ] = False,
+    every: Annotated[
+        float | None, typer.Option(min=0.1, help="seconds; go on for ever, looking this often")
+    ] = None,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Export what is new in topics to Parquet: each message once, however often it is killed."""
+    options = {
+        **_source_options(url, option),
+        "topic": ",".join(topic),
+        "maxRowsPerTrigger": str(rows_per_batch),
+        "failOnDataLoss": "false" if allow_loss else "true",
+    }
+    console = _console()
+    with _session("export", master, conf) as spark:
+        total = waiting_rows(Lake(spark, lake), options)
+        with RowsBar(console, total) as bar:
+            done = run_export(
+                spark, lake, options, every_seconds=every, watch=lambda done: bar.show(done.rows)
+            )
+        manifests = Lake(spark, lake).manifests()
+    for name, rows in sorted(done.rows_by_topic.items()):
+        console.print(f"{name}: {rows:,} messages")
+    if done.missing_rows:
+        console.print(f"{done.missing_rows:,} messages were deleted before they were read")
+    held = sum(manifest.rows for manifest in manifests)
+    console.print(f"{lake} holds {held:,} messages in {len(manifests):,} batches")
+
+
+@app.command()
+def latency(
+    *,
+    out: Out = Path("reports"),
+    lake: LakeOption = None,
+    url: Url = None,
+    topic: Topics = None,
+    groups: Annotated[
+        bool, typer.Option(help=f"also until groups are past them, told by {EVENTS_TOPIC}")
+    ] = False,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Report delivery latency per topic and minute, and per consumer group."""
+    source = _source(lake, url, option)
+
+    def report(spark: SparkSession) -> Report:
+        rows = _user_messages(source.messages(spark, _needed(topic, lake)))
+        return latency_report(rows, source.messages(spark, [EVENTS_TOPIC]) if groups else None)
+
+    _report("latency", out, master, conf, report)
+
+
+@app.command("dead-letters")
+def dead_letters(
+    *,
+    out: Out = Path("reports"),
+    lake: LakeOption = None,
+    url: Url = None,
+    group: Annotated[list[str] | None, typer.Option(help="a consumer group; repeatable")] = None,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Report dead letters by group, topic of origin, and reason."""
+    source = _source(lake, url, option)
+    topics = [PREFIX + name for name in group or []]
+    if not topics and lake is None:
+        raise typer.BadParameter("name groups with --group, or a lake with --lake")
+    _report(
+        "dead-letters",
+        out,
+        master,
+        conf,
+        lambda spark: dead_letters_report(source.messages(spark, topics)),
+    )
+
+
+@app.command("hot-keys")
+def hot_keys(
+    *,
+    out: Out = Path("reports"),
+    lake: LakeOption = None,
+    url: Url = None,
+    topic: Topics = None,
+    top: Annotated[int, typer.Option(min=1, help="how many keys of each topic")] = TOP_DEFAULT,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Report which keys and queues have far more messages than the rest."""
+    source = _source(lake, url, option)
+
+    def report(spark: SparkSession) -> Report:
+        return hot_keys_report(_user_messages(source.messages(spark, _needed(topic, lake))), top)
+
+    _report("hot-keys", out, master, conf, report)
+
+
+@app.command()
+def transactions(
+    *,
+    out: Out = Path("reports"),
+    lake: LakeOption = None,
+    url: Url = None,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Report how transactions ended, how long that took, and which are open."""
+    source = _source(lake, url, option)
+    _report(
+        "transactions",
+        out,
+        master,
+        conf,
+        lambda spark: transactions_report(source.messages(spark, [EVENTS_TOPIC])),
+    )
+
+
+@app.command()
+def audit(
+    *,
+    out: Out = Path("reports"),
+    lake: LakeOption = None,
+    url: Url = None,
+    topic: Topics = None,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Look for gaps and duplicates in every queue; exit with 1 where there are any."""
+    source = _source(lake, url, option)
+    faults: list[str] = []
+
+    def report(spark: SparkSession) -> Report:
+        if lake is not None:
+            faults.extend(chain_faults(Lake(spark, lake).manifests()))
+        return audit_report(source.messages(spark, _needed(topic, lake)))
+
+    finished = _report("audit", out, master, conf, report)
+    unsound = [queue for queue in finished.rows["queues"] if not is_sound(queue)]
+    for fault in faults:
+        _errors().print(fault)
+    if unsound or faults:
+        _errors().print(f"not sound: {len(unsound)} queues, {len(faults)} batches")
+        raise typer.Exit(1)
+
+
+@app.command()
+def compaction(
+    *,
+    table: Annotated[str, typer.Argument(help="where the table goes; replaced if it is there")],
+    lake: LakeOption = None,
+    url: Url = None,
+    topic: Topics = None,
+    by: Annotated[
+        Literal["key", "sharding-key"], typer.Option(help="the first key, or the sharding key")
+    ] = "key",
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Write the latest message of each key as Parquet."""
+    source = _source(lake, url, option)
+    console = _console()
+    with _session("compaction", master, conf) as spark:
+        rows = _user_messages(source.messages(spark, _needed(topic, lake)))
+        latest = latest_by_key(rows, "key" if by == "key" else "sharding_key")
+        with shown_tasks(spark, console, "compacting"):
+            write_compacted(latest, table)
+        count = spark.read.parquet(table).count()
+    console.print(f"{table} holds the latest messages of {count:,} keys")
+
+
+@app.command("replay")
+def replay_command(
+    *,
+    to: Annotated[str, typer.Option(help="the topic to send to")],
+    name: Annotated[str, typer.Option(help="the replay's; run again under it, it goes on")],
+    namesrv: Annotated[
+        str, typer.Option(envvar="ERUCA_NAMESRV_URLS", help="name servers, as executors reach them")
+    ],
+    url: Url = None,
+    lake: LakeOption = None,
+    topic: Topics = None,
+    where: Annotated[
+        str | None, typer.Option(help="which messages: a condition in Spark's SQL, tag = 'UA'")
+    ] = None,
+    ordered: Annotated[bool, typer.Option(help="keep the order within queues")] = True,
+    force: Annotated[bool, typer.Option(help="also into the topic they came from")] = False,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Send messages of a lake or of topics to a topic, each once however often it is run."""
+    source = _source(lake, url, option)
+    options = {"namesrv": namesrv, "topic": to, "replay": name, "force": str(force).lower()}
+    if url is not None:
+        options["url"] = url
+    console = _console()
+    with _session("replay", master, conf) as spark:
+        rows = source.messages(spark, _needed(topic, lake))
+        if where is not None:
+            rows = rows.where(where)
+        with shown_tasks(spark, console, "replaying"):
+            done = replay(rows, options, is_ordered=ordered)
+    console.print(f"{done.sent:,} messages sent to {to}, {done.skipped:,} were there already")
+
+
+def _report(
+    name: str,
+    out: Path,
+    master: str | None,
+    conf: list[str] | None,
+    make: Callable[[SparkSession], Report],
+) -> FinishedReport:
+    console = _console()
+    with _session(name, master, conf) as spark, shown_tasks(spark, console, f"reporting: {name}"):
+        return finish(spark, make(spark), out, console)
+
+
+@contextmanager
+def _session(name: str, master: str | None, conf: list[str] | None) -> Iterator[SparkSession]:
+    with spark_session(f"eruca {name}", master, _pairs(conf, "--conf")) as spark:
+        yield spark
+
+
+def _source(lake: str | None, url: str | None, option: list[str] | None) -> MessageSource:
+    return MessageSource(lake=lake, options=_source_options(url, option))
+
+
+def _source_options(url: str | None, option: list[str] | None) -> dict[str, str]:
+    return {**({"url": url} if url else {}), **_pairs(option, "--option")}
+
+
+def _pairs(texts: list[str] | None, what: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts or []:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{what} {text}: written NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _needed(topics: list[str] | None, lake: str | None) -> list[str]:
+    if not topics and lake is None:
+        raise typer.BadParameter("name topics with --topic, or a lake with --lake")
+    return topics or []
+
+
+def _user_messages(messages: DataFrame) -> DataFrame:
+    """Leave out control records, which have neither keys nor anybody who made them."""
+    return messages.where(messages["topic"] != EVENTS_TOPIC)
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _errors() -> Console:
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

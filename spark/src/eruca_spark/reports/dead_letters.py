@@ -1,0 +1,79 @@
+"""Dead letters by group, origin and reason.
+
+They lie in the topics ``%DLQ%group``. Their properties tell where they come from and why they are
+there; those that RocketMQ wrote tell less, and their reason is null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from eruca_spark.charts import Picture
+from eruca_spark.reports.report import Report, ReportTable, Rows
+
+PREFIX: Final = "%DLQ%"
+_ERROR_SHOWN: Final = 120  # characters of an error
+_BARS_MAX: Final = 20
+
+
+def dead_letters_report(messages: DataFrame) -> Report:
+    """Return the report on those of *messages* that are dead letters."""
+    letters = messages.where(f.col("topic").startswith(PREFIX)).select(
+        f.substring("topic", len(PREFIX) + 1, 1_000).alias("consumer_group"),
+        _property("DLQ_ORIGIN_TOPIC").alias("origin_topic"),
+        _property("ERUCA_DEAD_REASON").alias("reason"),
+        f.substring(_property("ERUCA_DEAD_ERROR"), 1, _ERROR_SHOWN).alias("error"),
+        "reconsume_times",
+        "stored_at",
+        "message_id",
+    )
+    reasons = (
+        letters.groupBy("consumer_group", "origin_topic", "reason")
+        .agg(
+            f.count(f.lit(1)).alias("dead_letters"),
+            f.max("reconsume_times").alias("retries_max"),
+            f.min("stored_at").alias("first_at"),
+            f.max("stored_at").alias("last_at"),
+            f.max_by("error", "stored_at").alias("last_error"),
+            f.max_by("message_id", "stored_at").alias("last_message_id"),
+        )
+        .orderBy(f.desc("dead_letters"), "consumer_group", "origin_topic", "reason")
+    )
+    retries = (
+        letters.groupBy("consumer_group", "reconsume_times")
+        .agg(f.count(f.lit(1)).alias("dead_letters"))
+        .orderBy("consumer_group", "reconsume_times")
+    )
+    days = (
+        letters.groupBy("consumer_group", f.to_date("stored_at").alias("day"))
+        .agg(f.count(f.lit(1)).alias("dead_letters"))
+        .orderBy("consumer_group", "day")
+    )
+    tables = [
+        ReportTable("reasons", "Dead letters by group, origin and reason", reasons),
+        ReportTable("retries", "How often they had been retried", retries),
+        ReportTable("days", "By day", days),
+    ]
+    return Report("dead-letters", "Dead letters", tables, _draw)
+
+
+def _property(name: str) -> Column:
+    return f.element_at("properties", f.lit(name))
+
+
+def _draw(rows: dict[str, Rows]) -> Picture:
+    picture = Picture("Dead letters", 1)
+    reasons = rows["reasons"][:_BARS_MAX]
+    picture.bars(
+        "By group, origin and reason",
+        [
+            f"{row['consumer_group']}: {row['origin_topic'] or '?'}, {row['reason'] or '?'}"
+            for row in reasons
+        ],
+        {"dead letters": [float(row["dead_letters"]) for row in reasons]},
+        unit="dead letters",
+    )
+    return picture

@@ -1,0 +1,128 @@
+"""Transactions: how they ended, how long that took, and which are still open.
+
+Made of the control records of ``ERUCA_SYS_EVENTS``, see :mod:`eruca.contract.transaction_events`.
+A decision tells of its transaction by itself, so one whose beginning is gone is not lost. Ages are
+as of the last record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from eruca_spark.charts import Picture
+from eruca_spark.reports.report import Report, ReportTable, Rows
+from eruca_spark.reports.times import spread
+
+STATES: Final = ("committed", "rolled_back", "parked", "pending")
+_EVENT: Final = (
+    "event STRING, transaction_id STRING, producer_group STRING, topic STRING, begun_at BIGINT, "
+    "number INT, checks INT, outcome STRING, by STRING, decided_at BIGINT, parked_at BIGINT, "
+    "reason STRING"
+)
+_OPEN_MAX: Final = 1_000  # open transactions that are listed
+
+
+def transactions_report(events: DataFrame) -> Report:
+    """Return the report."""
+    told = events.where(f.col("tag").startswith("transaction_"))
+    parsed = told.select(
+        "broker_name",
+        "log_offset",
+        "stored_at",
+        f.from_json(f.col("body").cast("string"), _EVENT).alias("one"),
+    ).select("broker_name", "log_offset", "stored_at", "one.*")
+    folded = fold(parsed)
+    outcomes = (
+        folded.groupBy("producer_group", "topic")
+        .agg(
+            f.count(f.lit(1)).alias("transactions"),
+            *(f.count_if(f.col("state") == state).alias(state) for state in STATES),
+            f.count_if(f.col("by") == "check").alias("decided_by_check"),
+            f.sum("checks").alias("checks"),
+            *spread("decision_ms"),
+        )
+        .orderBy("producer_group", "topic")
+    )
+    checks = (
+        folded.groupBy("checks", "state")
+        .agg(f.count(f.lit(1)).alias("transactions"))
+        .orderBy("checks", "state")
+    )
+    still_open = (
+        folded.where(f.col("state").isin("pending", "parked"))
+        .select(
+            "producer_group",
+            "topic",
+            "transaction_id",
+            "state",
+            "checks",
+            "begun_at",
+            "age_seconds",
+        )
+        .orderBy(f.desc("age_seconds"), "transaction_id")
+        .limit(_OPEN_MAX)
+    )
+    tables = [
+        ReportTable("outcomes", "Transactions by producer group and topic", outcomes),
+        ReportTable("checks", "By number of checks", checks),
+        ReportTable("open", "Open ones, the oldest first", still_open),
+    ]
+    return Report("transactions", "Transactions", tables, _draw)
+
+
+def fold(parsed: DataFrame) -> DataFrame:
+    """Return one row for each transaction, from its events."""
+    decided = f.col("event") == "transaction_decided"
+    at = f.col("log_offset")  # a transaction lives on one broker, whose log is in order
+
+    def latest(column: str) -> Column:
+        return f.max_by(column, f.when(f.col(column).isNotNull(), at))
+
+    folded = parsed.groupBy("broker_name", "transaction_id").agg(
+        latest("producer_group").alias("producer_group"),
+        latest("topic").alias("topic"),
+        f.min("begun_at").alias("begun_ms"),
+        f.max(f.when(decided, f.col("outcome"))).alias("outcome"),
+        f.max(f.when(decided, f.col("by"))).alias("by"),
+        f.max("decided_at").alias("decided_ms"),
+        f.max("parked_at").alias("parked_ms"),
+        f.coalesce(f.greatest(f.max("number"), f.max("checks")), f.lit(0)).alias("checks"),
+    )
+    last = parsed.agg(f.max("stored_at").alias("as_of"))
+    state = (
+        f.when(f.col("outcome") == "commit", "committed")
+        .when(f.col("outcome") == "rollback", "rolled_back")
+        .when(f.col("parked_ms").isNotNull(), "parked")
+        .otherwise("pending")
+    )
+    return folded.crossJoin(f.broadcast(last)).select(
+        "*",
+        state.alias("state"),
+        (f.col("decided_ms") - f.col("begun_ms")).alias("decision_ms"),
+        f.timestamp_millis("begun_ms").alias("begun_at"),
+        ((f.unix_millis("as_of") - f.col("begun_ms")) / 1000).alias("age_seconds"),
+    )
+
+
+def _draw(rows: dict[str, Rows]) -> Picture:
+    picture = Picture("Transactions", 2)
+    outcomes = rows["outcomes"]
+    picture.bars(
+        "By producer group and topic",
+        [f"{row['producer_group']}: {row['topic']}" for row in outcomes],
+        {state: [float(row[state]) for row in outcomes] for state in STATES},
+        unit="transactions",
+    )
+    by_checks: dict[int, int] = {}
+    for row in rows["checks"]:
+        by_checks[row["checks"]] = by_checks.get(row["checks"], 0) + row["transactions"]
+    picture.bars(
+        "By number of checks",
+        [str(checks) for checks in by_checks],
+        {"transactions": [float(count) for count in by_checks.values()]},
+        unit="transactions",
+    )
+    return picture
