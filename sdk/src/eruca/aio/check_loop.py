@@ -109,11 +109,10 @@ class CheckLoop:
                 url = await self._checkers.url()
                 taken = await self._api.take(url, max_count=self._room, wait=WAIT_SECONDS)
             except ErucaError as error:
-                if url is not None:
-                    self._checkers.turn_away(url)
                 self._log_failure(url, error)
-                await asyncio.sleep(max(rest, error.retry_after_seconds or 0.0))
-                rest = min(2 * rest, REST_SECONDS_MAX)
+                if url is None or not self._checkers.turn_away(url):
+                    await asyncio.sleep(max(rest, error.retry_after_seconds or 0.0))
+                    rest = min(2 * rest, REST_SECONDS_MAX)
                 continue
             rest = REST_SECONDS_MIN
             self._log_success(url)

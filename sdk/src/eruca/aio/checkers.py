@@ -59,10 +59,11 @@ class Checkers:
             )
         return self._left[0]
 
-    def turn_away(self, url: str) -> None:
-        """Take another one than *url*, which has failed."""
+    def turn_away(self, url: str) -> bool:
+        """Take another one than *url*, which has failed; tell whether one is at hand."""
         if url in self._left:
             self._left.remove(url)
+        return bool(self._left)
 
     async def _told(self) -> list[str]:
         answer = await self._name_servers.request("GET", _TARGET, timeout=self._timeout)
