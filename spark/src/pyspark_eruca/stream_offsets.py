@@ -19,6 +19,8 @@ from pyspark_eruca.ranges import Held, Queue, Range, share_out
 
 def batch_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Range]:
     """Return what lies between two offsets of a stream, without empty ranges."""
+    if start == end:
+        return []  # its "first" tells of the batch before
     before = start.get("next", {})
     began = end.get("first", {})
     ranges = []

@@ -1,0 +1,193 @@
+"""Ranges read from a service that breaks off, lies, or is away: every row once, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyspark_eruca.errors import DataLossError, SourceError, UnavailableError
+from pyspark_eruca.exports import Exports
+from pyspark_eruca.options import Options
+from pyspark_eruca.ranges import Held, Queue, Range
+from support.export_service import ExportService, Fault, Refusal, serving_exports
+
+FIRST, SECOND = Queue("orders", "broker-a", 0), Queue("orders", "broker-a", 1)
+WANTED = [Range(FIRST, 50, 450), Range(SECOND, 0, 250)]
+
+
+@pytest.fixture
+def service() -> Iterator[ExportService]:
+    with serving_exports(ExportService().hold("orders", {0: 500, 1: 250})) as served:
+        yield served
+
+
+def exports_of(service: ExportService, **options: str) -> Exports:
+    given = {"url": service.url, "topic": "orders", "retrySeconds": "5", **options}
+    return Exports(Options.parse(given))
+
+
+def read(exports: Exports, ranges: list[Range] = WANTED) -> list[tuple[int, int]]:
+    """Return queue and offset of every row."""
+    rows: list[tuple[int, int]] = []
+    for batch in exports.read(ranges):
+        columns = batch.column("queue_id").to_pylist(), batch.column("queue_offset").to_pylist()
+        rows.extend(zip(*columns, strict=True))
+    return rows
+
+
+def rows_of(ranges: list[Range]) -> list[tuple[int, int]]:
+    return [(one.queue.queue_id, offset) for one in ranges for offset in range(one.start, one.end)]
+
+
+def asked(service: ExportService) -> list[str]:
+    return [path for path in service.requests if "/records" in path]
+
+
+def test_ranges_are_read_in_order_with_one_request(service: ExportService) -> None:
+    assert read(exports_of(service)) == rows_of(WANTED)
+    assert len(asked(service)) == 1
+
+
+@pytest.mark.parametrize("is_in_batch", [False, True])
+@pytest.mark.parametrize("batches", [0, 1, 3, 5])
+def test_a_stream_that_breaks_off_is_resumed_at_the_next_row(
+    service: ExportService, batches: int, *, is_in_batch: bool
+) -> None:
+    service.faults.append(Fault(cut_after_batches=batches, cut_in_batch=is_in_batch))
+
+    assert read(exports_of(service)) == rows_of(WANTED)
+    assert len(asked(service)) == 2
+
+
+def test_a_stream_that_breaks_off_again_and_again_is_read_to_its_end(
+    service: ExportService,
+) -> None:
+    service.faults.extend(Fault(cut_after_batches=1) for _ in range(6))
+
+    assert read(exports_of(service)) == rows_of(WANTED)
+
+
+def test_an_answer_that_ends_too_early_is_asked_for_the_rest(service: ExportService) -> None:
+    service.faults.append(Fault(end_after_batches=2))
+
+    assert read(exports_of(service)) == rows_of(WANTED)
+    assert "range=broker-a%2F0%3A250-450" in asked(service)[1]
+
+
+def test_answers_that_always_end_too_early_are_an_error_in_the_end(service: ExportService) -> None:
+    service.faults.extend(Fault(end_after_batches=0) for _ in range(99))
+
+    with pytest.raises(UnavailableError, match=r"no progress for 0.5 s.*ended before"):
+        read(exports_of(service, retrySeconds="0.5"))
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Refusal(429, "overloaded", 0), Refusal(503, "not-ready"), Refusal(500, "internal")],
+)
+def test_a_refusal_that_may_pass_is_waited_for(service: ExportService, refusal: Refusal) -> None:
+    service.faults.extend([Fault(refusal), Fault(refusal)])
+
+    assert read(exports_of(service)) == rows_of(WANTED)
+
+
+def test_a_refusal_that_will_not_pass_is_an_error_at_once(service: ExportService) -> None:
+    service.faults.append(Fault(Refusal(400, "validation-failed")))
+
+    with pytest.raises(SourceError, match=r"400: validation-failed: as told"):
+        read(exports_of(service))
+    assert len(asked(service)) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault(shift=1), Fault(shift=-1), Fault(repeat_first=True)])
+def test_a_gap_or_a_repetition_is_an_error(service: ExportService, fault: Fault) -> None:
+    service.faults.append(fault)
+
+    with pytest.raises(SourceError, match="expected rows of"):
+        read(exports_of(service))
+
+
+def test_rows_that_are_gone_are_an_error(service: ExportService) -> None:
+    service.queues[FIRST] = (100, 500)
+
+    with pytest.raises(DataLossError, match="messages 50 to 99 .* failOnDataLoss=false"):
+        read(exports_of(service))
+
+
+def test_rows_that_are_gone_are_passed_over_if_that_is_allowed(
+    service: ExportService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.queues[FIRST] = (100, 500)
+    service.queues[SECOND] = (250, 250)
+
+    assert read(exports_of(service, failOnDataLoss="false")) == rows_of([Range(FIRST, 100, 450)])
+    assert "messages 50 to 99" in capsys.readouterr().err
+
+
+def test_rows_deleted_while_they_are_read_are_noticed(service: ExportService) -> None:
+    service.faults.append(Fault(cut_after_batches=1))
+
+    def delete() -> None:
+        if len(asked(service)) == 2:
+            service.queues[FIRST] = (200, 500)
+
+    service.on_records = delete
+    with pytest.raises(DataLossError, match="messages 150 to 199"):
+        read(exports_of(service))
+
+
+def test_a_service_that_is_away_is_replaced_by_another(service: ExportService) -> None:
+    urls = f"http://127.0.0.1:9;{service.url}"
+
+    assert read(exports_of(service, url=urls)) == rows_of(WANTED)
+
+
+def test_a_service_that_stays_away_is_an_error_in_the_end() -> None:
+    exports = Exports(
+        Options.parse({"url": "http://127.0.0.1:9", "topic": "orders", "retrySeconds": "0.5"})
+    )
+
+    with pytest.raises(UnavailableError, match="ConnectionRefusedError"):
+        exports.held(["orders"])
+
+
+def test_a_plan_is_asked_for_again_where_that_may_help(service: ExportService) -> None:
+    service.plan_faults.extend([Refusal(503, "broker-unreachable", 0)] * 2)
+
+    assert exports_of(service).held(["orders"])[FIRST] == Held(0, 500, 0, 500)
+
+
+def test_only_the_columns_wanted_are_asked_for_and_checked_all_the_same(
+    service: ExportService,
+) -> None:
+    exports = exports_of(service, columns="tag,body")
+    batches = list(exports.read(WANTED))
+
+    assert [batch.schema.names for batch in batches] == [["tag", "body"]] * len(batches)
+    assert sum(batch.num_rows for batch in batches) == 650
+    service.faults.append(Fault(repeat_first=True))
+    with pytest.raises(SourceError, match="expected rows of"):
+        list(exports.read(WANTED))
+
+
+def test_a_service_of_an_earlier_schema_is_refused(
+    service: ExportService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = service.plan("orders", {})
+
+    def older(*_: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {**plan, "schema_version": 0}
+
+    monkeypatch.setattr(ExportService, "plan", older)
+    with pytest.raises(SourceError, match="update the service"):
+        exports_of(service).held(["orders"])
+
+
+def test_leaving_a_stream_closes_its_connection(service: ExportService) -> None:
+    reading = exports_of(service).read(WANTED)
+    next(reading)
+    reading.close()  # type: ignore[attr-defined]
+
+    assert read(exports_of(service)) == rows_of(WANTED)

@@ -1,0 +1,96 @@
+"""Options: what is missing, misspelt or impossible is said at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_eruca.columns import COLUMNS
+from pyspark_eruca.errors import OptionError
+from pyspark_eruca.options import Options
+from pyspark_eruca.ranges import Queue
+from pyspark_eruca.replay_options import ReplayOptions
+
+LEAST = {"url": "http://query:10931", "topic": "orders"}
+REPLAY = {**LEAST, "namesrv": "http://namesrv:9876", "replay": "again"}
+
+
+def test_a_url_and_a_topic_are_enough() -> None:
+    options = Options.parse(LEAST)
+
+    assert options.urls == ("http://query:10931",)
+    assert options.topics == ("orders",)
+    assert options.columns == tuple(COLUMNS)
+    assert options.starting == "earliest"
+    assert options.ending == "latest"
+    assert options.fail_on_data_loss
+    assert not options.pushdown
+
+
+def test_names_are_read_whatever_their_case() -> None:
+    assert Options.parse({**LEAST, "PARTITIONROWS": "7", "failondataloss": "FALSE"}) == (
+        Options.parse({**LEAST, "partitionRows": "7", "failOnDataLoss": "false"})
+    )
+
+
+def test_a_path_is_a_topic() -> None:
+    assert Options.parse({"url": "http://query", "path": "orders"}).topics == ("orders",)
+
+
+def test_several_topics_and_services_may_be_named() -> None:
+    options = Options.parse({"url": "http://a:1/; http://b:2", "topic": "orders, payments,orders"})
+
+    assert options.urls == ("http://a:1", "http://b:2")
+    assert options.topics == ("orders", "payments")
+
+
+def test_the_service_may_be_named_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERUCA_QUERY_URLS", "http://query:10931")
+
+    assert Options.parse({"topic": "orders"}).urls == ("http://query:10931",)
+
+
+def test_offsets_are_told_by_queue() -> None:
+    options = Options.parse({**LEAST, "startingOffsets": '{"orders/broker-a/3": 17}'})
+
+    assert options.starting == {Queue("orders", "broker-a", 3): 17}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"topic": ""}, "topic is missing"),
+        ({"url": ""}, "url is missing"),
+        ({"url": "query:10931"}, "no http URL"),
+        ({"colums": "tag"}, "unknown option colums"),
+        ({"columns": "tag,colour"}, "colour"),
+        ({"columns": "tag,tag"}, "columns"),
+        ({"codec": "gzip"}, "one of none, lz4, zstd"),
+        ({"partitionRows": "0"}, "a number from 1"),
+        ({"maxRowsPerTrigger": "many"}, "a number from 1"),
+        ({"failOnDataLoss": "perhaps"}, "true or false"),
+        ({"retrySeconds": "-1"}, "a number of seconds"),
+        ({"timeoutSeconds": "soon"}, "a number of seconds"),
+        ({"startingOffsets": "first"}, "earliest or latest, or JSON"),
+        ({"startingOffsets": '{"orders/broker-a/3": -1}'}, "or JSON"),
+        ({"startingOffsets": '{"payments/broker-a/3": 1}'}, "of no topic that is read"),
+        ({"endingOffsets": "earliest"}, "latest, or JSON"),
+        ({"startingOffsets": "latest", "startingTimestamp": "2026-11-21T00:00:00Z"}, "not both"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    given: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ERUCA_QUERY_URLS", raising=False)
+
+    with pytest.raises(OptionError, match=told):
+        Options.parse({**LEAST, **given})
+
+
+def test_a_replay_needs_a_name_and_where_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ERUCA_NAMESRV_URLS", raising=False)
+
+    assert ReplayOptions.parse(REPLAY).replay == "again"
+    for name in ("namesrv", "replay", "topic"):
+        given = {key: value for key, value in REPLAY.items() if key != name}
+        with pytest.raises(OptionError, match=name):
+            ReplayOptions.parse(given)
