@@ -2,6 +2,7 @@
 
 The log is read by the codec; nothing here is shared with the broker's own fold. Two readers are
 modelled: one of the events, and a RocketMQ broker, which knows half messages and op messages only.
+That a commit which is delayed comes once is checked by the model of timers.
 """
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ class TransactionModel:
             elif record.topic == CHECK_MAX_TOPIC:
                 assert record.log_offset == behind, "a parked message without its event"
                 assert event["transaction_id"] == unique_id
+            elif event["event"] == "timers_fired":  # a commit that was delayed, on its way
+                assert self.visible[unique_id] == 1
             else:
-                assert event["event"] == "transaction_decided"
+                assert event["event"] == "transaction_decided", (event, record)
                 assert event["transaction_id"] == unique_id
                 self.visible[unique_id] += 1
 
