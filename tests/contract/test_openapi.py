@@ -17,6 +17,7 @@ import pytest
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE
 from support.openapi_documents import SERVICES, kept_document, made_document
 
+JSON = "application/json"
 METHODS = {"get", "put", "post", "delete", "patch"}
 
 
@@ -58,6 +59,25 @@ def test_every_refusal_is_a_problem_with_an_example(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_everything_that_must_be_sent_has_an_example(service: str) -> None:
+    """So that an explorer's page can be tried out as it opens. A binary body has none."""
+    for name, operation in operations(made_document(service)):
+        for parameter in operation.get("parameters", ()):
+            assert not parameter.get("required") or has_example(parameter), (name, parameter)
+        body = operation.get("requestBody", {}).get("content", {})
+        for media_type, content in body.items():
+            assert media_type != JSON or has_example(content), name
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_answer_in_json_has_an_example(service: str) -> None:
+    for name, operation in operations(made_document(service)):
+        for status, response in operation["responses"].items():
+            content = response.get("content", {}).get(JSON)
+            assert content is None or has_example(content), (name, status)
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_every_reference_leads_somewhere(service: str) -> None:
     document = made_document(service)
     schemas = document["components"]["schemas"]
@@ -81,6 +101,10 @@ def test_every_number_and_text_of_a_request_has_a_limit(service: str) -> None:
                     case _:
                         limited = {"not a scalar"}
                 assert limited, (name, parameter["name"])
+
+
+def has_example(owner: dict[str, Any]) -> bool:
+    return "example" in owner or bool(owner.get("examples"))
 
 
 def alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Every operation can be refused by the chassis itself, so those problems are declared here once: 400
 and 413 and 415 where there is a body, 422 where there is anything to check, 503 for what waits
-until the service is ready. FastAPI's own 422 schema, which is never sent, is removed.
+until the service is ready. FastAPI's own 422 schema, which is never sent, is removed. Examples are
+put where explorers look for them: beside the schema they are of, and not inside.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from eruca_chassis.problems import PROBLEM_SCHEMA, problems
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
 _FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")
+_NULL_MARK: Final = "\0null"
 _FOR_BODIES: Final = (MalformedBodyError, TooLargeError, UnsupportedMediaTypeError)
 
 
@@ -31,7 +33,9 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
         schemas.pop(name, None)
     schemas["Problem"] = PROBLEM_SCHEMA
     for path, operation in _operations(document):
+        _put_examples_beside_schemas(operation)
         responses = operation.setdefault("responses", {})
+        _put_nulls_back(responses)
         if "HTTPValidationError" in str(responses.get("422")):
             del responses["422"]
         implied: dict[int | str, dict[str, Any]] = {}
@@ -45,6 +49,43 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
             responses.setdefault(str(status), response)
         operation["responses"] = dict(sorted(responses.items()))
     return document
+
+
+def answer(example: object, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses=`` that give an operation's JSON answer an example."""
+    return {status: {"content": {"application/json": {"example": _with_nulls_marked(example)}}}}
+
+
+def _with_nulls_marked(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
+    """Return *value* with a mark for each null: FastAPI drops nulls, in examples too."""
+    return _replaced(value, None, _NULL_MARK)
+
+
+def _replaced(value: Any, old: object, new: object) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {key: _replaced(member, old, new) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_replaced(member, old, new) for member in value]
+    return new if value == old else value
+
+
+def _put_nulls_back(responses: dict[str, Any]) -> None:
+    for response in responses.values():
+        for content in response.get("content", {}).values():
+            if "example" in content:
+                content["example"] = _replaced(content["example"], _NULL_MARK, None)
+
+
+def _put_examples_beside_schemas(operation: dict[str, Any]) -> None:
+    contents = operation.get("requestBody", {}).get("content", {}).values()
+    for owner in (*operation.get("parameters", ()), *contents):
+        found = owner["schema"].pop("examples", ())
+        if len(found) == 1:
+            owner["example"] = found[0]
+        elif found:
+            owner["examples"] = {
+                f"example {number}": {"value": value} for number, value in enumerate(found, start=1)
+            }
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

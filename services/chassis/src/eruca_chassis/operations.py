@@ -15,13 +15,20 @@ from eruca.contract.errors import (
     ErucaError,
     NotFoundError,
     NotReadyError,
+    ValidationError,
     every_error,
 )
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_chassis.readiness import Readiness
 
 TAG: Final = "operations"
 _KINDS: Final = {kind.code: kind for kind in every_error() if not issubclass(kind, ClientError)}
+_METRICS: Final = {
+    "schema": {"type": "string"},
+    "example": "# HELP process_open_fds Number of open file descriptors.\n"
+    "# TYPE process_open_fds gauge\nprocess_open_fds 12.0\n",
+}
 
 
 class Health(BaseModel):
@@ -45,7 +52,12 @@ def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIR
     """Return the routes, bound to one application's state."""
     router = APIRouter(tags=[TAG])
 
-    @router.get("/healthz", operation_id="health", summary="Is the process alive?")
+    @router.get(
+        "/healthz",
+        operation_id="health",
+        summary="Is the process alive?",
+        responses=answer({"status": "ok"}),
+    )
     async def health() -> Health:
         """Answer as long as the process can answer at all."""
         return Health(status="ok")
@@ -54,7 +66,7 @@ def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIR
         "/readyz",
         operation_id="readiness",
         summary="Does it take requests?",
-        responses=problems(NotReadyError),
+        responses=answer({"status": "ready"}) | problems(NotReadyError),
     )
     async def ready() -> Health:
         """Answer 200 while requests are taken; 503 with the reason before and after."""
@@ -67,7 +79,7 @@ def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIR
         operation_id="metrics",
         summary="Metrics for Prometheus",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {"text/plain": _METRICS}}},
     )
     async def metrics() -> Response:
         """Return every metric in Prometheus's text format."""
@@ -77,7 +89,7 @@ def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIR
         "/problems/{code}",
         operation_id="describeProblem",
         summary="What a problem's code means",
-        responses=problems(NotFoundError),
+        responses=answer(_described(ValidationError).model_dump()) | problems(NotFoundError),
     )
     async def problem(
         code: Annotated[str, Path(max_length=64, examples=["validation-failed"])],

@@ -26,6 +26,7 @@ from eruca_broker.api import later_examples as examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups", tags=["dead letters"])
@@ -36,7 +37,7 @@ Group = Annotated[GroupName, Path()]
     "/{group}/dead-letters",
     operation_id="listDeadLetters",
     summary="List what a group has given up on",
-    responses=examples.answer(examples.DEAD_LETTER_LIST) | problems(GroupNotFoundError),
+    responses=answer(examples.DEAD_LETTER_LIST) | problems(GroupNotFoundError),
 )
 async def list_dead_letters(
     group: Group,
@@ -71,11 +72,13 @@ async def list_dead_letters(
     "/{group}/dead-letters/{dead_letter_id}",
     operation_id="getDeadLetter",
     summary="Look at a dead letter",
-    responses=examples.answer(examples.DEAD_LETTER_DETAIL)
+    responses=answer(examples.DEAD_LETTER_DETAIL)
     | problems(GroupNotFoundError, DeadLetterNotFoundError),
 )
 async def get_dead_letter(
-    group: Group, dead_letter_id: Annotated[Offset, Path()], broker: TheBroker
+    group: Group,
+    dead_letter_id: Annotated[Offset, Path(examples=[examples.DEAD_LETTER["dead_letter_id"]])],
+    broker: TheBroker,
 ) -> DeadLetterDetail:
     """Return a dead letter with its message, which looks as it does in a pull."""
     return broker.dead_letters.get(group, dead_letter_id)
@@ -85,7 +88,7 @@ async def get_dead_letter(
     "/{group}/dead-letters:redrive",
     operation_id="redriveDeadLetters",
     summary="Send dead letters on their way again",
-    responses=examples.answer(examples.REDRIVE_ANSWER)
+    responses=answer(examples.REDRIVE_ANSWER)
     | problems(GroupNotFoundError, OverloadedError, *WRITE_REFUSALS),
 )
 async def redrive_dead_letters(

@@ -30,11 +30,12 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.models import GroupName
-from eruca_broker.api import delivery_examples, examples
+from eruca_broker.api import delivery_examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
@@ -118,7 +119,7 @@ async def ack_deliveries(
     "/deliveries:nack",
     operation_id="nackDeliveries",
     summary="Give messages up",
-    responses=examples.answer(delivery_examples.NACK_RESULTS)
+    responses=answer(delivery_examples.NACK_RESULTS)
     | problems(
         GroupNotFoundError,
         StaleHandleError,
@@ -144,7 +145,7 @@ async def nack_deliveries(
     "/deliveries:extend",
     operation_id="extendDeliveries",
     summary="Ask for more time",
-    responses=examples.answer(delivery_examples.EXTENDED)
+    responses=answer(delivery_examples.EXTENDED)
     | problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
 )
 async def extend_deliveries(

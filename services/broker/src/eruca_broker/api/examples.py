@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from typing import Final
 
 TOPIC: Final = {
     "topic": "flights",
@@ -106,8 +104,3 @@ STATUS: Final = {
     "topics": 1,
     "groups": 1,
 }
-
-
-def answer(example: object, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses=`` that give an operation's answer an example."""
-    return {status: {"content": {JSON_MEDIA_TYPE: {"example": example}}}}

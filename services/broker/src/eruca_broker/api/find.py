@@ -51,7 +51,7 @@ async def find_messages(
             min_length=1,
             max_length=1024,
             description="one of its keys, or its unique id; compared exactly",
-            examples=["order-17"],
+            examples=["UA1545"],
         ),
     ],
     begin: Annotated[

@@ -18,9 +18,10 @@ from eruca.contract.errors import (
 )
 from eruca.contract.groups import GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
 from eruca.contract.models import GroupName, TopicName
-from eruca_broker.api import examples, group_examples
+from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["offsets"])
@@ -31,7 +32,7 @@ Group = Annotated[GroupName, Path()]
     "/offsets",
     operation_id="getGroupOffsets",
     summary="Where a group stands",
-    responses=examples.answer(group_examples.GROUP_OFFSETS) | problems(TopicNotFoundError),
+    responses=answer(group_examples.GROUP_OFFSETS) | problems(TopicNotFoundError),
 )
 async def get_group_offsets(
     group: Group,
@@ -82,7 +83,7 @@ async def commit_offsets(
     "/offsets:reset",
     operation_id="resetOffsets",
     summary="Set where a group goes on",
-    responses=examples.answer(group_examples.RESET_ANSWER)
+    responses=answer(group_examples.RESET_ANSWER)
     | problems(GroupNotFoundError, TopicNotFoundError, QueueNotFoundError, *WRITE_REFUSALS),
 )
 async def reset_offsets(

@@ -16,11 +16,12 @@ from eruca.contract.errors import (
 from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import GroupName
-from eruca_broker.api import examples, group_examples
+from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"])
@@ -41,7 +42,7 @@ Group = Annotated[GroupName, Path()]
     summary="Create a group or replace its settings",
     response_description="The group existed, and has these settings now.",
     responses=_CREATED
-    | examples.answer(group_examples.GROUP)
+    | answer(group_examples.GROUP)
     | problems(PermissionDeniedError, ConflictError, OverloadedError, *WRITE_REFUSALS),
 )
 async def put_group(
@@ -67,7 +68,7 @@ async def put_group(
     "/{group}",
     operation_id="getGroup",
     summary="Look at a group",
-    responses=examples.answer(group_examples.GROUP) | problems(GroupNotFoundError),
+    responses=answer(group_examples.GROUP) | problems(GroupNotFoundError),
 )
 async def get_group(group: Group, broker: TheBroker) -> GroupConfig:
     """Return the group as this broker holds it; other brokers may hold it otherwise."""
@@ -94,7 +95,7 @@ async def delete_group(group: Group, broker: TheBroker) -> None:
     "",
     operation_id="listGroups",
     summary="List groups",
-    responses=examples.answer(group_examples.GROUP_LIST),
+    responses=answer(group_examples.GROUP_LIST),
 )
 async def list_groups(
     broker: TheBroker,

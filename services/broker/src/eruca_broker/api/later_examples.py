@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eruca_broker.api.examples import MESSAGE, answer
-
-__all__ = (
-    "DEAD_LETTER",
-    "DEAD_LETTER_DETAIL",
-    "DEAD_LETTER_LIST",
-    "REDRIVE",
-    "REDRIVE_ANSWER",
-    "SCHEDULED_LIST",
-    "SEND_BACKS",
-    "SEND_BACK_RESULTS",
-    "answer",
-)
+from eruca_broker.api.examples import MESSAGE
 
 SCHEDULED_LIST: Final = {
     "scheduled": [

@@ -74,7 +74,9 @@ async def read_log(
     request: Request,
     broker: TheBroker,
     *,
-    from_offset: Annotated[Offset, Query(description="a record's, or where the log ends")],
+    from_offset: Annotated[
+        Offset, Query(description="a record's, or where the log ends", examples=[0])
+    ],
     max_bytes: Annotated[
         int, Query(ge=1, le=LOG_READ_SIZE_MAX, description="the first record always comes")
     ] = LOG_READ_SIZE_DEFAULT,
@@ -111,7 +113,7 @@ async def read_log(
 )
 async def get_log_record(
     request: Request,
-    log_offset: Annotated[Offset, Path(description="of its first byte")],
+    log_offset: Annotated[Offset, Path(description="of its first byte", examples=[8_201_544])],
     broker: TheBroker,
 ) -> Response:
     """Return the record that starts at an offset of the log, whichever topic it belongs to."""

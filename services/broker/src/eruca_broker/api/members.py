@@ -20,12 +20,13 @@ from eruca.contract.errors import (
 )
 from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
 from eruca.contract.models import GroupName, WaitSeconds
-from eruca_broker.api import examples, group_examples
+from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.core.rendering import host_text
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
@@ -51,7 +52,7 @@ Client = Annotated[ClientId, Path()]
     summary="Join a group, or stay in it",
     response_description="The session is renewed.",
     responses=_JOINED
-    | examples.answer(group_examples.MEMBER_ANSWER)
+    | answer(group_examples.MEMBER_ANSWER)
     | problems(
         GroupNotFoundError,
         ClientIdInUseError,

@@ -1,6 +1,6 @@
-"""Media types: what a request brings and what its sender wants back.
+"""Media types: what a request brings; and, by the chassis, what its sender wants back.
 
-Source: RFC 9110 sections 8.3 and 12.5.1.
+Source: RFC 9110 section 8.3.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from eruca.contract.errors import NotAcceptableError, UnsupportedMediaTypeError
+from eruca.contract.errors import UnsupportedMediaTypeError
+from eruca_chassis.negotiation import choose
+
+__all__ = ["JSON_MEDIA_TYPE", "check_body_type", "check_content_type", "check_not_encoded"]
+__all__ += ["check_request", "choose"]
 
 JSON_MEDIA_TYPE: Final = "application/json"
-_ACCEPT_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
+_TYPE_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
 
 
 def check_request(headers: Mapping[bytes, bytes], expected: str) -> None:
@@ -41,7 +45,7 @@ def check_content_type(value: bytes | None, expected: str) -> None:
     """
     if value is None and expected == JSON_MEDIA_TYPE:
         return
-    if value is not None and _media_type(value[:_ACCEPT_SIZE_MAX]) == expected:
+    if value is not None and _media_type(value[:_TYPE_SIZE_MAX]) == expected:
         return
     shown = "unnamed" if value is None else value[:80].decode("latin-1")
     raise UnsupportedMediaTypeError(
@@ -59,51 +63,6 @@ def check_not_encoded(content_encoding: bytes) -> None:
         )
 
 
-def choose(accept: bytes | None, offered: tuple[str, ...]) -> str:
-    """Return the media type to answer with: the first of *offered* where the client does not mind.
-
-    Raises:
-        NotAcceptableError: The client takes none of them.
-    """
-    if accept is None or accept == b"*/*":
-        return offered[0]
-    chosen = _choose(accept[:_ACCEPT_SIZE_MAX], offered)
-    if chosen is None:
-        raise NotAcceptableError(
-            f"the answer comes as {' or '.join(offered)}, and Accept allows neither",
-            fix=f"set the header Accept: {offered[0]}",
-        )
-    return chosen
-
-
 @lru_cache(maxsize=256)
 def _media_type(value: bytes) -> str:
     return value.decode("latin-1").partition(";")[0].strip().lower()
-
-
-@lru_cache(maxsize=256)
-def _choose(accept: bytes, offered: tuple[str, ...]) -> str | None:
-    ranges = [_range(part) for part in accept.decode("latin-1").lower().split(",") if part.strip()]
-    best: str | None = None
-    best_rank = (0.0, -1)
-    for media_type in offered:
-        wildcards = {media_type: 2, f"{media_type.partition('/')[0]}/*": 1, "*/*": 0}
-        fitting = [(wildcards[name], q) for name, q in ranges if name in wildcards]
-        if not fitting:
-            continue
-        specificity, q = max(fitting)
-        # Of types it likes alike, a client means the one it named.
-        if q > 0 and (q, specificity) > best_rank:
-            best, best_rank = media_type, (q, specificity)
-    return best
-
-
-def _range(text: str) -> tuple[str, float]:
-    name, *parameters = (part.strip() for part in text.split(";"))
-    for parameter in parameters:
-        if parameter.startswith("q="):
-            try:
-                return name, min(max(float(parameter[2:]), 0.0), 1.0)
-            except ValueError:
-                return name, 0.0
-    return name, 1.0

@@ -18,6 +18,7 @@ from eruca.contract.models import (
 )
 from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1", tags=["offsets"])
@@ -27,12 +28,11 @@ router = APIRouter(prefix="/v1", tags=["offsets"])
     "/topics/{topic}/queues/{queue_id}/offset",
     operation_id="getOffsetByTime",
     summary="The offset a time leads to",
-    responses=examples.answer(examples.OFFSET_BY_TIME)
-    | problems(TopicNotFoundError, QueueNotFoundError),
+    responses=answer(examples.OFFSET_BY_TIME) | problems(TopicNotFoundError, QueueNotFoundError),
 )
 async def get_offset_by_time(
     topic: Annotated[TopicName, Path()],
-    queue_id: Annotated[QueueId, Path()],
+    queue_id: Annotated[QueueId, Path(examples=[0])],
     broker: TheBroker,
     *,
     timestamp: Annotated[

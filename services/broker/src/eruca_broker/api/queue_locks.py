@@ -20,9 +20,10 @@ from eruca.contract.errors import (
 )
 from eruca.contract.groups import LockAnswer, LockRelease, LockRequest
 from eruca.contract.models import GroupName
-from eruca_broker.api import examples, group_examples
+from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["groups"])
@@ -33,7 +34,7 @@ Group = Annotated[GroupName, Path()]
     "/locks",
     operation_id="lockQueues",
     summary="Lock queues for a member",
-    responses=examples.answer(group_examples.LOCK_ANSWER)
+    responses=answer(group_examples.LOCK_ANSWER)
     | problems(
         GroupNotFoundError,
         MemberNotFoundError,

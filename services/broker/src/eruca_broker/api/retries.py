@@ -19,6 +19,7 @@ from eruca.contract.retries import SendBackResults, SendBacks
 from eruca_broker.api import later_examples as examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups", tags=["retries"])
@@ -28,7 +29,7 @@ router = APIRouter(prefix="/v1/groups", tags=["retries"])
     "/{group}/retries",
     operation_id="sendBack",
     summary="Send messages back, to be delivered again later",
-    responses=examples.answer(examples.SEND_BACK_RESULTS)
+    responses=answer(examples.SEND_BACK_RESULTS)
     | problems(
         GroupNotFoundError,
         RecordNotFoundError,

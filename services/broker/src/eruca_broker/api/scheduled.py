@@ -19,6 +19,7 @@ from eruca_broker.api import later_examples as examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
@@ -28,7 +29,7 @@ router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
     "",
     operation_id="listScheduled",
     summary="List messages that wait for their delivery",
-    responses=examples.answer(examples.SCHEDULED_LIST),
+    responses=answer(examples.SCHEDULED_LIST),
 )
 async def list_scheduled(
     broker: TheBroker,
@@ -60,7 +61,10 @@ async def list_scheduled(
     responses=problems(ScheduledNotFoundError, AlreadyDeliveredError, *WRITE_REFUSALS),
 )
 async def recall_scheduled(
-    message_id: Annotated[str, Path(min_length=1, max_length=255)], broker: TheBroker
+    message_id: Annotated[
+        str, Path(min_length=1, max_length=255, examples=["7F00000100002A9F000000000134F1F5"])
+    ],
+    broker: TheBroker,
 ) -> None:
     """See to it that the message is never delivered; the answer comes once that is durable.
 

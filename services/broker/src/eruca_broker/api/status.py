@@ -8,6 +8,7 @@ from eruca.contract.models import BrokerStatus
 from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.processors.status import broker_status
+from eruca_chassis.openapi import answer
 
 router = APIRouter(prefix="/v1", tags=["status"])
 
@@ -16,7 +17,7 @@ router = APIRouter(prefix="/v1", tags=["status"])
     "/status",
     operation_id="getStatus",
     summary="How the broker is doing",
-    responses=examples.answer(examples.STATUS),
+    responses=answer(examples.STATUS),
 )
 async def get_status(broker: TheBroker) -> BrokerStatus:
     """Return identity, the log's range, how far it is flushed, its projections, and limits in use.

@@ -22,6 +22,7 @@ from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.topics import topic_config
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
@@ -42,7 +43,7 @@ Topic = Annotated[TopicName, Path()]
     summary="Create a topic or replace its settings",
     response_description="The topic existed, and has these settings now.",
     responses=_CREATED
-    | examples.answer(examples.TOPIC)
+    | answer(examples.TOPIC)
     | problems(SystemTopicError, ConflictError, OverloadedError, *WRITE_REFUSALS),
 )
 async def put_topic(
@@ -68,7 +69,7 @@ async def put_topic(
     "/{topic}",
     operation_id="getTopic",
     summary="Look at a topic",
-    responses=examples.answer(examples.TOPIC) | problems(TopicNotFoundError),
+    responses=answer(examples.TOPIC) | problems(TopicNotFoundError),
 )
 async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
     """Return the topic as this broker holds it; other brokers may hold it otherwise."""
@@ -96,7 +97,7 @@ async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     "",
     operation_id="listTopics",
     summary="List topics",
-    responses=examples.answer(examples.TOPIC_LIST),
+    responses=answer(examples.TOPIC_LIST),
 )
 async def list_topics(
     broker: TheBroker,
@@ -129,7 +130,7 @@ async def list_topics(
     operation_id="getQueues",
     summary="Where a topic's queues begin and end",
     tags=["offsets"],
-    responses=examples.answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),
+    responses=answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),
 )
 async def get_queues(topic: Topic, broker: TheBroker) -> TopicQueues:
     """Return each queue's first offset that is still there and the next one to be given.

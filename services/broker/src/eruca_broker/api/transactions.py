@@ -29,10 +29,10 @@ from eruca.contract.transactions import (
 )
 from eruca_broker.api import transaction_examples as examples
 from eruca_broker.api.dependencies import TheBroker
-from eruca_broker.api.examples import answer
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/transactions", tags=["transactions"])

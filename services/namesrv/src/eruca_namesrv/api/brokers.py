@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
 from eruca.contract.models import (
@@ -16,21 +16,27 @@ from eruca.contract.models import (
     ClusterList,
     RegistrationResult,
 )
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
+from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 from eruca_namesrv.topic_lists import check_topics
 
 router = APIRouter(prefix="/v1", tags=["brokers"])
+Id = Annotated[BrokerId, Path(examples=[0])]
 
 
 @router.put(
     "/brokers/{broker_name}/{broker_id}",
     operation_id="registerBroker",
     summary="Register a broker, or say that it is still alive",
-    responses=problems(ConflictError, OverloadedError),
+    responses=answer(examples.REGISTERED) | problems(ConflictError, OverloadedError),
 )
 async def register_broker(
-    broker_name: BrokerName, broker_id: BrokerId, registration: BrokerRegistration, names: Names
+    broker_name: BrokerName,
+    broker_id: Id,
+    registration: Annotated[BrokerRegistration, Body(examples=[examples.REGISTRATION])],
+    names: Names,
 ) -> RegistrationResult:
     """Take in what a broker says of itself; it holds for `expiry_seconds`.
 
@@ -54,7 +60,7 @@ async def register_broker(
 )
 async def unregister_broker(
     broker_name: BrokerName,
-    broker_id: BrokerId,
+    broker_id: Id,
     names: Names,
     *,
     store_host: Annotated[
@@ -69,13 +75,23 @@ async def unregister_broker(
     names.unregister(broker_name, broker_id, store_host)
 
 
-@router.get("/brokers", operation_id="listBrokers", summary="Every live broker")
+@router.get(
+    "/brokers",
+    operation_id="listBrokers",
+    summary="Every live broker",
+    responses=answer(examples.BROKERS),
+)
 async def list_brokers(names: Names) -> BrokerList:
     """Return the live brokers by name and id, each with its last sign of life."""
     return names.broker_list()
 
 
-@router.get("/clusters", operation_id="listClusters", summary="Broker names by cluster")
+@router.get(
+    "/clusters",
+    operation_id="listClusters",
+    summary="Broker names by cluster",
+    responses=answer(examples.CLUSTERS),
+)
 async def list_clusters(names: Names) -> ClusterList:
     """Return the live broker names of each cluster."""
     return names.cluster_list()

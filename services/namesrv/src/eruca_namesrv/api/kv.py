@@ -5,12 +5,14 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Body, Path
 
 from eruca.contract.errors import KeyNotFoundError, TooLargeError
 from eruca.contract.limits import KV_NAME_SIZE_MAX
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
+from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 
 _NAME_PATTERN = r"^[a-zA-Z0-9_%|@.:-]+$"
@@ -32,7 +34,12 @@ Key: TypeAlias = Annotated[
 router = APIRouter(prefix="/v1/kv", tags=["key-value table"])
 
 
-@router.get("/{namespace}", operation_id="listKv", summary="A namespace's entries")
+@router.get(
+    "/{namespace}",
+    operation_id="listKv",
+    summary="A namespace's entries",
+    responses=answer(examples.KV_NAMESPACE),
+)
 async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
     """Return every key and value; none for a namespace that does not exist."""
     return KvNamespace(namespace=namespace, entries=names.kv.entries(namespace))
@@ -42,7 +49,7 @@ async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
     "/{namespace}/{key}",
     operation_id="getKv",
     summary="One value",
-    responses=problems(KeyNotFoundError),
+    responses=answer(examples.KV_ENTRY) | problems(KeyNotFoundError),
 )
 async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
     """Return one entry."""
@@ -53,9 +60,14 @@ async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
     "/{namespace}/{key}",
     operation_id="putKv",
     summary="Set a value",
-    responses=problems(TooLargeError),
+    responses=answer(examples.KV_ENTRY) | problems(TooLargeError),
 )
-async def put_kv(namespace: Namespace, key: Key, value: KvValue, names: Names) -> KvEntry:
+async def put_kv(
+    namespace: Namespace,
+    key: Key,
+    value: Annotated[KvValue, Body(examples=[examples.KV_VALUE])],
+    names: Names,
+) -> KvEntry:
     """Set a value; it is on this name server's disk when this is answered.
 
     Name servers do not talk to each other: set it at each.

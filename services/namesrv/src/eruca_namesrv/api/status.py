@@ -7,12 +7,19 @@ from importlib.metadata import version
 from fastapi import APIRouter
 
 from eruca.contract.models import NamesrvStatus
+from eruca_chassis.openapi import answer
+from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 
 router = APIRouter(prefix="/v1", tags=["status"])
 
 
-@router.get("/status", operation_id="getStatus", summary="Who this is and what it knows")
+@router.get(
+    "/status",
+    operation_id="getStatus",
+    summary="Who this is and what it knows",
+    responses=answer(examples.STATUS),
+)
 async def get_status(names: Names) -> NamesrvStatus:
     """Return what this name server knows, by numbers."""
     names.expire()

@@ -19,7 +19,9 @@ from eruca.contract.models import (
     WaitSeconds,
 )
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
+from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
@@ -38,7 +40,12 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
 _ETAGS = re.compile(r'\*|"[^"]*"')  # of If-None-Match; weak ones compare like strong ones there
 
 
-@router.get("", operation_id="listTopics", summary="Every topic that a live broker has")
+@router.get(
+    "",
+    operation_id="listTopics",
+    summary="Every topic that a live broker has",
+    responses=answer(examples.TOPICS),
+)
 async def list_topics(
     names: Names,
     *,
@@ -56,7 +63,7 @@ async def list_topics(
     summary="Which queues a topic has where",
     response_model=TopicRoute,
     responses={
-        200: {"headers": _ROUTE_HEADERS},
+        200: {**answer(examples.ROUTE)[200], "headers": _ROUTE_HEADERS},
         304: {"description": "The route is the one of If-None-Match", "headers": _ETAG_HEADER},
         **problems(TopicNotFoundError, OverloadedError),
     },

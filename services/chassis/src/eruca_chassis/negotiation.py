@@ -1,0 +1,58 @@
+"""Which media type an answer is sent in.
+
+Source: RFC 9110 section 12.5.1.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from eruca.contract.errors import NotAcceptableError
+
+_ACCEPT_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
+
+
+def choose(accept: bytes | None, offered: tuple[str, ...]) -> str:
+    """Return the media type to answer with: the first of *offered* where the client does not mind.
+
+    Raises:
+        NotAcceptableError: The client takes none of them.
+    """
+    if accept is None or accept == b"*/*":
+        return offered[0]
+    chosen = _choose(accept[:_ACCEPT_SIZE_MAX], offered)
+    if chosen is None:
+        raise NotAcceptableError(
+            f"the answer comes as {' or '.join(offered)}, and Accept allows neither",
+            fix=f"set the header Accept: {offered[0]}",
+        )
+    return chosen
+
+
+@lru_cache(maxsize=256)
+def _choose(accept: bytes, offered: tuple[str, ...]) -> str | None:
+    ranges = [_range(part) for part in accept.decode("latin-1").lower().split(",") if part.strip()]
+    best: str | None = None
+    best_rank = (0.0, -1)
+    for media_type in offered:
+        wildcards = {media_type: 2, f"{media_type.partition('/')[0]}/*": 1, "*/*": 0}
+        fitting = [(wildcards[name], q) for name, q in ranges if name in wildcards]
+        if not fitting:
+            continue
+        specificity, q = max(fitting)
+        # Of types it likes alike, a client means the one it named.
+        if q > 0 and (q, specificity) > best_rank:
+            best, best_rank = media_type, (q, specificity)
+    return best
+
+
+def _range(text: str) -> tuple[str, float]:
+    name, *parameters = (part.strip() for part in text.split(";"))
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return name, min(max(float(parameter[2:]), 0.0), 1.0)
+            except ValueError:
+                return name, 0.0
+    return name, 1.0
