@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
+from sqlalchemy import NullPool, create_engine, text
 
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
@@ -28,6 +29,13 @@ def embedded_server() -> Iterator[EmbeddedServer]:
         Path(directory).chmod(0o755)
         with EmbeddedServer(Path(directory) / "data") as server:
             yield server
+
+
+def drop_schema(url: str, schema: str) -> None:
+    """Let a service begin anew on the server at *url*: much cheaper than a database of its own."""
+    engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP SCHEMA IF EXISTS {schema} CASCADE"))
 
 
 @asynccontextmanager

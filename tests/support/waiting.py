@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 async def until(condition: Callable[[], object], *, within_seconds: float = 20) -> None:
@@ -11,3 +14,13 @@ async def until(condition: Callable[[], object], *, within_seconds: float = 20) 
     async with asyncio.timeout(within_seconds):
         while not condition():  # noqa: ASYNC110  # the reason is the module's
             await asyncio.sleep(0.002)
+
+
+async def until_told(
+    ask: Callable[[], Awaitable[T]], accept: Callable[[T], object], *, within_seconds: float = 20
+) -> T:
+    """Ask again and again, and return the first answer that *accept* takes."""
+    async with asyncio.timeout(within_seconds):
+        while not accept(answer := await ask()):
+            await asyncio.sleep(0.01)
+    return answer

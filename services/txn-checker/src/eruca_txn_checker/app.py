@@ -31,6 +31,7 @@ from eruca_postgres.settings import sqlalchemy_url
 from eruca_txn_checker.api import checks, status, transactions, webhooks
 from eruca_txn_checker.api.metrics import CheckerMetrics
 from eruca_txn_checker.checker import TransactionChecker
+from eruca_txn_checker.checking.announcing import Announcing, url_of
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.checking.broker_work import TransactionWork
@@ -106,8 +107,18 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                 period_seconds=settings.lease_seconds / LEASE_STEPS,
             )
 
+            def own_url() -> str:
+                assert app.address is not None
+                return settings.advertised_url or url_of(*app.address)
+
+            announcing = Announcing(
+                client, database, checker.name, family=f"{settings.name}-", url=own_url
+            )
+
             async def begin() -> None:
                 sharing.start()
+                if app.address is not None:
+                    announcing.start()
                 checker.producers.start()
                 checker.webhooks.start()
                 _log.info("working", checker=checker.name, schema=SCHEMA)
@@ -115,7 +126,10 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
             async def end() -> None:
                 await sharing.stop()
                 await asyncio.gather(
-                    checker.producers.stop(), checker.webhooks.stop(), checker.shares.stop()
+                    announcing.stop(),
+                    checker.producers.stop(),
+                    checker.webhooks.stop(),
+                    checker.shares.stop(),
                 )
                 await _leave(keeper)
 

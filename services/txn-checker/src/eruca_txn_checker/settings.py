@@ -26,6 +26,11 @@ class TxnCheckerSettings(DatabaseSettings):
     shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_TXN_CHECKER_URLS"})  # clients'
 
     port: int = Field(default=10921, ge=0, le=65_535, description="port to listen on; 0: any free")
+    advertised_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/?#;]+/?$",
+        description="where producers reach it; unset: from host and port",
+    )
     name: str = Field(
         default="txn-checker",
         min_length=1,

@@ -25,10 +25,10 @@ from eruca.contract.transactions import (
     CheckOutcome,
     ProducerChecks,
 )
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
-from eruca_txn_checker.api.examples import answer
 
 router = APIRouter(prefix="/v1", tags=["checks"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 _ID: Final = "7F00000100002A9F000000000134F1F5"
 _CHECK_ID: Final = "5e7be3a5a28d3f0f9b6f0b4f3f8e21a4c0d96b21"
@@ -157,8 +157,3 @@ STATUS: Final = {
     "held_requests": 4,
     "held_requests_max": 5_000,
 }
-
-
-def answer(example: object, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses=`` that give an operation's answer an example."""
-    return {status: {"content": {"application/json": {"example": example}}}}

@@ -29,10 +29,10 @@ from eruca.contract.transactions import (
     TransactionState,
 )
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
-from eruca_txn_checker.api.examples import answer
 from eruca_txn_checker.checker import TransactionChecker
 from eruca_txn_checker.checking.broker_calls import AWAY, away
 from eruca_txn_checker.checking.following import followed_brokers

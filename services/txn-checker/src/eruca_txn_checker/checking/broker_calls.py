@@ -61,7 +61,7 @@ class BrokerCalls:
         async def call(url: str) -> CheckGrant:
             target = f"{_PATH}/{path_segment(transaction_id)}:check"
             answer = await send_model(
-                self._client.hot_transport, "POST", url, target, request, timeout=self._timeout
+                self._client.context.hot_transport, "POST", url, target, request, timeout=self._timeout
             )
             return parsed(CheckGrant, answer, url + target)
 
@@ -87,7 +87,7 @@ class BrokerCalls:
         async def call(url: str) -> TransactionDetail:
             target = f"{_PATH}/{path_segment(transaction_id)}"
             answer = await send_model(
-                self._client.hot_transport, "GET", url, target, timeout=self._timeout
+                self._client.context.hot_transport, "GET", url, target, timeout=self._timeout
             )
             return parsed(TransactionDetail, answer, url + target)
 
@@ -95,7 +95,7 @@ class BrokerCalls:
 
     async def _post(self, broker_name: str, target: str, body: bytes) -> DecisionReceipt:
         async def call(url: str) -> DecisionReceipt:
-            answer = await self._client.hot_transport.request(
+            answer = await self._client.context.hot_transport.request(
                 "POST",
                 url,
                 f"{_PATH}/{target}",

@@ -1,0 +1,331 @@
+"""Transactions that nobody decides: producers are asked, and what they say is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from support.checkers import Checked, checked_by, messages
+from support.in_process_cluster import InProcessCluster
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def patient(cluster: InProcessCluster, database_url: str) -> AsyncIterator[Checked]:
+    """A checker whose second check comes much later than any test ends."""
+    async with checked_by(cluster, database_url, interval_seconds=600) as checked:
+        yield checked
+
+
+async def test_an_undecided_transaction_is_asked_about_and_the_answer_commits_it(
+    checked: Checked,
+) -> None:
+    transaction_id = await checked.begin()
+
+    [check] = await checked.take("me")
+    answer = await checked.answer(check["check_id"], "commit", client_id="me", reason="paid")
+
+    assert check["transaction_id"] == transaction_id
+    assert (check["number"], check["producer_group"], check["topic"]) == (1, "orders", "payments")
+    assert check["message"]["body"] == {"text": "order 17"}
+    assert check["asked_at"] < check["answer_until"]
+    assert answer.status_code == 200
+    assert answer.json()["state"] == "committed"
+    assert await messages(checked.broker) == ["order 17"]
+    decision = (await checked.at_broker(transaction_id))["decision"]
+    assert (decision["by"], decision["check_number"], decision["reason"]) == ("check", 1, "paid")
+    seen = await checked.until_state(transaction_id, "committed")
+    assert [sent["answer"] for sent in seen["checks_sent"]] == ["commit"]
+    assert (seen["checks_sent"][0]["asked"], seen["checks_sent"][0]["answered_by"]) == ("me", "me")
+
+
+async def test_an_answer_rolls_back_and_nobody_sees_the_message(checked: Checked) -> None:
+    transaction_id = await checked.begin()
+
+    [check] = await checked.take()
+    answer = await checked.answer(check["check_id"], "rollback")
+
+    assert answer.json()["decision"]["outcome"] == "rollback"
+    assert (await checked.at_broker(transaction_id))["state"] == "rolled_back"
+    assert await messages(checked.broker) == []
+
+
+async def test_who_does_not_know_is_asked_again_after_the_interval(checked: Checked) -> None:
+    await checked.begin()
+
+    [first] = await checked.take()
+    answer = await checked.answer(first["check_id"], "unknown")
+    [second] = await checked.take()
+
+    assert (answer.status_code, answer.json()["state"]) == (200, "pending")
+    assert (first["number"], second["number"]) == (1, 2)
+    assert first["check_id"] != second["check_id"]
+    assert second["asked_at"] > first["answer_until"]
+
+
+async def test_a_check_that_nobody_answers_is_asked_of_another_producer(checked: Checked) -> None:
+    transaction_id = await checked.begin()
+
+    await checked.take("silent")
+    [check] = await checked.take("other")
+    await checked.answer(check["check_id"], "commit", client_id="other")
+
+    seen = await checked.until_state(transaction_id, "committed")
+    assert [(sent["asked"], sent["answer"]) for sent in seen["checks_sent"][:2]] == [
+        ("silent", None),
+        ("other", "commit"),
+    ]
+
+
+async def test_a_check_goes_to_one_of_those_who_wait_and_the_next_to_the_other(
+    patient: Checked,
+) -> None:
+    first = asyncio.create_task(patient.take("first"))
+    await until(lambda: patient.app.state.checker.producers.waiting_count == 1)
+    second = asyncio.create_task(patient.take("second"))
+    await until(lambda: patient.app.state.checker.producers.waiting_count == 2)
+
+    one = await patient.begin()
+    [check_of_one] = await first
+    assert not second.done()
+    other = await patient.begin()
+    [check_of_other] = await second
+
+    assert [check_of_one["transaction_id"], check_of_other["transaction_id"]] == [one, other]
+
+
+async def test_many_checks_are_shared_by_those_who_wait(patient: Checked) -> None:
+    waiting = [asyncio.create_task(patient.take(name, max_count=32)) for name in ("a", "b")]
+    await until(lambda: patient.app.state.checker.producers.waiting_count == 2)
+
+    begun = {await patient.begin() for _ in range(6)}
+    taken = [check["transaction_id"] for task in waiting for check in await task]
+    while len(taken) < len(begun):
+        taken += [check["transaction_id"] for check in await patient.take(max_count=32)]
+
+    assert sorted(taken) == sorted(begun)
+
+
+async def test_no_more_checks_are_taken_than_asked_for(patient: Checked) -> None:
+    for _ in range(3):
+        await patient.begin()
+
+    taken = [await patient.take(max_count=1) for _ in range(3)]
+
+    assert [len(checks) for checks in taken] == [1, 1, 1]
+    assert await patient.take(wait_seconds=0) == []
+
+
+async def test_a_message_may_ask_to_be_let_alone_for_longer(checked: Checked) -> None:
+    immune = await checked.begin(check_immunity_seconds=600)
+    other = await checked.begin()
+
+    [check] = await checked.take()
+
+    assert check["transaction_id"] == other
+    seen = await checked.seen(immune)
+    assert seen["checks"] == 0
+    assert seen["check_immunity_seconds"] == 600
+    assert seen["next_check_at"] > seen["begun_at"]
+
+
+async def test_what_is_decided_in_time_is_not_asked_about(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(cluster, database_url, timeout_seconds=0.4) as checked:
+        decided = await checked.begin()
+        await checked.broker.post(
+            f"/v1/transactions/{decided}:commit", json={"producer_group": "orders"}
+        )
+        other = await checked.begin()
+
+        [check] = await checked.take()
+
+        assert check["transaction_id"] == other
+        assert (await checked.seen(decided))["checks_sent"] == []
+
+
+async def test_a_check_is_spared_whose_transaction_was_decided_while_it_waited(
+    patient: Checked,
+) -> None:
+    transaction_id = await patient.begin()
+    await patient.seen(transaction_id, lambda shown: shown["checks_sent"])
+
+    await patient.broker.post(
+        f"/v1/transactions/{transaction_id}:rollback", json={"producer_group": "orders"}
+    )
+
+    assert await patient.take(wait_seconds=0) == []
+
+
+async def test_the_first_decision_wins_and_the_opposite_is_told_of_it(checked: Checked) -> None:
+    transaction_id = await checked.begin()
+    [check] = await checked.take()
+    await checked.broker.post(
+        f"/v1/transactions/{transaction_id}:commit", json={"producer_group": "orders"}
+    )
+
+    refused = await checked.answer(check["check_id"], "rollback")
+    same = await checked.answer(check["check_id"], "commit")
+
+    assert refused.status_code == 409
+    assert refused.json()["code"] == "already-decided"
+    assert refused.json()["decision"]["by"] == "producer"
+    assert (same.status_code, same.json()["repeated"]) == (200, True)
+    assert await messages(checked.broker) == ["order 17"]
+
+
+async def test_an_answer_may_be_given_again_and_not_be_changed(checked: Checked) -> None:
+    await checked.begin()
+    [check] = await checked.take()
+
+    first = await checked.answer(check["check_id"], "rollback")
+    again = await checked.answer(check["check_id"], "rollback")
+    opposite = await checked.answer(check["check_id"], "commit")
+    unsure = await checked.answer(check["check_id"], "unknown")
+
+    assert [answer.status_code for answer in (first, again, opposite)] == [200, 200, 409]
+    assert (first.json()["repeated"], again.json()["repeated"]) == (False, True)
+    assert unsure.status_code == 200
+    assert await messages(checked.broker) == []
+
+
+async def test_an_answer_counts_also_after_the_next_check_was_sent(checked: Checked) -> None:
+    transaction_id = await checked.begin()
+    [slow] = await checked.take("slow")
+    await checked.take("quick")
+
+    answer = await checked.answer(slow["check_id"], "commit")
+
+    assert answer.json()["state"] == "committed"
+    assert (await checked.at_broker(transaction_id))["decision"]["check_number"] == 1
+
+
+async def test_a_check_that_never_was_is_not_found(checked: Checked) -> None:
+    answer = await checked.answer("5e7be3a5", "commit")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "check-not-found")
+
+
+async def test_after_its_checks_a_transaction_is_parked_and_an_operator_may_commit_it(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(cluster, database_url, checks_max=2, interval_seconds=0.05) as checked:
+        transaction_id = await checked.begin()
+
+        parked = await checked.until_state(transaction_id, "parked")
+        assert parked["checks"] == 2
+        assert parked["decision"]["by"] == "limit"
+        assert [sent["asked"] for sent in parked["checks_sent"]] == [None, None]
+        assert await messages(checked.broker) == []
+
+        committed = await checked.http.post(
+            f"/v1/transactions/{transaction_id}:commit", json={"reason": "see ticket 4711"}
+        )
+
+        assert committed.json()["by"] == "operator"
+        assert await messages(checked.broker) == ["order 17"]
+        seen = await checked.until_state(transaction_id, "committed")
+        assert seen["decision"]["reason"] == "see ticket 4711"
+
+
+async def test_where_checks_need_a_producer_none_is_used_up_without_one(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(
+        cluster, database_url, checks_max=1, interval_seconds=0.05, counts_unreachable=False
+    ) as checked:
+        lonely = await checked.begin(producer_group="nobody")
+        await checked.begin()
+
+        [check] = await checked.take()
+        await checked.answer(check["check_id"], "commit")
+        seen = await checked.seen(lonely)
+
+        assert (seen["state"], seen["checks"]) == ("pending", 0)
+
+
+async def test_what_is_too_old_is_given_up_even_if_nobody_can_be_asked(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(
+        cluster, database_url, counts_unreachable=False, age_max_seconds=1
+    ) as checked:
+        lonely = await checked.begin()
+
+        parked = await checked.until_state(lonely, "parked")
+
+        assert parked["checks"] == 0
+
+
+async def test_checks_of_a_producer_that_leaves_before_it_is_told_go_to_another(
+    patient: Checked,
+) -> None:
+    leaving = asyncio.create_task(patient.take("leaving"))
+    producers = patient.app.state.checker.producers
+    await until(lambda: producers.waiting_count == 1)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    await until(lambda: producers.waiting_count == 0)
+
+    await patient.begin()
+    [check] = await patient.take("staying")
+
+    assert check["number"] == 1
+
+
+async def test_as_many_requests_are_held_as_may_be(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(cluster, database_url, held_requests_max=1) as checked:
+        waiting = asyncio.create_task(checked.take("first"))
+        await until(lambda: checked.app.state.checker.producers.waiting_count == 1)
+
+        refused = await checked.http.get(
+            "/v1/producer-groups/orders/checks", params={"wait_seconds": 5}
+        )
+
+        assert refused.status_code == 429
+        assert "held_requests_max" in refused.json()["detail"]
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_who_waits_is_let_go_when_the_service_stops(checked: Checked) -> None:
+    waiting = asyncio.create_task(checked.take(wait_seconds=30))
+    await until(lambda: checked.app.state.checker.producers.waiting_count == 1)
+
+    checked.app.begin_stop()
+
+    assert await asyncio.wait_for(waiting, 5) == []
+
+
+async def test_a_deleted_topic_leaves_a_transaction_pending_and_says_why(
+    checked: Checked,
+) -> None:
+    transaction_id = await checked.begin()
+    [check] = await checked.take()
+    await checked.broker.delete("/v1/topics/payments")
+
+    refused = await checked.answer(check["check_id"], "commit")
+    rolled_back = await checked.answer(check["check_id"], "rollback")
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "topic-not-found")
+    assert rolled_back.json()["state"] == "rolled_back"
+    assert "deleted" in (await checked.seen(transaction_id))["checks_sent"][0]["fault"]
+
+
+@pytest.mark.parametrize(
+    "query", [{"max_count": 0}, {"max_count": 33}, {"wait_seconds": 31}, {"client_id": "a b"}]
+)
+async def test_a_request_beyond_the_limits_is_refused(
+    checked: Checked, query: dict[str, str]
+) -> None:
+    refused = await checked.http.get("/v1/producer-groups/orders/checks", params=query)
+
+    assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
