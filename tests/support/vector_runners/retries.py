@@ -52,7 +52,15 @@ def run_send_back(case: dict[str, Any]) -> None:
         final = record
     else:
         record = decode_record(
-            retry := retry_of(raw, GROUP, origin, reconsume_times=times, wait=result.wait)
+            retry := retry_of(
+                raw,
+                GROUP,
+                origin,
+                reconsume_times=times,
+                wait=result.wait,
+                reason="failed",
+                error=None,
+            )
         )
         destination = destination_of(properties_of(retry))
         assert destination is not None

@@ -38,9 +38,11 @@ TRANSACTION_ID: Final = "__transactionId__"
 CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of a half message stored again
-# Eruca's own: where a message that was sent back lay first, and why it is a dead letter.
+# Eruca's own: where a message that was sent back lay first, why, and why it is a dead letter.
 ORIGIN_QUEUE_ID: Final = "ERUCA_ORIGIN_QID"
 ORIGIN_OFFSET: Final = "ERUCA_ORIGIN_OFFSET"
+RETRY_REASON: Final = "ERUCA_RETRY_REASON"
+RETRY_ERROR: Final = "ERUCA_RETRY_ERROR"
 DEAD_REASON: Final = "ERUCA_DEAD_REASON"
 DEAD_ERROR: Final = "ERUCA_DEAD_ERROR"
 
@@ -59,7 +61,7 @@ RESERVED: Final = frozenset((
     "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "__SHARDINGKEY",
     "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "TRANSACTION_CHECK_TIMES",
     "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "REDIRECT", "TRACE_CONTEXT",
-    ORIGIN_QUEUE_ID, ORIGIN_OFFSET, DEAD_REASON, DEAD_ERROR,
+    ORIGIN_QUEUE_ID, ORIGIN_OFFSET, RETRY_REASON, RETRY_ERROR, DEAD_REASON, DEAD_ERROR,
 ))
 # fmt: on
 

@@ -32,13 +32,15 @@ from support.records import example_record
 ORIGIN = origin_of(example_record())
 
 
-def retried(record: Record, times: int) -> Record:
+def retried(record: Record, times: int, *, error: str | None = None) -> Record:
     raw = retry_of(
         encode_record(record),
         "g",
         origin_of(record),
         reconsume_times=times,
         wait=Wait(level=3),
+        reason="failed",
+        error=error,
     )
     destination = destination_of(properties_of(raw))
     assert destination == ("%RETRY%g", 0)
@@ -55,6 +57,31 @@ def test_a_retry_of_a_retry_remembers_the_first_place() -> None:
     assert ORIGIN[:3] == ("orders", 3, 5)
     assert (first.reconsume_times, second.reconsume_times) == (2, 3)
     assert first.properties == second.properties
+
+
+def test_a_retry_tells_why_the_message_was_sent_back_the_last_time() -> None:
+    first = retried(example_record(), 1, error="ValueError: no").property_map()
+    second = retried(retried(example_record(), 1, error="ValueError: no"), 2).property_map()
+
+    assert first["ERUCA_RETRY_REASON"] == second["ERUCA_RETRY_REASON"] == "failed"
+    assert first["ERUCA_RETRY_ERROR"] == "ValueError: no"
+    assert "ERUCA_RETRY_ERROR" not in second
+
+
+@pytest.mark.parametrize("left", [120, 160, 1_000, 3_000])
+def test_a_retry_makes_do_with_the_room_there_is(left: int) -> None:
+    size = PROPERTIES_SIZE_MAX - left - len("a\x01\x02")
+    record = replace(example_record(), properties=encode_properties({"a": "x" * size}))
+
+    if left == 120:
+        with pytest.raises(PropertiesTooLargeError):
+            retried(record, 1, error="e" * 900)
+        return
+    properties = retried(record, 1, error="e" * 900).property_map()
+
+    assert properties["RETRY_TOPIC"] == "orders"
+    assert ("ERUCA_RETRY_ERROR" in properties) == (left == 3_000)
+    assert ("ERUCA_RETRY_REASON" in properties) == (left >= 1_000)
 
 
 def test_a_dead_letter_tells_where_from_and_why_and_forgets_it_when_redriven() -> None:

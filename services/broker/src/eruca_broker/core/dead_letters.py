@@ -1,11 +1,12 @@
 """Records of messages that were sent back: the retry, the dead letter, and the redriven message.
 
 Each is the same message, with its unique id, its body and when it was born; what changes is where
-it goes and what its properties tell. A retry remembers where the message was stored first. A dead
-letter tells that, too, and why it is one. Redriven, a message forgets all of it and starts anew.
+it goes and what its properties tell. A retry remembers where the message was stored first, and why
+it was sent back. A dead letter tells the same. Redriven, a message forgets all of it and starts
+anew.
 
-Room for properties is limited. A dead letter comes into being even where there is hardly any: it
-then goes without the error's text, and at last without anything that RocketMQ would not tell.
+Room for properties is limited. Both come into being even where there is hardly any: they then go
+without the error's text, and at last without anything that RocketMQ would not tell.
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. Reason, error, and queue
 and offset of origin are ours.
@@ -38,6 +39,8 @@ SENT_BACK_NAMES: Final = frozenset(
         names.ORIGIN_MESSAGE_ID,
         names.ORIGIN_QUEUE_ID,
         names.ORIGIN_OFFSET,
+        names.RETRY_REASON,
+        names.RETRY_ERROR,
         names.DEAD_ORIGIN_TOPIC,
         names.DEAD_ORIGIN_MESSAGE_ID,
         names.DEAD_REASON,
@@ -75,22 +78,40 @@ def origin_of(record: Record) -> Origin:
 
 
 def retry_of(
-    raw: bytes | memoryview, group: str, origin: Origin, *, reconsume_times: int, wait: Wait
+    raw: bytes | memoryview,
+    group: str,
+    origin: Origin,
+    *,
+    reconsume_times: int,
+    wait: Wait,
+    reason: str,
+    error: str | None,
 ) -> bytes:
     """Return the record of a retry, as it waits for its time.
 
     Raises:
-        PropertiesTooLargeError: The message's own properties leave no room for it.
+        PropertiesTooLargeError: The message's own properties leave no room for where it came from.
     """
     destination = Destination(retry_topic(group), 0)
-    retry = rewritten(
-        raw,
-        destination,
-        without=_DROPPED_NAMES,
-        added=_told_of(origin),
-        reconsume_times=reconsume_times,
-    )
-    return waiting(retry, wait, destination)
+    told = _told_of(origin)
+    with_reason = told | {names.RETRY_REASON: reason}
+    ways: list[Mapping[str, str]] = [with_reason, told]
+    if text := error_text(error):
+        ways.insert(0, with_reason | {names.RETRY_ERROR: text})
+    for added in ways:
+        try:
+            retry = rewritten(
+                raw,
+                destination,
+                without=_DROPPED_NAMES,
+                added=added,
+                reconsume_times=reconsume_times,
+            )
+            return waiting(retry, wait, destination)
+        except PropertiesTooLargeError:
+            if added is told:
+                raise
+    raise AssertionError("the last way has returned or raised")
 
 
 def dead_letter_of(

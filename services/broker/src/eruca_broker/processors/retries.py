@@ -159,7 +159,15 @@ def _batches(
                 )
             else:
                 place = result.wait.place
-                record = retry_of(raw, group, origin, reconsume_times=times, wait=result.wait)
+                record = retry_of(
+                    raw,
+                    group,
+                    origin,
+                    reconsume_times=times,
+                    wait=result.wait,
+                    reason=message.reason,
+                    error=message.error,
+                )
         except PropertiesTooLargeError as error:
             pointer = f"/body/messages/{index}"
             raise TooLargeError(
