@@ -150,7 +150,7 @@ class BrokerSettings(ServiceSettings):
         default=100_000,
         ge=0,
         le=1_000_000,
-        description="transactions that are pending or parked; about 350 bytes each",
+        description="transactions that are pending or parked; about 300 bytes each",
     )
     bytes_in_flight_max: int = Field(
         default=256 * 1024**2,
