@@ -21,6 +21,6 @@ async def until_told(
 ) -> T:
     """Ask again and again, and return the first answer that *accept* takes."""
     async with asyncio.timeout(within_seconds):
-        while not accept(answer := await ask()):
+        while not accept(answer := await ask()):  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
     return answer

@@ -238,7 +238,7 @@ async def test_where_checks_need_a_producer_none_is_used_up_without_one(
     cluster: InProcessCluster, database_url: str
 ) -> None:
     async with checked_by(
-        cluster, database_url, checks_max=1, interval_seconds=0.05, counts_unreachable=False
+        cluster, database_url, checks_max=1, interval_seconds=2, counts_unreachable=False
     ) as checked:
         lonely = await checked.begin(producer_group="nobody")
         await checked.begin()
