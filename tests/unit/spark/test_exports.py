@@ -112,7 +112,7 @@ def test_a_gap_or_a_repetition_is_an_error(service: ExportService, fault: Fault)
 def test_rows_that_are_gone_are_an_error(service: ExportService) -> None:
     service.queues[FIRST] = (100, 500)
 
-    with pytest.raises(DataLossError, match="messages 50 to 99 .* failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"messages 50 to 99 .* failOnDataLoss=false"):
         read(exports_of(service))
 
 
