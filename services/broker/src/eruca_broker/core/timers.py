@@ -154,20 +154,19 @@ class PendingTimers:
         """Return all timers, held ones included, in no order."""
         held = [(due_ms, timer_id) for timer_id, due_ms in self._held.items()]
         near = np.array([*self._front, *held], np.int64).reshape(-1, 2)
-        return np.concatenate([near, *self._seconds.all_rows(), *self._minutes.all_rows()])
+        return np.concatenate([near, self._seconds.rows(), self._minutes.rows()])
 
     def before(self, log_offset: int) -> list[Timer]:
         """Return the pending timers whose messages lie before *log_offset*, in log order."""
         near = np.array(self._front, np.int64).reshape(-1, 2)
-        parts = [near, *self._seconds.all_rows(), *self._minutes.all_rows()]
+        parts = [near, self._seconds.rows(), self._minutes.rows()]
         rows = np.concatenate([part[part[:, 1] < log_offset] for part in parts])
         return [Timer(*row) for row in rows[np.argsort(rows[:, 1])].tolist()]
 
     def oldest_id(self) -> int | None:
         """Return the smallest id, held timers included; None where there is none."""
-        parts = [*self._seconds.all_rows(), *self._minutes.all_rows()]
-        lowest = [int(part[:, 1].min()) for part in parts]
-        return min([*lowest, *(timer_id for _, timer_id in self._front), *self._held], default=None)
+        rows = self.rows()
+        return int(rows[:, 1].min()) if len(rows) else None
 
     def _advance(self, now_ms: int) -> bool:
         """Bring what is due next to the front; tell whether there is anything due."""
@@ -256,8 +255,9 @@ class _Buckets:
                 if after is None or timer > after:
                     yield timer
 
-    def all_rows(self) -> list[TimerRows]:
-        return [_view(bucket) for bucket in self._arrays.values()]
+    def rows(self) -> TimerRows:
+        """Return all timers in no order; joined at once, for buckets are many and small."""
+        return np.frombuffer(b"".join(self._arrays.values()), np.int64).reshape(-1, 2)
 
     def _bucket(self, number: int) -> array[int]:
         bucket = self._arrays.get(number)

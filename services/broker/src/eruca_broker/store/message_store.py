@@ -561,7 +561,8 @@ class MessageStore:
             if isinstance(event, TimersFired | TimersCancelled)
             for timer in event.timers
         ]
-        rows = rows[~np.isin(rows[:, 1], ended)]
+        if ended:
+            rows = rows[~np.isin(rows[:, 1], ended)]
         for piece, weight in timer_pieces(rows, self._dispatcher.queued_offset, items_max):
             yield SnapshotItem("timers", piece, weight)
 
