@@ -72,9 +72,14 @@ class BrokerApi:
         )
         return await self._get(TopicList, url, target)
 
-    async def topic_queues(self, url: str, topic: str) -> TopicQueues:
+    async def topic_queues(
+        self, url: str, topic: str, *, include_system: bool = False
+    ) -> TopicQueues:
         """Return the offsets of a topic's queues on this broker."""
-        return await self._get(TopicQueues, url, f"/v1/topics/{path_segment(topic)}/queues")
+        target = target_of(
+            f"/v1/topics/{path_segment(topic)}/queues", include_system=include_system or None
+        )
+        return await self._get(TopicQueues, url, target)
 
     async def offset_by_time(
         self,
@@ -84,12 +89,14 @@ class BrokerApi:
         timestamp: datetime,
         *,
         boundary: Literal["lower", "upper"] = "lower",
+        include_system: bool = False,
     ) -> OffsetByTime:
         """Return the offset that a time leads to in one queue."""
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/offset",
             timestamp=utc_text(timestamp),
             boundary=boundary,
+            include_system=include_system or None,
         )
         return await self._get(OffsetByTime, url, target)
 

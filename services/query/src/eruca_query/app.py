@@ -13,6 +13,8 @@ from eruca import AsyncClient
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.explorer.routes import ExploredServices
 from eruca_query.explorer.listing import list_services
+from eruca_query.exports import routes as exports
+from eruca_query.exports.service import exports_of
 from eruca_query.settings import QuerySettings
 
 _DESCRIPTION: Final = """
@@ -24,8 +26,8 @@ come, broker by broker, and whether anything is missing from it and why: an empt
 such a note means that there is nothing. Every refusal is an `application/problem+json` document
 whose `code` is stable.
 """
-_ROUTERS: Final[tuple[APIRouter, ...]] = ()
-_TAGS: Final = ()
+_ROUTERS: Final[tuple[APIRouter, ...]] = (exports.router,)
+_TAGS: Final = (exports.TAG,)
 
 
 def create_app(settings: QuerySettings) -> ServiceApp:
@@ -35,8 +37,9 @@ def create_app(settings: QuerySettings) -> ServiceApp:
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with AsyncClient(settings.namesrv_urls, network=settings.network) as client:
             app.state.client = client
-            app.readiness.ready()
-            yield
+            with exports_of(app, client, settings) as app.state.exports:
+                app.readiness.ready()
+                yield
 
     async def explored() -> ExploredServices:
         return await list_services(app.state.client)

@@ -29,3 +29,12 @@ class QuerySettings(DatabaseSettings):
     postgres_dir: Path = Field(
         default=Path("query-postgres"), description="data of the embedded PostgreSQL"
     )
+    export_count_max: int = Field(
+        default=16, ge=1, le=1_000, description="exports that run at a time; each takes about 10 MB"
+    )
+    export_thread_count: int = Field(
+        default=2, ge=1, le=64, description="threads that turn messages into rows, for all exports"
+    )
+    export_patience_seconds: float = Field(
+        default=5, ge=0, le=60, description="an export waits so long for a broker that went away"
+    )

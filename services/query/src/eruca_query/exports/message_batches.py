@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from eruca.contract.properties import SHARDING_KEY, TAGS, UNIQ_KEY
-from eruca.contract.records import Buffer
+from eruca.contract.records import Buffer, DamagedRecordError
 from eruca_query.exports.arrow_schema import STRING, TIMESTAMP, arrow_schema
 from eruca_query.exports.bodies import Bodies, plain_bodies
 from eruca_query.exports.offset_ids import offset_ids
@@ -72,23 +72,49 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
 
 
 def message_batches(
-    topic: str, broker_name: str, buffer: Buffer, sizes: Int64Array, columns: Sequence[str]
+    topic: str,
+    broker_name: str,
+    buffer: Buffer,
+    sizes: Int64Array,
+    columns: Sequence[str],
+    *,
+    first_offset: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages whose records fill *buffer* as batches of *columns*, in order.
 
     There is one batch, or more where bodies grow large when they are unpacked.
 
+    Args:
+        topic: Where they lie.
+        broker_name: Where they lie.
+        buffer: The records, back to back.
+        sizes: Of each record.
+        columns: Names of columns.
+        first_offset: What their queue offsets are to count up from; None: whatever they are.
+
     Raises:
-        DamagedRecordError: The bytes are not records of those *sizes*.
+        DamagedRecordError: The bytes are not such records.
     """
     schema = arrow_schema(columns)
     view = memoryview(buffer)
     while len(sizes):
         rows = Rows(topic, broker_name, read_fields(view, sizes))
+        if first_offset is not None:
+            _check_offsets(rows.fields.queue_offsets, first_offset)
         arrays = [_COLUMNS[name](rows) for name in columns]
         count = min(map(len, arrays))
         yield pa.RecordBatch.from_arrays([array[:count] for array in arrays], schema=schema)
         view, sizes = view[int(sizes[:count].sum()) :], sizes[count:]
+        first_offset = None if first_offset is None else first_offset + count
+
+
+def _check_offsets(offsets: Int64Array, first: int) -> None:
+    wrong = np.flatnonzero(offsets != np.arange(first, first + len(offsets)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DamagedRecordError(
+            f"where offset {first + row} is to be, a record says it is {int(offsets[row])}"
+        )
 
 
 def _repeated(text: str, count: int) -> ArrowArray:

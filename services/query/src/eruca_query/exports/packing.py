@@ -1,0 +1,91 @@
+"""Deciding what an export takes of each queue, and who reads which part of it.
+
+Pure: what the queues hold, and what is wanted of them, is told; the answer is ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from eruca.contract.exports import ExportPartition, ExportQueue, ExportRange
+from eruca.contract.limits import EXPORT_RANGE_COUNT_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWish:
+    """A queue as it is, and from where up to where its messages are wanted."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int  # of the first message that is there
+    max_offset: int  # of the next one
+    start: int | None = None  # None: from the first one there
+    from_offset: int | None = None  # where the time leads to from which on they are wanted
+    to_offset: int | None = None  # the same for the time up to which; None: all there are
+
+    @property
+    def missing_rows(self) -> int:
+        """How many messages from ``start`` on are deleted, unless the time leaves them out."""
+        if self.start is None or (self.from_offset or 0) > self.min_offset:
+            return 0
+        return max(self.min_offset - self.start, 0)
+
+    def taken(self) -> ExportQueue:
+        """Return what is taken of the queue.
+
+        A start beyond the queue's end stays what it is, with nothing to read: going back would
+        tell what is new there as if it had been read, or what was read as if it were new.
+        """
+        first = max(self.min_offset, self.start or 0, self.from_offset or 0)
+        last = self.max_offset if self.to_offset is None else min(self.max_offset, self.to_offset)
+        return ExportQueue(
+            broker_name=self.broker_name,
+            queue_id=self.queue_id,
+            from_offset=first,
+            to_offset=max(first, last),
+            min_offset=self.min_offset,
+            max_offset=self.max_offset,
+            missing_rows=self.missing_rows,
+        )
+
+
+def partitions_of(ranges: Iterable[ExportRange], partition_rows: int) -> list[ExportPartition]:
+    """Return partitions of about the same size, of *partition_rows* at most, in order.
+
+    Small ranges are packed together, large ones cut; empty ones are left out.
+    """
+    filled = [a_range for a_range in ranges if a_range.rows]
+    rows = sum(a_range.rows for a_range in filled)
+    count = -(-rows // partition_rows)
+    share = -(-rows // count) if count else 0
+    return [
+        ExportPartition(index=index, rows=sum(r.rows for r in pack), ranges=pack)
+        for index, pack in enumerate(_packs(filled, share))
+    ]
+
+
+def _packs(ranges: Iterable[ExportRange], share: int) -> Iterator[list[ExportRange]]:
+    pack: list[ExportRange] = []
+    room = share
+    for whole in ranges:
+        at = whole.from_offset
+        while at < whole.to_offset:
+            end = min(at + room, whole.to_offset)
+            pack.append(_part(whole, at, end))
+            room -= end - at
+            at = end
+            if not room or len(pack) == EXPORT_RANGE_COUNT_MAX:
+                yield pack
+                pack, room = [], share
+    if pack:
+        yield pack
+
+
+def _part(whole: ExportRange, from_offset: int, to_offset: int) -> ExportRange:
+    return ExportRange(
+        broker_name=whole.broker_name,
+        queue_id=whole.queue_id,
+        from_offset=from_offset,
+        to_offset=to_offset,
+    )

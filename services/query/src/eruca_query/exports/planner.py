@@ -1,0 +1,168 @@
+"""Plans: what there is to export of a topic, fixed at one moment.
+
+Each broker tells all of its queues' ends in one answer, so a message that was acknowledged before
+the plan was asked for is in it, on whichever broker it is. Store times never go back within a
+queue; so a span of time is a range of offsets of each queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from eruca.contract.errors import (
+    QueueNotFoundError,
+    RangeDeletedError,
+    ValidationError,
+)
+from eruca.contract.exports import (
+    EXPORT_SCHEMA_VERSION,
+    ExportPlan,
+    ExportQueue,
+    MissingRows,
+)
+from eruca.contract.limits import (
+    EXPORT_PARTITION_COUNT_MAX,
+    EXPORT_PARTITION_ROWS_DEFAULT,
+    EXPORT_QUEUE_COUNT_MAX,
+)
+from eruca.contract.models import QueueOffsets
+from eruca_query.exports.packing import QueueWish, partitions_of
+from eruca_query.exports.topic_brokers import TopicBrokers
+
+_LOOKS_AT_ONCE: Final = 16  # requests for offsets by time that are under way
+_QUEUES_NAMED_MAX: Final = 32  # in one error
+
+
+class QueueName(NamedTuple):
+    """A queue of the topic."""
+
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_name}/{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWish:
+    """What a plan is asked for."""
+
+    partition_rows: int = EXPORT_PARTITION_ROWS_DEFAULT
+    start: Mapping[QueueName, int] = field(default_factory=dict)
+    from_time: datetime | None = None
+    to_time: datetime | None = None
+    missing: MissingRows = "refuse"
+
+
+async def plan_export(brokers: TopicBrokers, wish: PlanWish) -> ExportPlan:
+    """Return what there is to read.
+
+    Raises:
+        BrokerUnreachableError: A broker with a share of it is away.
+        QueueNotFoundError: A start names a queue that is not there.
+        RangeDeletedError: Retention has deleted messages from a start on.
+        ValidationError: There are too many queues, or the partitions would be.
+    """
+    taken_at = datetime.now(UTC)
+    names = brokers.names
+    if wish.missing == "refuse":
+        names = sorted({*names, *(queue.broker_name for queue in wish.start)})
+    queues = {
+        QueueName(broker_name, offsets.queue_id): offsets
+        for broker_name, its_queues in (await brokers.queues(names)).items()
+        for offsets in its_queues
+    }
+    if len(queues) > EXPORT_QUEUE_COUNT_MAX:
+        raise ValidationError(
+            f"topic {brokers.topic} has more than {EXPORT_QUEUE_COUNT_MAX} queues, which one plan "
+            "may have"
+        )
+    gone = sorted(str(name) for name in wish.start if name not in queues)
+    if gone and wish.missing == "refuse":
+        raise QueueNotFoundError(
+            f"the plan is to start in queues that are not there: {', '.join(gone)}",
+            fix="leave them out of start, or plan with missing=skip",
+        )
+    wishes = await _wishes(brokers, queues, wish)
+    if wish.missing == "refuse":
+        _refuse_missing(wishes)
+    taken = [queue.taken() for queue in wishes]
+    return _plan(brokers.topic, taken_at, taken, wish.partition_rows)
+
+
+def _plan(
+    topic: str, taken_at: datetime, queues: list[ExportQueue], partition_rows: int
+) -> ExportPlan:
+    rows = sum(queue.rows for queue in queues)
+    if rows > partition_rows * EXPORT_PARTITION_COUNT_MAX:
+        raise ValidationError(
+            f"{rows} rows in partitions of {partition_rows} are more than "
+            f"{EXPORT_PARTITION_COUNT_MAX} partitions",
+            errors=[
+                {
+                    "pointer": "/query/partition_rows",
+                    "detail": f"{-(-rows // EXPORT_PARTITION_COUNT_MAX)} at least are needed",
+                }
+            ],
+        )
+    return ExportPlan(
+        topic=topic,
+        schema_version=EXPORT_SCHEMA_VERSION,
+        taken_at=taken_at,
+        rows=rows,
+        queues=queues,
+        partitions=partitions_of(queues, partition_rows),
+    )
+
+
+async def _wishes(
+    brokers: TopicBrokers, queues: Mapping[QueueName, QueueOffsets], wish: PlanWish
+) -> list[QueueWish]:
+    looks = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    async def offset_at(
+        name: QueueName, offsets: QueueOffsets, moment: datetime | None
+    ) -> int | None:
+        earliest, latest = offsets.earliest_stored_at, offsets.latest_stored_at
+        if moment is None or earliest is None or latest is None:
+            return None
+        if moment <= earliest:
+            return offsets.min_offset
+        if moment > latest:
+            return offsets.max_offset
+        async with looks:
+            return await brokers.offset_at(*name, moment)
+
+    async def wish_of(name: QueueName, offsets: QueueOffsets) -> QueueWish:
+        return QueueWish(
+            *name,
+            min_offset=offsets.min_offset,
+            max_offset=offsets.max_offset,
+            start=wish.start.get(name),
+            from_offset=await offset_at(name, offsets, wish.from_time),
+            to_offset=await offset_at(name, offsets, wish.to_time),
+        )
+
+    names = sorted(queues)
+    return await asyncio.gather(*(wish_of(name, queues[name]) for name in names))
+
+
+def _refuse_missing(wishes: list[QueueWish]) -> None:
+    behind = [queue for queue in wishes if queue.missing_rows]
+    if behind:
+        rows = sum(queue.missing_rows for queue in behind)
+        raise RangeDeletedError(
+            f"retention has deleted {rows} messages of {len(behind)} queues behind their starts",
+            errors=[
+                {
+                    "pointer": "/query/start",
+                    "detail": f"{queue.broker_name}/{queue.queue_id} is to start at {queue.start} "
+                    f"and begins at {queue.min_offset}",
+                }
+                for queue in behind[:_QUEUES_NAMED_MAX]
+            ],
+        )

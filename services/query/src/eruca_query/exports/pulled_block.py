@@ -1,0 +1,44 @@
+"""A broker's answer to a pull, decoded no further than its preamble, and without a loop.
+
+The layout is told in :mod:`eruca.contract.wire`; unlike its decoder, this one keeps the sizes as
+an array, for thousands of messages at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from eruca.contract.wire import PULL_MAGIC, PULL_PREAMBLE, MalformedRecordsError, PullStatus
+from eruca_query.exports.record_fields import Int64Array
+
+_STATUSES: Final = tuple(PullStatus)
+
+
+class PulledBlock(NamedTuple):
+    """Consecutive messages of one queue."""
+
+    status: PullStatus
+    min_offset: int  # of the queue
+    max_offset: int
+    sizes: Int64Array  # bytes of each record
+    records: memoryview  # back to back
+
+
+def decode_block(body: bytes) -> PulledBlock:
+    """Return what a pull of one queue has brought.
+
+    Raises:
+        MalformedRecordsError: *body* is cut short or no such answer.
+    """
+    if len(body) < PULL_PREAMBLE.size:
+        raise MalformedRecordsError(f"{len(body)} bytes are too few for a pull's preamble")
+    magic, count, size, status, _, lowest, highest = PULL_PREAMBLE.unpack_from(body)
+    start = PULL_PREAMBLE.size + 4 * count
+    if magic != PULL_MAGIC or status >= len(_STATUSES) or start + size != len(body):
+        raise MalformedRecordsError("the body is not a whole pull")
+    sizes = np.frombuffer(body, ">u4", count, PULL_PREAMBLE.size).astype(np.int64)
+    if int(sizes.sum()) != size:
+        raise MalformedRecordsError("the sizes do not add up to the records")
+    return PulledBlock(_STATUSES[status], lowest, highest, sizes, memoryview(body)[start:])

@@ -1,0 +1,114 @@
+"""What requests for exports say, read: starts of queues, columns, and the form of the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.exports import (
+    ARROW_MEDIA_TYPE,
+    EXPORT_COLUMNS,
+    NDJSON_MEDIA_TYPE,
+    ExportCodec,
+    ExportRange,
+)
+from eruca.contract.limits import EXPORT_ROWS_MAX
+from eruca.contract.models import OFFSET_MAX
+from eruca_chassis.negotiation import choose
+from eruca_query.exports.encoders import ArrowEncoder, NdjsonEncoder, RowEncoder
+from eruca_query.exports.planner import QueueName
+
+_OFFERED: Final = (ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE)
+_COLUMN_NAMES: Final = tuple(column.name for column in EXPORT_COLUMNS)
+_QUEUE: Final = re.compile(r"([a-zA-Z0-9_.@-]{1,127})/([0-9]{1,10})\Z")
+_STARTS: Final = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]])
+
+
+def starts_of(text: str | None) -> dict[QueueName, int]:
+    """Return where each queue is to start, as a JSON object has it: ``{"broker-a/0": 1000}``.
+
+    Raises:
+        ValidationError: It is no such object.
+    """
+    if text is None:
+        return {}
+    starts: dict[QueueName, int] = {}
+    try:
+        decoded = _STARTS.decode(text)
+    except msgspec.DecodeError as error:
+        raise _refusal("start", f"{error}") from None
+    for name, offset in decoded.items():
+        match = _QUEUE.match(name)
+        if match is None:
+            raise _refusal("start", f"{name[:80]!r} is no queue; one is written BROKER/QUEUE")
+        starts[QueueName(match[1], int(match[2]))] = offset
+    return starts
+
+
+def ranges_of(texts: Sequence[str]) -> list[ExportRange]:
+    """Return the ranges of a request.
+
+    Raises:
+        ValidationError: A text is no range, or together they have too many rows.
+    """
+    ranges: list[ExportRange] = []
+    faults: list[dict[str, str]] = []
+    for index, text in enumerate(texts):
+        try:
+            ranges.append(ExportRange.parse(text))
+        except ValueError as error:
+            detail = f"{error}; got {text[:80]!r}"
+            faults.append({"pointer": f"/query/range/{index}", "detail": detail})
+    if faults:
+        raise ValidationError(
+            f"{faults[0]['pointer']}: {faults[0]['detail']}", errors=faults[:_FAULTS_MAX]
+        )
+    rows = sum(a_range.rows for a_range in ranges)
+    if rows > EXPORT_ROWS_MAX:
+        raise _refusal("range", f"{rows} rows are more than one answer has, {EXPORT_ROWS_MAX}")
+    return ranges
+
+
+_FAULTS_MAX: Final = 32  # ranges that one error points at
+
+
+def columns_of(text: str | None) -> Sequence[str]:
+    """Return the names of the columns asked for, in that order; all, where none are named.
+
+    Raises:
+        ValidationError: There is no such column, or it is named twice.
+    """
+    if text is None:
+        return _COLUMN_NAMES
+    names = [name.strip() for name in text.split(",")]
+    for index, name in enumerate(names):
+        if name not in _COLUMN_NAMES:
+            known = ", ".join(_COLUMN_NAMES)
+            raise _refusal("columns", f"there is no column {name[:80]!r}; there are: {known}")
+        if name in names[:index]:
+            raise _refusal("columns", f"{name} is named twice")
+    return names
+
+
+def encoder_of(accept: str | None, columns: Sequence[str], codec: ExportCodec) -> RowEncoder:
+    """Return what makes the answer that is asked for.
+
+    Raises:
+        NotAcceptableError: It is asked for in a form that there is not.
+        ValidationError: The form knows no such codec.
+    """
+    media_type = choose(None if accept is None else accept.encode("latin-1"), _OFFERED)
+    if media_type == ARROW_MEDIA_TYPE:
+        return ArrowEncoder(columns, codec)
+    if codec != "none":
+        raise _refusal("codec", f"only {ARROW_MEDIA_TYPE} is compressed, not {media_type}")
+    return NdjsonEncoder()
+
+
+def _refusal(parameter: str, detail: str) -> ErucaError:
+    pointer = f"/query/{parameter}"
+    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])

@@ -1,0 +1,223 @@
+"""Exports over HTTP: what there is, the rows, and what the columns mean."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from eruca.contract.errors import (
+    BrokerUnreachableError,
+    NotAcceptableError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    RangeDeletedError,
+    TopicNotFoundError,
+    UnavailableError,
+    ValidationError,
+)
+from eruca.contract.exports import (
+    ARROW_MEDIA_TYPE,
+    EXPORT_ROWS_HEADER,
+    EXPORT_SCHEMA,
+    NDJSON_MEDIA_TYPE,
+    ExportCodec,
+    ExportPlan,
+    ExportSchema,
+    MissingRows,
+)
+from eruca.contract.limits import (
+    EXPORT_PARTITION_ROWS_DEFAULT,
+    EXPORT_RANGE_COUNT_MAX,
+    EXPORT_ROWS_MAX,
+    EXPORT_START_SIZE_MAX,
+)
+from eruca.contract.models import Moment, TopicName
+from eruca_chassis.openapi import answer
+from eruca_chassis.problems import problems
+from eruca_query.exports import examples
+from eruca_query.exports.export_response import ExportResponse
+from eruca_query.exports.planner import PlanWish, plan_export
+from eruca_query.exports.range_reader import RangeReader
+from eruca_query.exports.requests import columns_of, encoder_of, ranges_of, starts_of
+from eruca_query.exports.service import Exports
+from eruca_query.exports.topic_brokers import topic_brokers
+
+TAG: Final = {
+    "name": "exports",
+    "description": "Whole topics as tables: Arrow for lakes and data frames, NDJSON for the rest",
+}
+router = APIRouter(prefix="/v1/exports", tags=["exports"])
+
+
+def _exports(request: Request) -> Exports:
+    exports: Exports = request.app.state.exports
+    return exports
+
+
+TheExports = Annotated[Exports, Depends(_exports)]
+Topic = Annotated[
+    TopicName,
+    Path(description="may be one of the system's: `%DLQ%billing`, `ERUCA_SYS_EVENTS` …"),
+]
+_RECORDS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The rows, range after range, in the order of their offsets.",
+        "headers": {
+            EXPORT_ROWS_HEADER: {
+                "description": "how many rows a whole answer has",
+                "schema": {"type": "integer", "format": "int64"},
+            }
+        },
+        "content": {
+            ARROW_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+            NDJSON_MEDIA_TYPE: {"schema": {"type": "string"}, "example": examples.LINES},
+        },
+    }
+}
+
+
+@router.get(
+    "/schema",
+    operation_id="getExportSchema",
+    summary="The columns of exports",
+    responses=answer(EXPORT_SCHEMA.model_dump(mode="json")),
+)
+async def get_export_schema() -> ExportSchema:
+    """Return each column's name, Arrow type, Spark type, unit, and whether it may be null.
+
+    In Arrow's own schema every field is nullable, as Spark declares columns by default.
+    """
+    return EXPORT_SCHEMA
+
+
+@router.get(
+    "/{topic}/plan",
+    operation_id="planExport",
+    summary="What there is to export of a topic",
+    responses=answer(examples.PLAN)
+    | problems(
+        TopicNotFoundError,
+        QueueNotFoundError,
+        RangeDeletedError,
+        BrokerUnreachableError,
+        UnavailableError,
+    ),
+)
+async def plan(
+    topic: Topic,
+    exports: TheExports,
+    *,
+    partition_rows: Annotated[
+        int, Query(ge=1, le=EXPORT_ROWS_MAX, description="rows of a partition, at most")
+    ] = EXPORT_PARTITION_ROWS_DEFAULT,
+    start: Annotated[
+        str | None,
+        Query(
+            max_length=EXPORT_START_SIZE_MAX,
+            description="JSON object of the offsets to start at, by queue; other queues start "
+            "with their first message",
+            examples=['{"broker-a/0": 1000}'],
+        ),
+    ] = None,
+    from_: Annotated[
+        Moment | None, Query(alias="from", description="stored at this time or later")
+    ] = None,
+    to: Annotated[Moment | None, Query(description="stored before this time")] = None,
+    missing: Annotated[
+        MissingRows,
+        Query(description="where messages behind a start have been deleted: 410, or go on"),
+    ] = "refuse",
+) -> ExportPlan:
+    """Fix what there is to read: of each queue a range of offsets, all taken at one moment.
+
+    Everything that was acknowledged before is in it. The ranges are split into partitions of about
+    the same size, each to be read by one request for records. The next plan begins where this one
+    ends when `start` has each queue's `to_offset`.
+    """
+    if from_ is not None and to is not None and to < from_:
+        raise ValidationError(
+            "/query/to: it is before from",
+            errors=[{"pointer": "/query/to", "detail": "it is before from"}],
+        )
+    wish = PlanWish(
+        partition_rows=partition_rows,
+        start=starts_of(start),
+        from_time=from_,
+        to_time=to,
+        missing=missing,
+    )
+    return await plan_export(await topic_brokers(exports.client, topic), wish)
+
+
+@router.get(
+    "/{topic}/records",
+    operation_id="exportRecords",
+    summary="The rows of ranges",
+    response_class=Response,
+    responses=_RECORDS
+    | problems(
+        TopicNotFoundError,
+        QueueNotFoundError,
+        PermissionDeniedError,
+        RangeDeletedError,
+        NotAcceptableError,
+        OverloadedError,
+        BrokerUnreachableError,
+        UnavailableError,
+    ),
+)
+async def export_records(
+    topic: Topic,
+    exports: TheExports,
+    request: Request,
+    *,
+    range_: Annotated[
+        list[str],
+        Query(
+            alias="range",
+            min_length=1,
+            max_length=EXPORT_RANGE_COUNT_MAX,
+            description="BROKER/QUEUE:FROM-TO, from one offset up to, not including, the other; "
+            f"together they may have {EXPORT_ROWS_MAX} rows",
+            examples=[["broker-a/0:0-1000"]],
+        ),
+    ],
+    columns: Annotated[
+        str | None,
+        Query(
+            max_length=1024,
+            description="names of columns, separated by commas; all, if not given",
+            examples=["queue_offset,tag,body"],
+        ),
+    ] = None,
+    codec: Annotated[
+        ExportCodec,
+        Query(description="how Arrow compresses its buffers; readers undo it by themselves"),
+    ] = "none",
+) -> Response:
+    """Return the messages of ranges as rows, as an Arrow stream or as NDJSON.
+
+    Rows come range after range in the order of their offsets, so whoever has n of them knows which
+    ones are missing, and asks for those after a break. An answer that is not whole ends without
+    the last chunk of HTTP, and Arrow's without its end-of-stream marker; `eruca-export-rows` says
+    how many rows are to come. A batch of Arrow's lies within one range, which its metadata tell:
+    `eruca.range`.
+    """
+    ranges = ranges_of(range_)
+    names = columns_of(columns)
+    encoder = encoder_of(request.headers.get("accept"), names, codec)
+    reader = RangeReader(
+        lambda: topic_brokers(exports.client, topic),
+        ranges,
+        patience_seconds=exports.patience_seconds,
+    )
+    return ExportResponse(
+        exports.slots,
+        reader,
+        topic=topic,
+        rows=sum(a_range.rows for a_range in ranges),
+        columns=names,
+        encoder=encoder,
+    )

@@ -1,0 +1,83 @@
+"""How many exports run at a time, and the threads that work for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from eruca.contract.errors import NotReadyError, OverloadedError
+
+RETRY_AFTER_SECONDS: Final = 2.0
+
+_T = TypeVar("_T")
+
+
+class ExportSlots:
+    """Lets so many exports run at a time, and gives their work to threads.
+
+    Args:
+        count_max: How many may run.
+        thread_count: Threads for all of them.
+    """
+
+    def __init__(self, *, count_max: int, thread_count: int) -> None:
+        self.rows = 0  # exported since the start
+        self.bytes = 0
+        self.cut = 0  # exports that ended before their last row
+        self.running = 0
+        self._count_max = count_max
+        self._streams: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._threads = ThreadPoolExecutor(thread_count, thread_name_prefix="eruca-export")
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Be one of the exports that run.
+
+        Raises:
+            OverloadedError: There are as many as are allowed.
+            NotReadyError: The service stops.
+        """
+        if self._is_stopping:
+            raise NotReadyError("the service is stopping", retry_after_seconds=RETRY_AFTER_SECONDS)
+        if self.running >= self._count_max:
+            raise OverloadedError(
+                f"export_count_max, {self._count_max} exports, run already",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    @contextmanager
+    def stoppable(self, stream: asyncio.Task[None]) -> Iterator[None]:
+        """Have *stream* cancelled when the service stops meanwhile."""
+        self._streams.add(stream)
+        try:
+            yield
+        finally:
+            self._streams.discard(stream)
+
+    async def in_thread(self, step: Callable[[], _T]) -> _T:
+        """Return what *step* returns, done in a thread; when cancelled, only once it has ended."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, step)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait((future,))
+            raise
+
+    def stop(self) -> None:
+        """Cut the exports that run; readers go on elsewhere, or later, from where they are."""
+        self._is_stopping = True
+        for stream in tuple(self._streams):
+            stream.cancel()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()

@@ -1,0 +1,95 @@
+"""Exports under test: the query service's routes for them on a real port, without its database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from eruca import AsyncClient
+from eruca.contract.exports import ExportPlan
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.serving import Server
+from eruca_query.exports import routes
+from eruca_query.exports.service import Exports, exports_of
+from eruca_query.settings import QuerySettings
+from support.in_process_cluster import InProcessCluster
+from support.services import serving
+
+
+@dataclass(slots=True)
+class ExportService:
+    """What runs."""
+
+    url: str
+    address: tuple[str, int]
+    exports: Exports
+    server: Server
+    client: AsyncClient
+    http: httpx.AsyncClient
+
+    async def plan(self, topic: str, **query: Any) -> ExportPlan:  # noqa: ANN401 - of httpx
+        """Return a plan that is not refused."""
+        answer = await self.http.get(f"/v1/exports/{topic}/plan", params=query)
+        assert answer.status_code == 200, answer.text
+        return ExportPlan.model_validate_json(answer.content)
+
+    async def table(self, topic: str, ranges: Sequence[str], **query: Any) -> pa.Table:  # noqa: ANN401
+        """Return the rows of ranges, read as an Arrow stream."""
+        answer = await self.records(topic, ranges, **query)
+        assert answer.status_code == 200, answer.text
+        return pa.ipc.open_stream(answer.content).read_all()
+
+    async def records(
+        self,
+        topic: str,
+        ranges: Sequence[str],
+        *,
+        accept: str | None = None,
+        **query: Any,  # noqa: ANN401 - of httpx
+    ) -> httpx.Response:
+        """Return the answer to a request for rows."""
+        return await self.http.get(
+            f"/v1/exports/{topic}/records",
+            params={"range": list(ranges), **query},
+            headers={} if accept is None else {"accept": accept},
+        )
+
+
+@asynccontextmanager
+async def export_service(
+    cluster: InProcessCluster,
+    **settings: Any,  # noqa: ANN401  (QuerySettings' fields, of their types)
+) -> AsyncIterator[ExportService]:
+    """Yield exports of *cluster*."""
+    chosen = QuerySettings(
+        **{"namesrv_urls": ";".join(cluster.namesrv_urls), "port": 0, **settings}
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        async with AsyncClient(chosen.namesrv_urls) as client:
+            with exports_of(app, client, chosen) as app.state.exports:
+                app.readiness.ready()
+                yield
+
+    app = ServiceApp(
+        title="Exports",
+        summary="Exports",
+        description="Exports",
+        version="1",
+        routers=(routes.router,),
+        tags=(routes.TAG,),
+        lifespan=lifespan,
+    )
+    async with serving(app, chosen) as (server, (host, port)):
+        url = f"http://{host}:{port}"
+        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+            # The listener is bound, but its lifespan may still begin.
+            assert (await http.get("/readyz")).status_code == 200
+            exports: Exports = app.state.exports
+            yield ExportService(url, (host, port), exports, server, exports.client, http)
