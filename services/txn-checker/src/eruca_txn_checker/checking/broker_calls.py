@@ -61,7 +61,12 @@ class BrokerCalls:
         async def call(url: str) -> CheckGrant:
             target = f"{_PATH}/{path_segment(transaction_id)}:check"
             answer = await send_model(
-                self._client.context.hot_transport, "POST", url, target, request, timeout=self._timeout
+                self._client.context.hot_transport,
+                "POST",
+                url,
+                target,
+                request,
+                timeout=self._timeout,
             )
             return parsed(CheckGrant, answer, url + target)
 

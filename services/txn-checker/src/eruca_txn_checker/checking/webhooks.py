@@ -42,7 +42,7 @@ from eruca_txn_checker.projection.webhook_rows import WebhookRow, get_webhook, n
 
 PAUSE_SECONDS: Final = 0.5  # before the second attempt; doubles
 PAUSE_SECONDS_MAX: Final = 5.0
-STOP_SECONDS: Final = 5.0  # for calls under way
+STOP_SECONDS: Final = 2.0  # for calls under way
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ class Webhooks:
         async for attempt in stamina.retry_context(
             on=may_pass,
             attempts=self._limits.attempts_max,
-            timeout=max(left_ms / 1000, 0.0),
+            timeout=max(left_ms / 1000, 0.001),  # 0 would mean something else
             wait_initial=PAUSE_SECONDS,
             wait_max=PAUSE_SECONDS_MAX,
             wait_jitter=PAUSE_SECONDS / 2,
