@@ -57,19 +57,7 @@ TOLD: Final = frozenset({"AsyncTransaction"})
 TAKEN_OVER: Final = frozenset({"send_in_transaction"})
 CALL: Final = "self._calls.call"  # what calls that code
 # What the parts of the SDK use of each other; their users have no need of it.
-INTERNAL: Final = frozenset(
-    {
-        "broker_api",
-        "check_open",
-        "forget",
-        "hot_transport",
-        "leave",
-        "name_servers",
-        "routes",
-        "ssl_context",
-        "transport",
-    }
-)
+INTERNAL: Final = frozenset({"context", "leave"})
 WORDS: Final = {
     "Any number of tasks": "Any number of threads",
     "Many tasks": "Many threads",
@@ -167,7 +155,7 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[st
 def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[str]:
     is_client = of == "AsyncClient"
     if node.name == "__aenter__":
-        enter = ["        self._twin.check_open()"] if is_client else []
+        enter = ["        self._twin.context.check_open()"] if is_client else []
         if of in STARTED:
             enter = ["        self._portal.call(self._twin.__aenter__)"]
         return ["    def __enter__(self) -> Self:", *enter, "        return self", ""]

@@ -20,10 +20,10 @@ async def send(
 
 async def committed(client: eruca.AsyncClient, group: str, topic: str) -> int:
     """Return the sum of the group's committed offsets in a topic."""
-    view = await client.routes.subscribe_view(topic)
+    view = await client.context.routes.subscribe_view(topic)
     total = 0
     for urls in view.urls.values():
-        answer = await client.broker_api.group_offsets(urls[0], group, topic)
+        answer = await client.context.broker_api.group_offsets(urls[0], group, topic)
         total += sum(offset.committed_offset or 0 for offset in answer.offsets)
     return total
 

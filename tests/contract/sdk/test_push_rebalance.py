@@ -163,9 +163,9 @@ async def test_a_reset_by_an_operator_moves_members_that_run(
     async with consumer:
         await send(client, topic, range(100))
         await gatherer.until_count(100)
-        view = await client.routes.subscribe_view(topic)
+        view = await client.context.routes.subscribe_view(topic)
         for urls in view.urls.values():
-            answer = await client.transport.request(
+            answer = await client.context.transport.request(
                 "POST",
                 urls[0],
                 f"/v1/groups/{topic}/offsets:reset",

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.anyio
 
 async def dead_letters(client: eruca.AsyncClient, group: str) -> list[dict[str, object]]:
     """Return the group's dead letters on all brokers."""
-    view = await client.routes.subscribe_view(dead_letter_topic(group))
+    view = await client.context.routes.subscribe_view(dead_letter_topic(group))
     letters: list[dict[str, object]] = []
     for urls in view.urls.values():
-        answer = await client.transport.request(
+        answer = await client.context.transport.request(
             "GET", urls[0], f"/v1/groups/{group}/dead-letters", timeout=5
         )
         assert answer.status == 200, answer.body
@@ -252,9 +252,9 @@ async def test_a_delay_that_cannot_be_is_left_to_the_groups_policy(
     settings = (
         b'{"start": "earliest", "retry_policy": {"kind": "customized", "delays_seconds": [0]}}'
     )
-    view = await client.routes.subscribe_view(topic)
+    view = await client.context.routes.subscribe_view(topic)
     for urls in view.urls.values():
-        answer = await client.transport.request(
+        answer = await client.context.transport.request(
             "PUT",
             urls[0],
             f"/v1/groups/{topic}",

@@ -52,7 +52,7 @@ from eruca.contract.records import Host
 from eruca.core.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 T = TypeVar("T")
 
@@ -60,9 +60,9 @@ T = TypeVar("T")
 class AsyncAdmin:
     """Administration of one cluster; made by :attr:`eruca.AsyncClient.admin`."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-        self._masters = Masters(client)
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+        self._masters = Masters(context)
         self._groups: AsyncGroupAdmin | None = None
         self._transactions: AsyncTransactionAdmin | None = None
 
@@ -70,14 +70,14 @@ class AsyncAdmin:
     def groups(self) -> AsyncGroupAdmin:
         """Consumer groups, their positions and dead letters."""
         if self._groups is None:
-            self._groups = AsyncGroupAdmin(self._client)
+            self._groups = AsyncGroupAdmin(self._context)
         return self._groups
 
     @property
     def transactions(self) -> AsyncTransactionAdmin:
         """Transactions that are not over, and what became of others."""
         if self._transactions is None:
-            self._transactions = AsyncTransactionAdmin(self._client)
+            self._transactions = AsyncTransactionAdmin(self._context)
         return self._transactions
 
     # Topics.
@@ -121,11 +121,11 @@ class AsyncAdmin:
         urls = await self._masters.all(cluster, broker_name)
 
         async def put(url: str) -> TopicConfig:
-            config, _ = await self._client.broker_api.put_topic(url, topic, settings)
+            config, _ = await self._context.broker_api.put_topic(url, topic, settings)
             return config
 
         configs = await on_each(urls, put)
-        await self._client.routes.wait_until(topic, lambda route: _shows(route, configs))
+        await self._context.routes.wait_until(topic, lambda route: _shows(route, configs))
         return configs
 
     async def delete_topic(
@@ -140,7 +140,7 @@ class AsyncAdmin:
 
         async def delete(url: str) -> bool:
             try:
-                await self._client.broker_api.delete_topic(url, topic)
+                await self._context.broker_api.delete_topic(url, topic)
             except TopicNotFoundError:
                 return False
             return True
@@ -148,7 +148,7 @@ class AsyncAdmin:
         deleted = [name for name, was_there in (await on_each(urls, delete)).items() if was_there]
         if not deleted:
             raise TopicNotFoundError(f"no broker has topic {topic}")
-        self._client.routes.refresh_soon(topic)
+        self._context.routes.refresh_soon(topic)
         return deleted
 
     async def list_topics(self) -> list[str]:
@@ -166,7 +166,7 @@ class AsyncAdmin:
     async def topic(self, topic: str) -> dict[str, TopicConfig]:
         """Return *topic* as each of its brokers holds it, by broker name."""
         urls = await self._masters.of_topic(topic)
-        return await on_each(urls, lambda url: self._client.broker_api.get_topic(url, topic))
+        return await on_each(urls, lambda url: self._context.broker_api.get_topic(url, topic))
 
     async def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False
@@ -176,7 +176,7 @@ class AsyncAdmin:
         topics: list[TopicConfig] = []
         cursor: str | None = None
         while True:
-            page = await self._client.broker_api.list_topics(
+            page = await self._context.broker_api.list_topics(
                 url, cursor=cursor, limit=LIST_LIMIT_MAX, include_system=include_system
             )
             topics += page.topics
@@ -186,14 +186,14 @@ class AsyncAdmin:
 
     async def route(self, topic: str) -> TopicRoute:
         """Return where *topic* is, as the name server tells it now."""
-        return await self._client.routes.route(topic)
+        return await self._context.routes.route(topic)
 
     # Queues and offsets.
 
     async def queues(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
         """Return the first and the next offset of each queue of *topic*."""
         urls = await self._masters.of_topic(topic)
-        answers = await on_each(urls, lambda url: self._client.broker_api.topic_queues(url, topic))
+        answers = await on_each(urls, lambda url: self._context.broker_api.topic_queues(url, topic))
         return {
             MessageQueue(topic, broker_name, offsets.queue_id): offsets
             for broker_name, answer in sorted(answers.items())
@@ -213,7 +213,7 @@ class AsyncAdmin:
         last one stored then or earlier, or the queue's begin.
         """
         url = await self._masters.url_of(queue)
-        answer = await self._client.broker_api.offset_by_time(
+        answer = await self._context.broker_api.offset_by_time(
             url, queue.topic, queue.queue_id, timestamp, boundary=boundary
         )
         return answer.offset
@@ -236,7 +236,7 @@ class AsyncAdmin:
         Raises:
             BrokerNotFoundError: It is not registered.
         """
-        return (await self._masters.all(None, broker_name))[broker_name]
+        return await self._masters.of_broker(broker_name)
 
     async def cluster_status(self, cluster: str | None = None) -> dict[str, BrokerStatus]:
         """Return how each broker is doing, by broker name.
@@ -244,20 +244,20 @@ class AsyncAdmin:
         Raises:
             ErucaError: A broker that is in the routes does not answer; see :meth:`broker_status`.
         """
-        return await on_each(await self._masters.all(cluster), self._client.broker_api.status)
+        return await on_each(await self._masters.all(cluster), self._context.broker_api.status)
 
     async def broker_status(self, broker_name: str) -> BrokerStatus:
         """Return how one broker is doing."""
         url = await self.broker_url(broker_name)
-        return await self._client.broker_api.status(url)
+        return await self._context.broker_api.status(url)
 
     async def namesrv_statuses(self) -> dict[str, NamesrvStatus | ErucaError]:
         """Return how each name server is doing, by URL; the error, where one does not answer."""
         statuses: dict[str, NamesrvStatus | ErucaError] = {}
-        for url in self._client.name_servers.urls:
+        for url in self._context.name_servers.urls:
             try:
-                answer = await self._client.transport.request(
-                    "GET", url, "/v1/status", timeout=self._client.settings.timeout_seconds
+                answer = await self._context.transport.request(
+                    "GET", url, "/v1/status", timeout=self._context.settings.timeout_seconds
                 )
                 if answer.status != 200:
                     raise problem_error(answer, f"GET {url}/v1/status")
@@ -283,7 +283,7 @@ class AsyncAdmin:
             for broker in group.brokers:
                 if Host.from_text(broker.store_host) == host:
                     url = self._masters.url(broker.urls)
-                    return await self._client.broker_api.record(url, log_offset)
+                    return await self._context.broker_api.record(url, log_offset)
         raise RecordNotFoundError(
             f"no live broker has the store host {host.ip}:{host.port} of {offset_message_id}",
             fix="it may be a unique id: look for it with messages_by_key",
@@ -305,7 +305,7 @@ class AsyncAdmin:
         urls = await self._masters.of_topic(topic)
         answers = await on_each(
             urls,
-            lambda url: self._client.broker_api.messages_by_key(
+            lambda url: self._context.broker_api.messages_by_key(
                 url, topic, key, begin=begin, end=end, limit=limit
             ),
         )
@@ -321,7 +321,7 @@ class AsyncAdmin:
         Those of all brokers are among them, and those that groups retry. With *topic*: only what
         will be delivered to it. What is delivered meanwhile may be left out.
         """
-        async for held in Scheduled(self._client, self._masters).waiting(topic):
+        async for held in Scheduled(self._context, self._masters).waiting(topic):
             yield held
 
     async def cancel_scheduled(self, message_id: str) -> list[str]:
@@ -333,7 +333,7 @@ class AsyncAdmin:
             ScheduledNotFoundError: No broker has had a delayed message of this id.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
         """
-        return await Scheduled(self._client, self._masters).cancel(message_id)
+        return await Scheduled(self._context, self._masters).cancel(message_id)
 
     # The name servers' table: each name server has its own, so changes go to all of them.
 
@@ -360,7 +360,7 @@ class AsyncAdmin:
         """
         target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
         errors = await self._ask_all("DELETE", target, None, forgive=KeyNotFoundError)
-        if len(errors) == len(self._client.name_servers.urls):
+        if len(errors) == len(self._context.name_servers.urls):
             raise errors[0]
 
     async def list_kv(self, namespace: str) -> dict[str, str]:
@@ -381,13 +381,13 @@ class AsyncAdmin:
         """Send a request to every name server; return the errors of the kind that is forgiven."""
 
         async def ask(url: str) -> ErucaError | None:
-            answer = await self._client.transport.request(
+            answer = await self._context.transport.request(
                 method,
                 url,
                 target,
                 headers=() if body is None else (JSON_HEADER,),
                 body=() if body is None else (body,),
-                timeout=self._client.settings.timeout_seconds,
+                timeout=self._context.settings.timeout_seconds,
             )
             if answer.status < 300:
                 return None
@@ -396,7 +396,7 @@ class AsyncAdmin:
                 raise error
             return error
 
-        outcomes = await on_each({url: url for url in self._client.name_servers.urls}, ask)
+        outcomes = await on_each({url: url for url in self._context.name_servers.urls}, ask)
         return [error for error in outcomes.values() if error is not None]
 
 

@@ -24,16 +24,16 @@ from eruca.core.pull_settings import PullSettings
 from eruca.core.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 
 class Assignment:
     """The queues of one consumer."""
 
-    def __init__(self, client: AsyncClient, settings: PullSettings) -> None:
+    def __init__(self, context: ClientContext, settings: PullSettings) -> None:
         self.news = asyncio.Event()  # there may be something to take, or to raise
         self.missing: set[str] = set()  # topics that are waited for
-        self._client = client
+        self._context = context
         self._settings = settings
         self._prefetch = Prefetch(settings.prefetch_count, settings.prefetch_bytes)
         self._fetchers: dict[str, BrokerFetcher] = {}  # by broker name
@@ -94,7 +94,7 @@ class Assignment:
             if self._is_closed:
                 raise ClosedError("the consumer is closed")
             if self._stop_listening is None:
-                self._stop_listening = self._client.routes.on_change(self._on_route_change)
+                self._stop_listening = self._context.routes.on_change(self._on_route_change)
             await self._change_to(wanted)
             self._is_complete = True
 
@@ -107,7 +107,7 @@ class Assignment:
         """Return a queue's flow once its position is known."""
         await self.complete()
         flow = self.flow(queue)
-        timeout = self._client.settings.timeout_seconds
+        timeout = self._context.settings.timeout_seconds
         try:
             async with asyncio.timeout(timeout):
                 while flow.position is None:
@@ -198,7 +198,7 @@ class Assignment:
         missing = set()
         for topic in settings.subscriptions:
             try:
-                view = await self._client.routes.subscribe_view(topic)
+                view = await self._context.routes.subscribe_view(topic)
             except TopicNotFoundError:
                 if not settings.wait_for_topics:
                     raise
@@ -233,7 +233,7 @@ class Assignment:
 
     def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
         return BrokerFetcher(
-            self._client, broker_name, self._settings, self._prefetch, on_news=self.news.set
+            self._context, broker_name, self._settings, self._prefetch, on_news=self.news.set
         )
 
     def _on_route_change(self, topic: str) -> None:

@@ -41,7 +41,7 @@ from eruca.core.subscription_filter import filter_type
 from eruca.core.tag_expression import Subscription
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 HOLD_SECONDS: Final = 15.0  # RocketMQ's BROKER_SUSPEND_MAX
 ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold
@@ -75,7 +75,7 @@ class BrokerFetcher:
     """Keeps the queues of one broker filled.
 
     Args:
-        client: Whose routes and transports are used.
+        context: Whose routes and transports are used.
         broker_name: Which broker.
         settings: The consumer's.
         prefetch: What may be held ready.
@@ -84,7 +84,7 @@ class BrokerFetcher:
 
     def __init__(
         self,
-        client: AsyncClient,
+        context: ClientContext,
         broker_name: str,
         settings: PullSettings,
         prefetch: Prefetch,
@@ -94,7 +94,7 @@ class BrokerFetcher:
         self.broker_name = broker_name
         self.failure: ErucaError | None = None  # of the last request, None once one succeeds
         self.failure_count = 0  # in a row
-        self._client = client
+        self._context = context
         self._settings = settings
         self._prefetch = prefetch
         self._on_news = on_news
@@ -170,7 +170,7 @@ class BrokerFetcher:
         self.failure_count += 1
         _logger.info("pulling from %s failed: %s", self.broker_name, error)
         for topic in {queue.topic for queue in self._flows}:
-            self._client.routes.refresh_soon(topic)
+            self._context.routes.refresh_soon(topic)
         seconds = min(PAUSE_SECONDS * 2.0 ** (self.failure_count - 1), PAUSE_SECONDS_MAX)
         seconds = max(seconds, error.retry_after_seconds or 0.0)
         if self._pause is None and not self._is_closed:
@@ -187,7 +187,7 @@ class BrokerFetcher:
         if unknown:
             from eruca.aio.start_offsets import find_start_offsets  # needs the pydantic models
 
-            await find_start_offsets(self._client.broker_api, url, self._settings.group, unknown)
+            await find_start_offsets(self._context.broker_api, url, self._settings.group, unknown)
             self._on_news()  # positions are known now
         flows = [flow for flow in flows if flow.fault is None and flow.fetch_offset is not None]
         if not flows:
@@ -200,7 +200,7 @@ class BrokerFetcher:
             max_bytes=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
             wait_seconds=HOLD_SECONDS,
         )
-        answer = await self._client.hot_transport.request(
+        answer = await self._context.hot_transport.request(
             "POST",
             url,
             "/v1/pull",
@@ -262,7 +262,7 @@ class BrokerFetcher:
 
     def _url(self) -> str:
         for queue in self._flows:
-            view = self._client.routes.cached_subscribe_view(queue.topic)
+            view = self._context.routes.cached_subscribe_view(queue.topic)
             if view is not None and view.urls.get(queue.broker_name):
                 return view.url_of(queue)
         raise TransportError(f"broker {self.broker_name} is in no route now")

@@ -9,16 +9,14 @@ the child makes its own.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from eruca.aio.http1 import Http1Transport
-from eruca.aio.name_servers import NameServers
+from eruca.aio.client_context import ClientContext
 from eruca.aio.producer import (
     BUFFER_SIZE_DEFAULT,
     COMPRESSION_THRESHOLD_DEFAULT,
@@ -27,8 +25,6 @@ from eruca.aio.producer import (
     AsyncProducer,
 )
 from eruca.aio.pull_consumer import AsyncPullConsumer
-from eruca.aio.transport import HttpTransport, HttpxTransport
-from eruca.contract.errors import ClosedError
 from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT, SESSION_SECONDS_DEFAULT
 from eruca.core.batching import (
     BATCH_COUNT_DEFAULT,
@@ -68,17 +64,12 @@ from eruca.core.transaction_settings import (
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
-    from eruca.aio.broker_api import BrokerApi
     from eruca.aio.log_follower import AsyncLogFollower
     from eruca.aio.push_consumer import AsyncPushConsumer
-    from eruca.aio.routes import Routes
     from eruca.aio.simple_consumer import AsyncSimpleConsumer
     from eruca.aio.transaction_producer import AsyncTransactionProducer
+    from eruca.aio.transport import HttpTransport
     from eruca.core.allocation import AllocationStrategy
-
-
-class _Child(Protocol):
-    async def leave(self, *, drain: bool, failed: bool) -> None: ...
 
 
 class AsyncClient:
@@ -109,23 +100,23 @@ class AsyncClient:
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
     ) -> None:
-        self._settings = ClientSettings.resolve(
+        settings = ClientSettings.resolve(
             os.environ, namesrv_urls=namesrv_urls, network=network, timeout=timeout
         )
-        self._ssl_context = ssl_context
-        self._hot_transport = hot_transport or Http1Transport(ssl_context=ssl_context)
-        self._transport = transport or HttpxTransport(ssl_context=ssl_context)
-        self._name_servers = NameServers(self._settings.namesrv_urls, self._transport)
-        self._routes: Routes | None = None
+        self._context = ClientContext(
+            settings, ssl_context=ssl_context, hot_transport=hot_transport, transport=transport
+        )
         self._admin: AsyncAdmin | None = None
-        self._broker_api: BrokerApi | None = None
-        self._children: dict[_Child, None] = {}  # in the order they were made
-        self._is_closed = False
 
     @property
     def settings(self) -> ClientSettings:
         """What the client works with."""
-        return self._settings
+        return self._context.settings
+
+    @property
+    def context(self) -> ClientContext:
+        """What all that is made from the client shares; for those who build on it."""
+        return self._context
 
     @property
     def admin(self) -> AsyncAdmin:
@@ -133,7 +124,7 @@ class AsyncClient:
         from eruca.aio.admin import AsyncAdmin  # pydantic models: 0.2 s that senders need not spend
 
         if self._admin is None:
-            self._admin = AsyncAdmin(self)
+            self._admin = AsyncAdmin(self._context)
         return self._admin
 
     def producer(
@@ -165,9 +156,9 @@ class AsyncClient:
             retries: Attempts after the first.
             send_timeout: Seconds for all attempts together.
         """
-        self.check_open()
+        self._context.check_open()
         producer = AsyncProducer(
-            self,
+            self._context,
             group,
             latency_fault=latency_fault,
             linger_ms=linger_ms,
@@ -179,8 +170,7 @@ class AsyncClient:
             retries=retries,
             send_timeout=send_timeout,
         )
-        self._children[producer] = None
-        return producer
+        return self._context.adopt(producer)
 
     def transaction_producer(
         self,
@@ -214,7 +204,7 @@ class AsyncClient:
             AsyncTransactionProducer,
         )
 
-        self.check_open()
+        self._context.check_open()
         settings = TransactionSettings.resolve(
             os.environ,
             group,
@@ -226,9 +216,7 @@ class AsyncClient:
             send_timeout=send_timeout,
             decision_timeout=decision_timeout,
         )
-        producer = AsyncTransactionProducer(self, settings)
-        self._children[producer] = None
-        return producer
+        return self._context.adopt(AsyncTransactionProducer(self._context, settings))
 
     def pull_consumer(
         self,
@@ -263,7 +251,7 @@ class AsyncClient:
             prefetch_bytes: Bytes kept ready in all.
             wait_for_topics: Whether a topic that does not exist is waited for, or is an error.
         """
-        self.check_open()
+        self._context.check_open()
         settings = PullSettings.resolve(
             group,
             topics=topics,
@@ -276,9 +264,7 @@ class AsyncClient:
             prefetch_bytes=prefetch_bytes,
             wait_for_topics=wait_for_topics,
         )
-        consumer = AsyncPullConsumer(self, settings)
-        self._children[consumer] = None
-        return consumer
+        return self._context.adopt(AsyncPullConsumer(self._context, settings))
 
     def push_consumer(
         self,
@@ -356,7 +342,7 @@ class AsyncClient:
         """
         from eruca.aio.push_consumer import AsyncPushConsumer  # needs the models, as admin does
 
-        self.check_open()
+        self._context.check_open()
         settings = PushSettings(
             group=group,
             message_model=message_model,
@@ -387,9 +373,7 @@ class AsyncClient:
             offsets_dir=offsets_dir,
             wait_for_topics=wait_for_topics,
         )
-        consumer = AsyncPushConsumer(self, settings)
-        self._children[consumer] = None
-        return consumer
+        return self._context.adopt(AsyncPushConsumer(self._context, settings))
 
     def simple_consumer(
         self,
@@ -413,13 +397,11 @@ class AsyncClient:
         """
         from eruca.aio.simple_consumer import AsyncSimpleConsumer  # late, as the push consumer
 
-        self.check_open()
+        self._context.check_open()
         settings = SimpleSettings.resolve(
             group, topics=topics, filter=filter, start=start, invisible_seconds=invisible_seconds
         )
-        consumer = AsyncSimpleConsumer(self, settings)
-        self._children[consumer] = None
-        return consumer
+        return self._context.adopt(AsyncSimpleConsumer(self._context, settings))
 
     def log_follower(
         self, broker_name: str, *, from_offset: int | Literal["earliest", "latest"] = "earliest"
@@ -432,30 +414,20 @@ class AsyncClient:
         """
         from eruca.aio.log_follower import AsyncLogFollower  # needs the models, as admin does
 
-        self.check_open()
-        follower = AsyncLogFollower(self, broker_name, from_offset=from_offset)
-        self._children[follower] = None
-        return follower
+        self._context.check_open()
+        return self._context.adopt(
+            AsyncLogFollower(self._context, broker_name, from_offset=from_offset)
+        )
 
     async def close(self, *, drain: bool = True) -> None:
         """Close what was made from this client, then the connections.
 
         Producers send what they still have first, unless *drain* is false.
         """
-        await self._close(drain=drain, failed=False)
-
-    async def _close(self, *, drain: bool, failed: bool) -> None:
-        if self._is_closed:
-            return
-        for child in tuple(self._children):
-            await child.leave(drain=drain, failed=failed)
-        self._is_closed = True
-        if self._routes is not None:
-            await self._routes.close()
-        await asyncio.gather(self._hot_transport.close(), self._transport.close())
+        await self._context.close(drain=drain, failed=False)
 
     async def __aenter__(self) -> Self:
-        self.check_open()
+        self._context.check_open()
         return self
 
     async def __aexit__(
@@ -464,58 +436,4 @@ class AsyncClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._close(drain=True, failed=error is not None)
-
-    # What its children use.
-
-    @property
-    def name_servers(self) -> NameServers:
-        """The name servers."""
-        return self._name_servers
-
-    @property
-    def routes(self) -> Routes:
-        """The routes."""
-        if self._routes is None:
-            from eruca.aio.routes import Routes  # pydantic models: 0.2 s, when first needed
-
-            self.check_open()
-            self._routes = Routes(
-                self._name_servers,
-                network=self._settings.network,
-                timeout=self._settings.timeout_seconds,
-            )
-        return self._routes
-
-    @property
-    def broker_api(self) -> BrokerApi:
-        """What is asked of brokers beside the hot routes."""
-        if self._broker_api is None:
-            from eruca.aio.broker_api import BrokerApi  # pydantic models: 0.2 s, when first needed
-
-            self._broker_api = BrokerApi(self._transport, self._settings.timeout_seconds)
-        return self._broker_api
-
-    @property
-    def hot_transport(self) -> HttpTransport:
-        """What carries sends and pulls."""
-        return self._hot_transport
-
-    @property
-    def transport(self) -> HttpTransport:
-        """What carries the rest."""
-        return self._transport
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """What ``https://`` URLs are checked by; None for the system's authorities."""
-        return self._ssl_context
-
-    def check_open(self) -> None:
-        """Raise ClosedError if the client has been closed."""
-        if self._is_closed:
-            raise ClosedError("the client is closed")
-
-    def forget(self, child: _Child) -> None:
-        """Drop something that has been closed."""
-        self._children.pop(child, None)
+        await self._context.close(drain=True, failed=error is not None)

@@ -55,7 +55,7 @@ from eruca.contract.retries import (
 from eruca.core.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -88,9 +88,9 @@ class Redriven:
 class AsyncGroupAdmin:
     """Consumer groups of one cluster; made by :attr:`AsyncAdmin.groups`."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-        self._masters = Masters(client)
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+        self._masters = Masters(context)
 
     # Settings and members.
 
@@ -432,12 +432,12 @@ class AsyncGroupAdmin:
         self, method: str, url: str, target: str, body: BaseModel | None = None
     ) -> HttpResponse:
         return await send_model(
-            self._client.transport,
+            self._context.transport,
             method,
             url,
             target,
             body,
-            timeout=self._client.settings.timeout_seconds,
+            timeout=self._context.settings.timeout_seconds,
         )
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from eruca.aio.masters import Masters
 from eruca.aio.transport import HttpResponse, problem_error, target_of
 from eruca.contract.errors import (
     BrokerNotFoundError,
@@ -39,7 +40,7 @@ from eruca.contract.wire import (
 from eruca.core.log_block import LogBlock, LogRecord
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 HOLD_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold
@@ -62,7 +63,7 @@ class AsyncLogFollower:
 
     def __init__(
         self,
-        client: AsyncClient,
+        context: ClientContext,
         broker_name: str,
         *,
         from_offset: int | Literal["earliest", "latest"] = "earliest",
@@ -75,7 +76,7 @@ class AsyncLogFollower:
             raise ValidationError(f"from_offset: {from_offset} is below 0")
         if not 1 <= max_bytes <= LOG_READ_SIZE_MAX:
             raise ValidationError(f"max_bytes: {max_bytes} is not from 1 to {LOG_READ_SIZE_MAX}")
-        self._client = client
+        self._context = context
         self._broker_name = broker_name
         self._start = from_offset
         self._max_bytes = max_bytes
@@ -142,7 +143,7 @@ class AsyncLogFollower:
     async def close(self) -> None:
         """Read no more."""
         self._is_closed = True
-        self._client.forget(self)
+        self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
         """Close, as its context or its client ends."""
@@ -196,7 +197,7 @@ class AsyncLogFollower:
             raise ClosedError("the follower is closed")
         url = await self._broker_url()
         if self._fetch_from is None:
-            log = (await self._client.broker_api.status(url)).log
+            log = (await self._context.broker_api.status(url)).log
             self._fetch_from = log.max_offset if self._start == "latest" else log.min_offset
         begin = self._fetch_from
         target = target_of(
@@ -206,7 +207,7 @@ class AsyncLogFollower:
             wait_seconds=wait or None,
         )
         try:
-            answer = await self._client.hot_transport.request(
+            answer = await self._context.hot_transport.request(
                 "GET", url, target, headers=_HEADERS, timeout=wait + ANSWER_SECONDS
             )
         except ErucaError:
@@ -228,7 +229,7 @@ class AsyncLogFollower:
     async def _broker_url(self) -> str:
         """Return where the broker is, looked up anew after a failure."""
         if self._url is None or not self._url_is_sure:
-            self._url = await self._client.admin.broker_url(self._broker_name)
+            self._url = await Masters(self._context).of_broker(self._broker_name)
             self._url_is_sure = True
         return self._url
 

@@ -18,7 +18,7 @@ from eruca.core.message_queue import MessageQueue
 from eruca.core.route_table import MASTER_ID
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 T = TypeVar("T")
 
@@ -26,15 +26,15 @@ T = TypeVar("T")
 class Masters:
     """Finds the masters of one cluster's brokers."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
 
     async def brokers(self) -> list[BrokerGroup]:
         """Return every live broker.
 
         A name server that knows none may have just started: then the others are asked as well.
         """
-        name_servers = self._client.name_servers
+        name_servers = self._context.name_servers
         for _ in name_servers.urls:
             answer = await self.ask_name_server("GET", "/v1/brokers")
             brokers = parsed(BrokerList, answer, "/v1/brokers").brokers
@@ -68,32 +68,36 @@ class Masters:
                 )
             )
             raise BrokerNotFoundError(
-                f"{what} is registered at {self._client.name_servers.current_url}",
+                f"{what} is registered at {self._context.name_servers.current_url}",
                 fix="start one, or look at: eruca status",
             )
         return urls
 
+    async def of_broker(self, broker_name: str) -> str:
+        """Return the URL of a broker's master; raises BrokerNotFoundError."""
+        return (await self.all(None, broker_name))[broker_name]
+
     async def of_topic(self, topic: str) -> dict[str, str]:
         """Return the URLs of the masters that have *topic*, by broker name; at least one."""
-        await self._client.routes.route(topic)
-        view = self._client.routes.cached_publish_view(topic)
+        await self._context.routes.route(topic)
+        view = self._context.routes.cached_publish_view(topic)
         if view is None or not view.urls:
             raise NoRouteError(f"no broker of topic {topic} has a master now")
         return dict(view.urls)
 
     async def url_of(self, queue: MessageQueue) -> str:
         """Return where *queue* is."""
-        view = await self._client.routes.subscribe_view(queue.topic)
+        view = await self._context.routes.subscribe_view(queue.topic)
         return view.url_of(queue)
 
     def url(self, urls: Mapping[str, str]) -> str:
         """Return the one of a broker's URLs that is this client's."""
-        return urls.get(self._client.settings.network) or urls.get("default") or min(urls.values())
+        return urls.get(self._context.settings.network) or urls.get("default") or min(urls.values())
 
     async def ask_name_server(self, method: str, target: str) -> HttpResponse:
         """Return a name server's answer, whichever gives one."""
-        answer = await self._client.name_servers.request(
-            method, target, timeout=self._client.settings.timeout_seconds
+        answer = await self._context.name_servers.request(
+            method, target, timeout=self._context.settings.timeout_seconds
         )
         if answer.status >= 300:
             raise problem_error(answer, f"{method} {target}")

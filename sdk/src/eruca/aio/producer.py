@@ -50,7 +50,7 @@ from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_i
 from eruca.core.send_result import SendResult, SendResults, Stored
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
     from eruca.core.route_table import PublishView
 
 SEND_TIMEOUT_DEFAULT: Final = 3.0  # seconds; RocketMQ's sendMsgTimeout
@@ -70,7 +70,7 @@ class AsyncProducer:
 
     def __init__(
         self,
-        client: AsyncClient,
+        context: ClientContext,
         group: str | None = None,
         *,
         latency_fault: bool | LatencyProfile = False,
@@ -89,7 +89,7 @@ class AsyncProducer:
             raise ValidationError(
                 "max_in_flight and buffer_max_bytes are at least 1, retries and linger_ms 0"
             )
-        self._client = client
+        self._context = context
         self._group = group
         self._limits = BatchLimits(batch_max_count, batch_max_bytes)
         self._linger = linger_ms / 1000
@@ -273,7 +273,7 @@ class AsyncProducer:
             tasks += lane.cancel(error)
         if tasks:
             await asyncio.wait(tasks)
-        self._client.forget(self)
+        self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
         """Close, as its context or its client ends; *failed* with an exception or not."""
@@ -306,7 +306,7 @@ class AsyncProducer:
     ) -> SendFuture | None:
         """Submit *message* if nothing has to be waited for, which is nearly always."""
         if queue is not None or selector is not None or message.sharding_key is not None:
-            view = self._client.routes.cached_publish_view(message.topic)
+            view = self._context.routes.cached_publish_view(message.topic)
             if view is None or not view.queues:
                 return None
             queue = queue_of(message, view, queue, selector, selector_arg)
@@ -328,7 +328,7 @@ class AsyncProducer:
         deadline: float = 0.0,
     ) -> SendFuture:
         if queue is not None or selector is not None or message.sharding_key is not None:
-            view = await self._client.routes.publish_view(message.topic)
+            view = await self._context.routes.publish_view(message.topic)
             queue = queue_of(message, view, queue, selector, selector_arg)
         size = message.size_estimate()
         await self._buffer.take(size)
@@ -367,7 +367,7 @@ class AsyncProducer:
         is_keyed = {message.sharding_key for message in everything} != {None}
         views: dict[str, PublishView] = {}
         if queue is not None or selector is not None or is_keyed:
-            views = {topic: await self._client.routes.publish_view(topic) for topic in topics}
+            views = {topic: await self._context.routes.publish_view(topic) for topic in topics}
         if len(topics) == 1 and (queue is not None or not views):
             if queue is not None:
                 queue = queue_of(everything[0], views[everything[0].topic], queue, None, None)
@@ -411,8 +411,8 @@ class AsyncProducer:
     def _batch_sender(self) -> BatchSender:
         if self._sender is None:
             self._sender = BatchSender(
-                self._client.hot_transport,
-                self._client.routes,
+                self._context.hot_transport,
+                self._context.routes,
                 attempts_max=self._attempts_max,
                 faults=self._faults,
                 compression_threshold=self._compression_threshold,

@@ -39,7 +39,7 @@ from eruca.core.pull_settings import PullSettings, check_aware
 from eruca.core.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 POLL_COUNT_DEFAULT: Final = 500  # messages
 POLL_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's pollTimeoutMillis
@@ -56,10 +56,10 @@ class AsyncPullConsumer:
     exception, everything but what was last handed out.
     """
 
-    def __init__(self, client: AsyncClient, settings: PullSettings) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext, settings: PullSettings) -> None:
+        self._context = context
         self._settings = settings
-        self._assignment = Assignment(client, settings)
+        self._assignment = Assignment(context, settings)
         self._batch = HandedBatch()
         self._committed: dict[MessageQueue, int] = {}  # by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
@@ -146,7 +146,7 @@ class AsyncPullConsumer:
         self._check_usable()
         if self._settings.group is None:
             raise ValidationError("group: a consumer without one has committed nothing")
-        answer = await self._client.broker_api.group_offsets(
+        answer = await self._context.broker_api.group_offsets(
             await self._url(queue), self._settings.group, queue.topic
         )
         for offset in answer.offsets:
@@ -168,7 +168,7 @@ class AsyncPullConsumer:
         ends: dict[MessageQueue, int] = {}
         for broker_name, topic in sorted({(q.broker_name, q.topic) for q in queues}):
             url = await self._url(MessageQueue(topic, broker_name, 0))
-            for offsets in (await self._client.broker_api.topic_queues(url, topic)).queues:
+            for offsets in (await self._context.broker_api.topic_queues(url, topic)).queues:
                 ends[MessageQueue(topic, broker_name, offsets.queue_id)] = offsets.max_offset
         return {
             queue: max(ends[queue] - await self.position(queue), 0)
@@ -179,7 +179,7 @@ class AsyncPullConsumer:
     async def offset_for_time(self, queue: MessageQueue, timestamp: datetime) -> int:
         """Return the offset of the first message of *queue* stored at *timestamp* or later."""
         self._check_usable()
-        answer = await self._client.broker_api.offset_by_time(
+        answer = await self._context.broker_api.offset_by_time(
             await self._url(queue), queue.topic, queue.queue_id, timestamp
         )
         return answer.offset
@@ -255,7 +255,7 @@ class AsyncPullConsumer:
                 await self._commit(positions)
             except ErucaError as error:
                 _logger.warning("the last offsets of %s are not committed: %s", self.group, error)
-        self._client.forget(self)
+        self._context.forget(self)
 
     def _hand_out(self) -> ReceivedMessage | None:
         """Return the next message of the batch; None where that is used up, or must wait.
@@ -320,7 +320,7 @@ class AsyncPullConsumer:
         await self._assignment.complete()
 
     async def _url(self, queue: MessageQueue) -> str:
-        view = await self._client.routes.subscribe_view(queue.topic)
+        view = await self._context.routes.subscribe_view(queue.topic)
         return view.url_of(queue)
 
     async def _seek_to(
@@ -383,7 +383,7 @@ class AsyncPullConsumer:
             for queue, offset in offsets.items()
         ]
         url = await self._url(next(iter(offsets)))
-        await self._client.broker_api.commit_offsets(url, self._settings.group, commits)
+        await self._context.broker_api.commit_offsets(url, self._settings.group, commits)
         self._committed.update(offsets)
 
     def _check_usable(self) -> None:

@@ -50,7 +50,7 @@ from eruca.core.subscription_filter import Filter
 from eruca.core.tag_expression import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,8 +66,8 @@ class AsyncPushConsumer:
     As a context manager it starts when the block begins, and stops when it ends.
     """
 
-    def __init__(self, client: AsyncClient, settings: PushSettings) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext, settings: PushSettings) -> None:
+        self._context = context
         self._settings = settings
         self._handlers = HandlerTable()
         self._client_id = settings.client_id or _new_client_id(settings)
@@ -168,7 +168,7 @@ class AsyncPushConsumer:
             ClientIdInUseError: Another process has this client id.
             ErucaError: No broker answered, or one will not have this member.
         """
-        self._client.check_open()
+        self._context.check_open()
         if self._stopped.is_set():
             raise ClosedError("the consumer has been stopped")
         if self._running is not None:
@@ -178,7 +178,7 @@ class AsyncPushConsumer:
                 "the consumer has no handler", fix="subscribe, or decorate one with on()"
             )
         running = self._running = RunningConsumer(
-            self._client,
+            self._context,
             self._settings,
             self._handlers,
             client_id=self._client_id,
@@ -273,7 +273,7 @@ class AsyncPushConsumer:
 
     def _end(self) -> None:
         self._stopped.set()
-        self._client.forget(self)
+        self._context.forget(self)
 
     def _fail(self, error: BaseException) -> None:
         """End because of what nobody could mend."""

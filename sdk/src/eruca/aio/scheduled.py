@@ -15,7 +15,7 @@ from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 _PATH = "/v1/scheduled"
 
@@ -31,8 +31,8 @@ class HeldScheduled:
 class Scheduled:
     """What waits at the brokers of one cluster."""
 
-    def __init__(self, client: AsyncClient, masters: Masters) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext, masters: Masters) -> None:
+        self._context = context
         self._masters = masters
 
     async def waiting(self, topic: str | None) -> AsyncIterator[HeldScheduled]:
@@ -68,9 +68,9 @@ class Scheduled:
 
     async def _send(self, method: str, url: str, target: str) -> HttpResponse:
         return await send_model(
-            self._client.transport,
+            self._context.transport,
             method,
             url,
             target,
-            timeout=self._client.settings.timeout_seconds,
+            timeout=self._context.settings.timeout_seconds,
         )

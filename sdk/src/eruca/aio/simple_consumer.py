@@ -46,7 +46,7 @@ from eruca.core.simple_settings import (
 from eruca.core.subscription_filter import filter_type
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
     from eruca.aio.delivery_api import DeliveryApi
     from eruca.core.delivery import Delivery
 
@@ -75,8 +75,8 @@ class AsyncSimpleConsumer:
     Any number of tasks may use it at the same time.
     """
 
-    def __init__(self, client: AsyncClient, settings: SimpleSettings) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext, settings: SimpleSettings) -> None:
+        self._context = context
         self._settings = settings
         self._api_made: DeliveryApi | None = None
         self._turn = 0
@@ -230,7 +230,7 @@ class AsyncSimpleConsumer:
         """Stop receiving. What was received and not finished comes again when its time is over."""
         if not self._is_closed:
             self._is_closed = True
-            self._client.forget(self)
+            self._context.forget(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,9 +253,9 @@ class AsyncSimpleConsumer:
             from eruca.aio.delivery_api import DeliveryApi  # needs the models, as admin does
 
             self._api_made = DeliveryApi(
-                self._client.hot_transport,
+                self._context.hot_transport,
                 self.group,
-                timeout=self._client.settings.timeout_seconds,
+                timeout=self._context.settings.timeout_seconds,
             )
         return self._api_made
 
@@ -268,7 +268,7 @@ class AsyncSimpleConsumer:
         """
         targets: list[_Target] = []
         for topic in self._settings.subscriptions:
-            view = await self._client.routes.subscribe_view(topic)
+            view = await self._context.routes.subscribe_view(topic)
             names = dict.fromkeys(queue.broker_name for queue in view.queues)
             targets += [_Target(topic, name) for name in names]
         if not targets:
@@ -309,14 +309,14 @@ class AsyncSimpleConsumer:
     def _noted(self, target: _Target, error: ErucaError) -> ErucaError:
         _logger.info("no deliveries from %s for now: %s", target.broker_name, error)
         if not isinstance(error, UnavailableError):
-            self._client.routes.refresh_soon(target.topic)
+            self._context.routes.refresh_soon(target.topic)
         return error
 
     async def _url(self, topic: str, broker_name: str) -> str:
-        view = await self._client.routes.subscribe_view(topic)
+        view = await self._context.routes.subscribe_view(topic)
         urls: Mapping[int, str] = view.urls.get(broker_name, {})
         if not urls:
-            self._client.routes.refresh_soon(topic)
+            self._context.routes.refresh_soon(topic)
             raise NoRouteError(f"broker {broker_name} of {topic} is not in the route")
         return urls[min(urls)]
 

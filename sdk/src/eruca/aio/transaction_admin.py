@@ -23,17 +23,17 @@ from eruca.contract.transactions import (
 )
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
     from eruca.contract.transaction_events import Outcome
 
 
 class AsyncTransactionAdmin:
     """Transactions of one cluster; made by :attr:`AsyncAdmin.transactions`."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._masters = Masters(client)
-        self._api = TransactionApi(client.transport)
-        self._timeout = client.settings.timeout_seconds
+    def __init__(self, context: ClientContext) -> None:
+        self._masters = Masters(context)
+        self._api = TransactionApi(context.transport)
+        self._timeout = context.settings.timeout_seconds
 
     async def undecided(
         self,

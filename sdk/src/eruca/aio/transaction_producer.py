@@ -52,7 +52,7 @@ from eruca.core.transactions import HalfMessage, TransactionResult, Verdict, ver
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
     from eruca.core.route_table import PublishView
 
 LOCAL_THREADS_MAX: Final = 32  # local code that is no async function, at a time
@@ -197,8 +197,8 @@ class AsyncTransactionProducer:
     As a context manager it answers checks until the block ends.
     """
 
-    def __init__(self, client: AsyncClient, settings: TransactionSettings) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext, settings: TransactionSettings) -> None:
+        self._context = context
         self._settings = settings
         address = socket.inet_ntoa(local_address())
         self._client_id = f"{address}@{os.getpid()}#{secrets.token_hex(4)}"
@@ -330,7 +330,7 @@ class AsyncTransactionProducer:
         if self._check_loop is not None:
             await self._check_loop.close()
         self._calls.close()
-        self._client.forget(self)
+        self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
         """Close, as its context or its client ends."""
@@ -363,25 +363,25 @@ class AsyncTransactionProducer:
         self._check_open()
         if self._sender is not None:
             return
-        client, settings = self._client, self._settings
-        api = TransactionApi(client.hot_transport)
+        context, settings = self._context, self._settings
+        api = TransactionApi(context.hot_transport)
         self._sender = HalfSender(
             api,
-            client.routes,
+            context.routes,
             settings.group,
             attempts_max=settings.retries + 1,
             faults=self._faults,
         )
         self._decisions = Decisions(
-            api, client.routes, settings.group, timeout=settings.decision_timeout
+            api, context.routes, settings.group, timeout=settings.decision_timeout
         )
         if settings.check is not None:
-            seconds = client.settings.timeout_seconds
+            seconds = context.settings.timeout_seconds
             self._check_loop = CheckLoop(
                 CheckApi(
-                    client.transport, settings.group, client_id=self._client_id, timeout=seconds
+                    context.transport, settings.group, client_id=self._client_id, timeout=seconds
                 ),
-                Checkers(client.name_servers, settings.checker_urls, seconds),
+                Checkers(context.name_servers, settings.checker_urls, seconds),
                 self._book,
                 settings.check,
                 concurrency=settings.check_concurrency,

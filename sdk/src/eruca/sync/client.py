@@ -427,7 +427,7 @@ class Client:
         self._portal.finish(self._twin.close, drain=drain)
 
     def __enter__(self) -> Self:
-        self._twin.check_open()
+        self._twin.context.check_open()
         return self
 
     def __exit__(

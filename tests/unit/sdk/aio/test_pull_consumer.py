@@ -330,7 +330,7 @@ async def test_a_commit_that_fails_is_made_up_for_by_the_next(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
     queues.store(0, "x")
-    rest = client.transport
+    rest = client.context.transport
     assert isinstance(rest, ScriptedTransport)
 
     async def refusing(request: Request) -> HttpResponse:
@@ -369,7 +369,7 @@ async def test_offsets_that_have_not_moved_are_not_committed_again(
 async def test_a_position_is_an_error_where_its_broker_does_not_tell(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
-    rest = client.transport
+    rest = client.context.transport
     assert isinstance(rest, ScriptedTransport)
 
     async def refusing(request: Request) -> HttpResponse:

@@ -24,7 +24,7 @@ from eruca.core.session import Session
 from eruca.core.tag_expression import Subscription
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 
 class Runner(Protocol):
@@ -59,7 +59,7 @@ class Reader:
     """Reads the queues of one consumer.
 
     Args:
-        client: Whose routes and transports are used.
+        context: Whose routes and transports are used.
         settings: The consumer's.
         subscriptions: By topic, the retry topic's included.
         runner: Hands messages out.
@@ -69,7 +69,7 @@ class Reader:
 
     def __init__(
         self,
-        client: AsyncClient,
+        context: ClientContext,
         settings: PushSettings,
         subscriptions: Mapping[str, Subscription],
         *,
@@ -77,7 +77,7 @@ class Reader:
         commits: Commits,
         background: Background,
     ) -> None:
-        self._client = client
+        self._context = context
         self._settings = settings
         self._runner = runner
         self._commits = commits
@@ -200,7 +200,7 @@ class Reader:
     def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
         on_news = _no_news if self._settings.is_clustering else self._follow_starts
         return BrokerFetcher(
-            self._client, broker_name, self._pull_settings, self._prefetch, on_news=on_news
+            self._context, broker_name, self._pull_settings, self._prefetch, on_news=on_news
         )
 
     def _follow_starts(self) -> None:

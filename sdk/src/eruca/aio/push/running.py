@@ -35,7 +35,7 @@ from eruca.core.push_settings import PushSettings
 from eruca.core.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
 
 if TYPE_CHECKING:
-    from eruca.aio.client import AsyncClient
+    from eruca.aio.client_context import ClientContext
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RunningConsumer:
     """The parts of one consumer.
 
     Args:
-        client: Whose routes and transports are used.
+        context: Whose routes and transports are used.
         settings: The consumer's.
         handlers: Its handlers.
         client_id: Its name in the group.
@@ -54,7 +54,7 @@ class RunningConsumer:
 
     def __init__(
         self,
-        client: AsyncClient,
+        context: ClientContext,
         settings: PushSettings,
         handlers: HandlerTable,
         *,
@@ -62,7 +62,7 @@ class RunningConsumer:
         incarnation: str,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._client = client
+        self._context = context
         self._settings = settings
         self._topics = handlers.topics
         self._background = Background(on_failure)
@@ -75,13 +75,13 @@ class RunningConsumer:
             self._subscriptions = {**subscriptions, retries: Subscription(SUBSCRIBE_ALL)}
         else:
             self._subscriptions = subscriptions
-        self._urls = UrlBook(client.routes, self._every_topic)
+        self._urls = UrlBook(context.routes, self._every_topic)
         self._api = GroupApi(
-            client.hot_transport,
+            context.hot_transport,
             settings.group,
             client_id=client_id,
             incarnation=incarnation,
-            timeout=client.settings.timeout_seconds,
+            timeout=context.settings.timeout_seconds,
         )
         self._membership = Membership(
             self._api,
@@ -96,7 +96,7 @@ class RunningConsumer:
         )
         self._standby = Standby(
             self._api,
-            ssl_context=client.ssl_context,
+            ssl_context=context.ssl_context,
             session_seconds=settings.session_seconds,
             limit=settings.consume_timeout,
             renewals=self._membership.renewals,
@@ -128,7 +128,7 @@ class RunningConsumer:
                 config = await self._api.config(self._urls.url_of(min(self._joined(brokers))))
                 retry_max_times = config.retry_max_times
         self._wire(retry_max_times)
-        self._stop_listening = self._client.routes.on_change(self._on_route_change)
+        self._stop_listening = self._context.routes.on_change(self._on_route_change)
         assert self._division is not None
         assert self._commits is not None
         self._background.start(self._commits.run(), "eruca commits")
@@ -199,7 +199,7 @@ class RunningConsumer:
         names: set[str] = set()
         for topic in self._topics:
             try:
-                view = await self._client.routes.subscribe_view(topic)
+                view = await self._context.routes.subscribe_view(topic)
             except TopicNotFoundError:
                 if not self._settings.wait_for_topics:
                     raise
@@ -211,7 +211,7 @@ class RunningConsumer:
         return [name for name in brokers if self._membership.is_alive(name)]
 
     def _wire(self, retry_max_times: int | None) -> None:
-        settings, client = self._settings, self._client
+        settings, context = self._settings, self._context
         send_backs = None
         file = None
         if settings.is_clustering:
@@ -248,7 +248,7 @@ class RunningConsumer:
             )
         self._runner = runner
         self._reader = Reader(
-            client,
+            context,
             settings,
             self._subscriptions,
             runner=runner,
@@ -259,7 +259,7 @@ class RunningConsumer:
             self._division = Broadcaster(
                 settings,
                 self._every_topic,
-                routes=client.routes,
+                routes=context.routes,
                 reader=self._reader,
                 offsets=file,
                 background=self._background,
@@ -270,7 +270,7 @@ class RunningConsumer:
                 self._every_topic,
                 self._client_id,
                 api=self._api,
-                routes=client.routes,
+                routes=context.routes,
                 urls=self._urls,
                 reading=self._reader,
                 background=self._background,

@@ -33,7 +33,7 @@ async def list_services(client: AsyncClient) -> ExploredServices:
         missing = [f"No name server tells which brokers and transaction checkers run: {reason}."]
     return services_to_explore(
         brokers=brokers,
-        namesrv_urls=client.name_servers.urls,
+        namesrv_urls=client.settings.namesrv_urls,
         checkers=checkers,
         network=client.settings.network,
         missing=missing,
