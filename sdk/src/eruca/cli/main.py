@@ -19,8 +19,10 @@ from eruca.cli import (
     log,
     messages,
     reading,
+    scheduled,
     send,
     topics,
+    transactions,
 )
 from eruca.cli.command import NamesrvOption, OutputOption
 from eruca.cli.session import Output, Session
@@ -43,6 +45,8 @@ for module in (
     messages,
     groups,
     dead_letters,
+    transactions,
+    scheduled,
     cluster,
     log,
     doctor,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eruca.cli.command import EXIT_ROWS_SKIPPED, command
+from eruca.cli.delays import Delay, delay_of
 from eruca.cli.session import Session
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def _checked_properties(values: list[str] | None) -> list[str] | None:
         if not name or not separator:
             raise typer.BadParameter(f"{value!r} is not NAME=VALUE")
     return values
+
+
+def _checked_delay(value: str | None) -> Delay:
+    try:
+        return Delay() if value is None else delay_of(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 async def send(
@@ -73,6 +81,14 @@ async def send(
             metavar="NAME=VALUE",
             help="Property of every message; may be repeated.",
             callback=_checked_properties,
+        ),
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay",
+            metavar="SPAN|TIME",
+            help="Deliver later: so long from now (90s, 15m, 2h, 3d), or at a time.",
         ),
     ] = None,
     body_field: Annotated[
@@ -111,20 +127,22 @@ async def send(
         sharding_key_field=sharding_key_field,
         property_fields=tuple(property_field or ()),
     )
+    chosen_delay = _checked_delay(delay)
     if bodies:
         if file is not None:
             raise typer.BadParameter("give messages or --file, not both")
         if fields.are_used:
             raise typer.BadParameter("only rows have fields; the messages given here have none")
-        return await _send_arguments(session, topic, bodies, fields)
+        return await _send_arguments(session, topic, bodies, fields, chosen_delay)
     chosen = RowFormat(row_format) if row_format else format_of(file or "-")
     if fields.are_used and chosen is RowFormat.LINES:
         raise typer.BadParameter("lines have no fields; give --format jsonl or csv")
-    return await _send_rows(session, topic, _feed(session, file, chosen, fields), skip_errors)
+    feed = _feed(session, file, chosen, fields)
+    return await _send_rows(session, topic, feed, chosen_delay, skip_errors=skip_errors)
 
 
 async def _send_arguments(
-    session: Session, topic: str, bodies: list[str], fields: RowFields
+    session: Session, topic: str, bodies: list[str], fields: RowFields, delay: Delay
 ) -> int:
     from eruca.cli.shown_messages import time_text
     from eruca.core.message import Message
@@ -137,6 +155,8 @@ async def _send_arguments(
             tag=fields.tag,
             properties=fields.properties,
             sharding_key=fields.sharding_key,
+            deliver_at=delay.deliver_at,
+            delay_seconds=delay.seconds,
         )
         for body in bodies
     ]
@@ -153,6 +173,7 @@ async def _send_arguments(
             "offset_message_id": result.offset_message_id,
             "stored_at": time_text(result.stored_at),
             "durability": result.durability,
+            "deliver_at": None if result.deliver_at is None else time_text(result.deliver_at),
         }
         for result in results
     ]
@@ -160,6 +181,8 @@ async def _send_arguments(
         session.show_json(receipts)
     else:
         headings = ["message_id", "broker_name", "queue_id", "queue_offset", "durability"]
+        if any(result.deliver_at is not None for result in results):
+            headings.append("deliver_at")
         session.show_table(headings, ([receipt[h] for h in headings] for receipt in receipts))
     return 0
 
@@ -178,7 +201,9 @@ def _feed(session: Session, file: str | None, row_format: RowFormat, fields: Row
     return RowFeed(os.open(Path(file), os.O_RDONLY), row_format, fields)
 
 
-async def _send_rows(session: Session, topic: str, feed: RowFeed, skip_errors: bool) -> int:
+async def _send_rows(
+    session: Session, topic: str, feed: RowFeed, delay: Delay, *, skip_errors: bool
+) -> int:
     from eruca.cli.progress import SendProgress
     from eruca.cli.sending import RowSender
 
@@ -197,6 +222,7 @@ async def _send_rows(session: Session, topic: str, feed: RowFeed, skip_errors: b
         sender = RowSender(
             client,
             topic,
+            delay=delay,
             skip_errors=skip_errors,
             on_bad_row=on_bad_row,
             on_progress=progress.show,

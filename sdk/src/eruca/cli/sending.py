@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eruca.aio.client import AsyncClient
+from eruca.cli.delays import Delay
 from eruca.cli.rows import BadRow, Row
 from eruca.contract.errors import (
     ErucaError,
@@ -63,12 +64,14 @@ class RowSender:
         client: AsyncClient,
         topic: str,
         *,
+        delay: Delay,
         skip_errors: bool,
         on_bad_row: Callable[[BadRow], None],
         on_progress: Callable[[SendCounts], None],
     ) -> None:
         self._client = client
         self._topic = topic
+        self._delay = delay
         self._skip_errors = skip_errors
         self._on_bad_row = on_bad_row
         self._on_progress = on_progress
@@ -131,6 +134,8 @@ class RowSender:
                     tag=row.tag,
                     properties=row.properties,
                     sharding_key=row.sharding_key,
+                    deliver_at=self._delay.deliver_at,
+                    delay_seconds=self._delay.seconds,
                 )
             except _CONTENT_ERRORS as error:
                 row = BadRow(row.line, error.detail)

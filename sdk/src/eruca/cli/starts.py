@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-_AGO: Final = re.compile(r"(\d{1,9})([smhd])")
+_SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 START_HELP: Final = (
@@ -34,9 +34,9 @@ def start_of(text: str, now: datetime) -> Start:
     """
     if text in tuple(QueueEnd):
         return QueueEnd(text)
-    if (ago := _AGO.fullmatch(text)) is not None:
+    if (ago := span_of(text)) is not None:
         try:
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            return now - ago
         except OverflowError:
             raise ValueError(f"{text!r} is before the beginning of time") from None
     try:
@@ -46,3 +46,9 @@ def start_of(text: str, now: datetime) -> Start:
             f"{text!r} is neither earliest, latest, a time such as 2026-11-01T12:00:00Z, "
             "nor a span such as 15m"
         ) from None
+
+
+def span_of(text: str) -> timedelta | None:
+    """Return the span that *text* is, such as ``90s`` or ``3d``; None: it is none."""
+    match = _SPAN.fullmatch(text)
+    return None if match is None else timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -1,0 +1,33 @@
+"""When messages are delivered: at once, at a time, or so long after they are stored. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from eruca.cli.starts import span_of
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A delay; one of the two, or none."""
+
+    deliver_at: datetime | None = None
+    seconds: float | None = None
+
+
+def delay_of(text: str) -> Delay:
+    """Return what delay *text* means; a time without a zone is local.
+
+    Raises:
+        ValueError: It says nothing of the kind; the text says what would do.
+    """
+    if (span := span_of(text)) is not None:
+        return Delay(seconds=span.total_seconds())
+    try:
+        return Delay(deliver_at=datetime.fromisoformat(text).astimezone(UTC))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is neither a span such as 90s, 15m, 2h or 3d, nor a time such as "
+            "2026-11-01T12:00:00Z"
+        ) from None

@@ -1,0 +1,86 @@
+"""``eruca scheduled``: messages that wait for their delivery, and recalling one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eruca.aio.scheduled import HeldScheduled
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        no_args_is_help=True, help="See messages that are to be delivered later; recall one."
+    )
+    command(group, "list")(list_)
+    command(group, "cancel")(cancel)
+    app.add_typer(group, name="scheduled")
+
+
+async def list_(
+    session: Session,
+    *,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Only what goes to this topic.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
+) -> None:
+    """List messages that wait for their delivery, in the order they come due.
+
+    Messages that a consumer group is to get once more are among them, with its retry topic.
+    """
+    found: list[HeldScheduled] = []
+    async with session.client() as client:
+        async for held in client.admin.scheduled(topic):
+            if len(found) == count:
+                session.say(f"there are more than {count}; see --count")
+                break
+            found.append(held)
+    if session.is_json:
+        session.show_json(
+            [{"broker_name": h.broker_name} | h.message.model_dump(mode="json") for h in found]
+        )
+        return
+    session.show_table(
+        ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes"],
+        map(_row, found),
+    )
+
+
+async def cancel(
+    session: Session,
+    *,
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The message's unique id, as sending told it.")
+    ],
+) -> None:
+    """Recall a message before it is delivered; it never is, then."""
+    async with session.client() as client:
+        brokers = await client.admin.cancel_scheduled(message_id)
+    if session.is_json:
+        session.show_json({"message_id": message_id, "cancelled_on": brokers})
+    else:
+        session.show_text(f"{message_id} is not delivered; it waited on {', '.join(brokers)}")
+
+
+def _row(held: HeldScheduled) -> Sequence[object]:
+    from eruca.cli.shown_messages import time_text
+
+    message = held.message
+    return (
+        time_text(message.deliver_at),
+        message.message_id,
+        message.topic,
+        held.broker_name,
+        message.queue_id,
+        time_text(message.stored_at),
+        message.size,
+    )

@@ -1,0 +1,212 @@
+"""``eruca txn``: transactions that nobody has decided yet, what became of others, and deciding."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eruca.contract.transaction_events import Outcome
+    from eruca.contract.transactions import (
+        TransactionDetail,
+        TransactionHistoryEntry,
+        TransactionSummary,
+    )
+
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The transaction's id, which is its message's.")
+]
+BrokerOption = Annotated[
+    str | None, typer.Option("--broker", "-b", help="Only at this broker; by default at all.")
+]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", "-r", help="Why; recorded with the decision.")
+]
+
+
+class StateChoice(StrEnum):
+    """States of transactions that are not over, as an option."""
+
+    PENDING = "pending"
+    PARKED = "parked"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        no_args_is_help=True, help="See undecided transactions; commit them or roll them back."
+    )
+    command(group, "list")(list_)
+    command(group, "show")(show)
+    command(group, "commit")(commit)
+    command(group, "rollback")(rollback)
+    app.add_typer(group, name="txn")
+
+
+async def list_(
+    session: Session,
+    *,
+    state: Annotated[
+        StateChoice | None,
+        typer.Option(
+            "--state",
+            help="Only pending ones, or only parked ones: given up on, and waiting for you.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Only this producer group's.")
+    ] = None,
+    broker: BrokerOption = None,
+    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
+) -> None:
+    """List transactions that are not over, oldest first.
+
+    Pending ones wait for their producer, or for the answer to a check. Parked ones were rolled
+    back, for nobody decided in time; they can still be committed.
+    """
+    found: list[TransactionSummary] = []
+    async with session.client() as client:
+        undecided = client.admin.transactions.undecided(
+            state=None if state is None else state.value,
+            producer_group=group,
+            broker_name=broker,
+        )
+        async for summary in undecided:
+            if len(found) == count:
+                session.say(f"there are more than {count}; see --count")
+                break
+            found.append(summary)
+    if session.is_json:
+        session.show_json(found)
+        return
+    session.show_table(
+        ["transaction", "state", "group", "topic", "on", "begun at", "checks count", "last check"],
+        map(_row, found),
+    )
+
+
+async def show(
+    session: Session, *, transaction_id: IdArgument, broker: BrokerOption = None
+) -> None:
+    """Show a transaction: its state, everything that happened to it, and its message."""
+    async with session.client() as client:
+        detail = await client.admin.transactions.get(transaction_id, broker_name=broker)
+    if session.is_json:
+        session.show_json(detail)
+        return
+    session.show_table(["field", "value"], _fields(detail))
+    session.show_text("")
+    session.show_table(["at", "event", "by", "what"], map(_history_row, detail.history))
+    if detail.message is not None:
+        session.show_text("")
+        body = detail.message["body"]
+        text = body.get("text")
+        session.show_text(text if text is not None else f"base64:{body.get('base64', '')}")
+
+
+async def commit(
+    session: Session,
+    *,
+    transaction_id: IdArgument,
+    reason: ReasonOption,
+    broker: BrokerOption = None,
+) -> None:
+    """Have a transaction's message delivered: a pending one's, or a parked one's.
+
+    What its producer, or the answer to a check, has rolled back stays so.
+    """
+    await _decide(session, transaction_id, "commit", reason, broker)
+
+
+async def rollback(
+    session: Session,
+    *,
+    transaction_id: IdArgument,
+    reason: ReasonOption,
+    broker: BrokerOption = None,
+) -> None:
+    """See to it that a transaction's message is never delivered; a parked one is discarded."""
+    await _decide(session, transaction_id, "rollback", reason, broker)
+
+
+async def _decide(
+    session: Session, transaction_id: str, outcome: Outcome, reason: str, broker: str | None
+) -> None:
+    async with session.client() as client:
+        transactions = client.admin.transactions
+        decide = transactions.commit if outcome == "commit" else transactions.rollback
+        receipt = await decide(transaction_id, reason=reason, broker_name=broker)
+    if session.is_json:
+        session.show_json(receipt)
+        return
+    place = receipt.message
+    line = f"{transaction_id} {receipt.state.replace('_', ' ')}"
+    if receipt.repeated:
+        line += f", as it was at {receipt.decided_at} by {receipt.by}"
+    if place is not None:
+        at = "later" if place.queue_offset is None else f"at {place.queue_offset}"
+        line += f": {place.topic}/{place.queue_id} {place.deliver_at or at}"
+    session.show_text(line)
+
+
+def _row(summary: TransactionSummary) -> Sequence[object]:
+    from eruca.cli.shown_messages import time_text
+
+    return (
+        summary.transaction_id,
+        summary.state,
+        summary.producer_group,
+        summary.topic,
+        summary.broker_name,
+        time_text(summary.begun_at),
+        summary.checks,
+        None if summary.last_check_at is None else time_text(summary.last_check_at),
+    )
+
+
+def _fields(detail: TransactionDetail) -> Iterator[tuple[str, Any]]:
+    from eruca.cli.shown_messages import time_text
+
+    yield "transaction", detail.transaction_id
+    yield "state", detail.state.replace("_", " ")
+    yield "on", detail.broker_name
+    yield "producer group", detail.producer_group
+    yield "to", f"{detail.topic}/{detail.queue_id}"
+    yield "begun at", time_text(detail.begun_at)
+    yield "check immunity", _seconds(detail.check_immunity_seconds)
+    yield "checks", detail.checks
+    decision = detail.decision
+    if decision is not None:
+        yield "decided by", decision.by
+        yield "decided at", time_text(decision.decided_at)
+        yield "reason", decision.reason
+    if (place := detail.committed) is not None:
+        yield "stored at", f"{place.topic}/{place.queue_id}@{place.queue_offset}"
+        if place.deliver_at is not None:
+            yield "deliver at", time_text(place.deliver_at)
+    if detail.message is not None:
+        yield "tag", detail.message["tag"]
+        yield "keys", " ".join(detail.message["keys"]) or None
+
+
+def _history_row(entry: TransactionHistoryEntry) -> Sequence[object]:
+    from eruca.cli.shown_messages import time_text
+
+    parts = [
+        None if entry.check_number is None else f"check {entry.check_number}",
+        entry.checker,
+        entry.reason,
+    ]
+    what = ", ".join(part for part in parts if part is not None)
+    return time_text(entry.at), entry.event.replace("_", " "), entry.by, what or None
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:g} s"
