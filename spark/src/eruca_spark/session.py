@@ -36,9 +36,9 @@ CONFIGURATION: Final[Mapping[str, str]] = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.ui.showConsoleProgress": "false",
 }
-_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _LOCAL_CONFIGURATION: Final[Mapping[str, str]] = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS}",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
     "spark.driver.bindAddress": "127.0.0.1",

@@ -71,14 +71,20 @@ class TableReader(DataSourceReader):
 class FilteringReader(TableReader):
     """The same, of fewer ranges where a query's conditions allow it.
 
-    Conditions on topic, broker, queue and offset are fulfilled here. One on the time stored only
-    saves reading: Spark looks at each row again.
+    Conditions on topic, broker, queue, offset and the time stored save reading, and Spark looks at
+    each row again.
+
+    Only for a frame that is used in one query. Spark 4.3 keeps what was planned last with what was
+    loaded (``PythonScanBuilder.pushFilters`` sets it there), and not with the query: another query
+    of the same load, or a second branch of a join, would find those ranges only. That is why it
+    must be asked for.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the ranges; return what Spark must still see to."""
+        """Narrow the ranges; leave it to Spark to look at each row."""
         wanted = Wanted()
-        left = [one for one in filters if not wanted.add(one)]
+        for condition in filters:
+            wanted.add(condition)
         ranges = wanted.narrow(self._ranges)
         if ranges and (wanted.stored_from or wanted.stored_to):
             topics = {one.queue.topic for one in ranges}
@@ -87,7 +93,7 @@ class FilteringReader(TableReader):
             )
             ranges = within(ranges, held)
         self._ranges = ranges
-        return left
+        return filters
 
 
 def read_partition(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,6 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
-    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -30,36 +29,28 @@ class Wanted:
         self.stored_from: str | None = None
         self.stored_to: str | None = None
 
-    def add(self, condition: Filter) -> bool:
-        """Take a condition into account; return whether nothing of it is left to do."""
-        if isinstance(condition, IsNotNull):
-            return condition.attribute[0] in ("topic", "broker_name", "queue_id", "queue_offset")
+    def add(self, condition: Filter) -> None:
+        """Take a condition into account, as far as it is understood."""
         if not isinstance(
             condition,
             EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual,
         ):
-            return False
+            return
         name, value = condition.attribute[0], condition.value
         if name == "stored_at":
             self._add_time(condition, value)
-            return False
-        if isinstance(condition, EqualTo | In):
-            values = {value} if isinstance(condition, EqualTo) else set(value)
-            return self._add_values(name, values)
-        if name in ("queue_id", "queue_offset") and isinstance(value, int):
-            return self._add_bound(condition, name, value)
-        return False
+        elif isinstance(condition, EqualTo | In):
+            self._add_values(name, {value} if isinstance(condition, EqualTo) else set(value))
+        elif name in ("queue_id", "queue_offset") and isinstance(value, int):
+            self._add_bound(condition, name, value)
 
-    def _add_values(self, name: str, values: set[Any]) -> bool:
+    def _add_values(self, name: str, values: set[Any]) -> None:
         if name in ("topic", "broker_name", "queue_id"):
             self._names[name] = self._names.get(name, values) & values
-            return True
-        if name == "queue_offset" and values and None not in values:
+        elif name == "queue_offset" and values and None not in values:
             self._bound(name, min(values), max(values))
-            return len(values) == 1
-        return False
 
-    def _add_bound(self, condition: Filter, name: str, value: int) -> bool:
+    def _add_bound(self, condition: Filter, name: str, value: int) -> None:
         if isinstance(condition, GreaterThan):
             self._bound(name, value + 1, None)
         elif isinstance(condition, GreaterThanOrEqual):
@@ -68,7 +59,6 @@ class Wanted:
             self._bound(name, None, value - 1)
         else:
             self._bound(name, None, value)
-        return True
 
     def _bound(self, name: str, least: int | None, most: int | None) -> None:
         if least is not None:

@@ -126,7 +126,7 @@ def test_batches_hold_each_message_once_however_queues_grow(
     sizes: dict[Queue, int] = {}
     offset: dict[str, Any] = {}
     seen: dict[Queue, int] = {}
-    still = [{}] * (6 * 3 * 20 // rows_max + 1)
+    still: list[dict[Queue, int]] = [{}] * (6 * 3 * 20 // rows_max + 1)
     for growth in [*growths, *still]:
         for queue, rows in growth.items():
             sizes[queue] = sizes.get(queue, 0) + rows

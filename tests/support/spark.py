@@ -1,0 +1,53 @@
+"""Spark as tests want it: started quickly, and small."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import psutil
+import pyarrow.parquet as pq
+
+from eruca_spark.session import LOG_SETTINGS
+
+SMALL_SPARK: Final = {
+    # Without the second compiler a JVM is ready in two thirds of the time.
+    "spark.driver.extraJavaOptions": (
+        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={LOG_SETTINGS}"
+    ),
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+def kill_reader(url: str) -> int:
+    """Kill a process of Spark's that is connected to *url*, and return which one it was."""
+    port = urlsplit(url).port
+    for process in psutil.Process().children(recursive=True):
+        for connection in process.net_connections("tcp4"):
+            if connection.raddr and connection.raddr.port == port and process.pid != os.getpid():
+                process.send_signal(signal.SIGKILL)
+                return process.pid
+    raise AssertionError(f"nobody reads from {url}")
+
+
+def files_of(lake: Path) -> list[Path]:
+    """Return all data files that lie in a lake, finished or not."""
+    return sorted(lake.glob("topic=*/dt=*/batch=*/*.parquet"))
+
+
+def raw_offsets(lake: Path) -> list[tuple[str, str, int, int]]:
+    """Return topic, broker, queue and offset of every row in a lake's files, read without Spark.
+
+    Whatever a kill has left behind is among them, as other readers would see it.
+    """
+    rows = []
+    for path in files_of(lake):
+        topic = path.parents[2].name.removeprefix("topic=").replace("%25", "%")
+        table = pq.ParquetFile(path).read(["broker_name", "queue_id", "queue_offset"])
+        columns = (table.column(name).to_pylist() for name in table.column_names)
+        rows += [(topic, *row) for row in zip(*columns, strict=True)]
+    return sorted(rows)
