@@ -9,6 +9,7 @@ import typer
 
 from bench import (
     client_rows,
+    consume_rows,
     e2e_rows,
     http_rows,
     poll_rows,
@@ -27,6 +28,7 @@ SUITES = {
     "e2e": e2e_rows.run,
     "process": process_rows.run,
     "timers": timer_rows.run,
+    "consume": consume_rows.run,
 }
 
 
