@@ -84,7 +84,7 @@ async def take_checks(
     ),
 )
 async def answer_check(
-    check_id: Annotated[CheckId, Path()],
+    check_id: Annotated[CheckId, Path(examples=[examples.CHECK["check_id"]])],
     given: Annotated[
         CheckAnswer,
         Body(

@@ -58,17 +58,11 @@ _DECISION_ERRORS: Final = problems(
 
 
 def _decided(example: object) -> dict[int | str, dict[str, Any]]:
-    return {
-        200: {
-            "description": "Decided; `repeated` where it had been decided so before.",
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": "#/components/schemas/DecisionReceipt"},
-                    "example": example,
-                }
-            },
-        }
-    }
+    response = answer(example)[200]
+    response["description"] = "Decided; `repeated` where it had been decided so before."
+    schema = {"$ref": "#/components/schemas/DecisionReceipt"}
+    response["content"]["application/json"]["schema"] = schema
+    return {200: response}
 
 
 @router.get(
