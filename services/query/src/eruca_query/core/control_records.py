@@ -1,0 +1,259 @@
+"""What the query service reads of the broker's control records.
+
+They are messages of the events topic: the tag names the kind, the body is JSON. Only the kinds and
+the fields that are looked at are declared here; whatever else a record tells is passed over, and so
+is a kind that is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from eruca.contract.transaction_events import (
+    TransactionChecked,
+    TransactionDecided,
+    TransactionParked,
+)
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """A group's next offset in a queue."""
+
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class OffsetsCommitted(msgspec.Struct, frozen=True):
+    """A group stored its positions."""
+
+    group: str
+    offsets: list[Position]
+
+
+class OffsetsReset(msgspec.Struct, frozen=True):
+    """Positions were set from outside."""
+
+    group: str
+    offsets: list[Position]
+
+
+class LocksReleased(msgspec.Struct, frozen=True):
+    """Queues are free again; what their reader committed with it."""
+
+    group: str
+    offsets: list[Position] = []
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group begins in a queue."""
+
+    queue_id: int
+    offset: int
+    reason: str
+
+
+class Starts(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group begins in queues of a topic."""
+
+    topic: str
+    starts: list[Start]
+
+
+class StartsResolved(msgspec.Struct, frozen=True):
+    """A group met topics."""
+
+    group: str
+    topics: list[Starts]
+
+
+class Subscribed(msgspec.Struct, frozen=True, array_like=True):
+    """A topic, and which of its messages."""
+
+    topic: str
+    filter: str
+    filter_type: str
+
+
+class GroupSubscribed(msgspec.Struct, frozen=True):
+    """A group's subscriptions were replaced."""
+
+    group: str
+    subscriptions: list[Subscribed]
+
+
+class GroupDeleted(msgspec.Struct, frozen=True):
+    """A group was deleted."""
+
+    group: str
+
+
+class TopicDeleted(msgspec.Struct, frozen=True):
+    """A topic was deleted; one of that name created later begins anew."""
+
+    topic: str
+
+
+class Leased(msgspec.Struct, frozen=True, array_like=True):
+    """A message handed out, for which time this is."""
+
+    offset: int
+    attempt: int
+
+
+class DeliveriesLeased(msgspec.Struct, frozen=True):
+    """Messages of one queue were handed out."""
+
+    group: str
+    topic: str
+    queue_id: int
+    position: int
+    visible_at: int  # ms since the epoch
+    leased: list[Leased] = []
+
+
+class HeldLease(msgspec.Struct, frozen=True, array_like=True):
+    """A message that was handed out."""
+
+    offset: int
+    fence: int
+
+
+class QueueLeases(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of a queue that were handed out."""
+
+    topic: str
+    queue_id: int
+    leases: list[HeldLease]
+
+
+class DeliveriesAcked(msgspec.Struct, frozen=True):
+    """Messages are done."""
+
+    group: str
+    queues: list[QueueLeases]
+
+
+class DeliveriesExtended(msgspec.Struct, frozen=True):
+    """Leases last longer."""
+
+    group: str
+    visible_at: int
+    queues: list[QueueLeases]
+
+
+class NackedLease(msgspec.Struct, frozen=True, array_like=True):
+    """A message given up, and when it may be handed out again."""
+
+    offset: int
+    fence: int
+    due_at: int
+
+
+class QueueNacks(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of a queue that were given up."""
+
+    topic: str
+    queue_id: int
+    leases: list[NackedLease]
+    finished: list[HeldLease] = []
+
+
+class DeliveriesNacked(msgspec.Struct, frozen=True):
+    """Messages were given up; they come again, or are dead letters."""
+
+    group: str
+    queues: list[QueueNacks]
+
+
+class TimersCancelled(msgspec.Struct, frozen=True):
+    """What these held back was recalled; each is the log offset of the message that waited."""
+
+    timers: list[int]
+
+
+class DeadLettersRedriven(msgspec.Struct, frozen=True):
+    """Dead letters were sent to their topics of origin again."""
+
+    group: str
+    dead_letters: list[int]  # offsets in the dead-letter topic's queue
+
+
+class SnapshotSubscription(msgspec.Struct, frozen=True, array_like=True):
+    """One of a group's subscriptions."""
+
+    group: str
+    subscription: Subscribed
+
+
+class GroupOffsets(msgspec.Struct, frozen=True, array_like=True):
+    """Positions of a group."""
+
+    group: str
+    offsets: list[Position]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A part of the broker's whole state."""
+
+    groups: list[GroupOffsets] = []
+    subscriptions: list[SnapshotSubscription] = []
+
+
+Control: TypeAlias = (
+    OffsetsCommitted
+    | OffsetsReset
+    | LocksReleased
+    | StartsResolved
+    | GroupSubscribed
+    | GroupDeleted
+    | TopicDeleted
+    | DeliveriesLeased
+    | DeliveriesAcked
+    | DeliveriesExtended
+    | DeliveriesNacked
+    | TimersCancelled
+    | DeadLettersRedriven
+    | Snapshot
+    | TransactionChecked
+    | TransactionDecided
+    | TransactionParked
+)
+
+_KINDS: Final[dict[str, type[Control]]] = {
+    "offsets_committed": OffsetsCommitted,
+    "offsets_reset": OffsetsReset,
+    "locks_released": LocksReleased,
+    "starts_resolved": StartsResolved,
+    "group_subscribed": GroupSubscribed,
+    "group_deleted": GroupDeleted,
+    "topic_deleted": TopicDeleted,
+    "deliveries_leased": DeliveriesLeased,
+    "deliveries_acked": DeliveriesAcked,
+    "deliveries_extended": DeliveriesExtended,
+    "deliveries_nacked": DeliveriesNacked,
+    "timers_cancelled": TimersCancelled,
+    "dead_letters_redriven": DeadLettersRedriven,
+    "snapshot": Snapshot,
+    "transaction_checked": TransactionChecked,
+    "transaction_decided": TransactionDecided,
+    "transaction_parked": TransactionParked,
+}
+_DECODERS: Final = {tag: msgspec.json.Decoder(kind) for tag, kind in _KINDS.items()}
+
+
+def decode_control(tag: str, body: bytes) -> Control | None:
+    """Return what a control record tells; None where it is nothing that is looked at.
+
+    Raises:
+        ValueError: The body is no record of that kind: a newer broker has written it, or nobody.
+    """
+    decoder = _DECODERS.get(tag)
+    if decoder is None:
+        return None
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ValueError(f"unreadable control record {tag}: {error}") from error

@@ -1,0 +1,118 @@
+"""One broker's groups: where they stand and what they subscribe to, changed by facts of the log.
+
+It mirrors rows: what :meth:`GroupTable.apply` returns is what has to be written so that the rows
+say the same. Applied facts cannot be taken back; who could not write them reads the table anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from eruca_query.core.group_facts import (
+    GroupFact,
+    GroupGone,
+    PositionMoved,
+    SubscriptionsReplaced,
+    TopicGone,
+)
+
+Queue: TypeAlias = tuple[str, int]
+Subscriptions: TypeAlias = dict[str, tuple[str, str]]  # by topic: filter, and its kind
+
+
+class Commit(NamedTuple):
+    """A position that moved, and whether to an earlier message than before."""
+
+    moved: PositionMoved
+    is_back: bool
+
+
+@dataclass(slots=True)
+class GroupChanges:
+    """What has to be written: first what is gone, then what is there."""
+
+    gone_groups: set[str] = field(default_factory=set)
+    gone_topics: dict[str, int] = field(default_factory=dict)  # and the log offset of its end
+    positions: dict[tuple[str, Queue], PositionMoved] = field(default_factory=dict)
+    subscriptions: dict[str, Subscriptions] = field(default_factory=dict)  # by group, all it has
+    commits: list[Commit] = field(default_factory=list)
+
+    def names(self) -> set[str]:
+        """Return every group and topic that is named."""
+        found = self.gone_groups | self.gone_topics.keys() | self.subscriptions.keys()
+        for group, (topic, _) in self.positions:
+            found |= {group, topic}
+        for commit in self.commits:
+            found |= {commit.moved.group, commit.moved.topic}
+        for its in self.subscriptions.values():
+            found |= its.keys()
+        return found
+
+
+class GroupTable:
+    """Positions and subscriptions, by group."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, dict[Queue, int]] = {}
+        self._subscriptions: dict[str, Subscriptions] = {}
+
+    def put_position(self, group: str, queue: Queue, next_offset: int) -> None:
+        """Note a row of positions."""
+        self._positions.setdefault(group, {})[queue] = next_offset
+
+    def put_subscription(self, group: str, topic: str, filter_text: str, filter_type: str) -> None:
+        """Note a row of subscriptions."""
+        self._subscriptions.setdefault(group, {})[topic] = (filter_text, filter_type)
+
+    def apply(self, facts: Iterable[GroupFact]) -> GroupChanges:
+        """Change the table by *facts*, in their order, and return what has to be written."""
+        changes = GroupChanges()
+        for fact in facts:
+            match fact:
+                case PositionMoved():
+                    self._move(fact, changes)
+                case SubscriptionsReplaced():
+                    self._subscribe(fact, changes)
+                case GroupGone():
+                    self._end_group(fact.group, changes)
+                case TopicGone():
+                    self._end_topic(fact, changes)
+        return changes
+
+    def _move(self, moved: PositionMoved, changes: GroupChanges) -> None:
+        queue = (moved.topic, moved.queue_id)
+        its = self._positions.setdefault(moved.group, {})
+        before = its.get(queue)
+        if moved.source == "snapshot" and before is not None:
+            return  # it repeats what is known
+        its[queue] = moved.next_offset
+        changes.positions[moved.group, queue] = moved
+        if moved.source not in ("snapshot", "deliveries") and before != moved.next_offset:
+            is_back = before is not None and moved.next_offset < before
+            changes.commits.append(Commit(moved, is_back))
+
+    def _subscribe(self, fact: SubscriptionsReplaced, changes: GroupChanges) -> None:
+        its = {} if fact.is_whole else dict(self._subscriptions.get(fact.group, {}))
+        before = self._subscriptions.get(fact.group)
+        its.update({topic: (text, kind) for topic, text, kind in fact.subscriptions})
+        if its != before:
+            self._subscriptions[fact.group] = its
+            changes.subscriptions[fact.group] = its
+
+    def _end_group(self, group: str, changes: GroupChanges) -> None:
+        self._positions.pop(group, None)
+        self._subscriptions.pop(group, None)
+        changes.gone_groups.add(group)
+        changes.subscriptions.pop(group, None)
+        for key in [key for key in changes.positions if key[0] == group]:
+            del changes.positions[key]
+
+    def _end_topic(self, fact: TopicGone, changes: GroupChanges) -> None:
+        for its in self._positions.values():
+            for queue in [queue for queue in its if queue[0] == fact.topic]:
+                del its[queue]
+        changes.gone_topics[fact.topic] = fact.log_offset
+        for key in [key for key in changes.positions if key[1][0] == fact.topic]:
+            del changes.positions[key]

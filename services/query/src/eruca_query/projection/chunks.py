@@ -1,0 +1,120 @@
+"""Chunks: the partitions of what there is much of, filled one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca_query.projection.tables import PARTITIONED, chunks
+
+# They only grow, are analyzed when they are full, and are dropped as they are.
+_STORAGE: Final = "autovacuum_enabled = false"
+_SUMMARIZE: Final = text(
+    "SELECT brin_summarize_new_values(c.oid) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid "
+    "JOIN pg_am a ON a.oid = c.relam WHERE amname = 'brin' AND indrelid = CAST(:table AS regclass)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """When a chunk is full."""
+
+    rows: int
+    span_ms: int  # from its first message's store time
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk that is being filled."""
+
+    number: int
+    from_offset: int
+    first_ms: int
+    last_ms: int
+    row_count: int
+
+    def is_full(self, limits: ChunkLimits, now_ms: int) -> bool:
+        """Tell whether what was stored at *now_ms* belongs to the next one."""
+        return self.row_count >= limits.rows or now_ms - self.first_ms >= limits.span_ms
+
+
+async def open_chunk(
+    connection: AsyncConnection,
+    broker_no: int,
+    generation: int,
+    *,
+    from_offset: int,
+    stored_ms: int,
+    limits: ChunkLimits,
+) -> Chunk:
+    """Return the chunk for what comes at a log offset, a new one where the last is full."""
+    found = await connection.execute(
+        select(chunks)
+        .where(chunks.c.broker_no == broker_no, chunks.c.generation == generation, chunks.c.is_open)
+        .with_for_update()
+    )
+    row = found.first()
+    if row is not None:
+        chunk = Chunk(row.chunk, row.from_offset, row.first_ms, row.last_ms, row.row_count)
+        if not chunk.is_full(limits, stored_ms):
+            return chunk
+        await close_chunk(connection, chunk.number)
+    number = await connection.scalar(
+        insert(chunks)
+        .values(
+            broker_no=broker_no,
+            generation=generation,
+            from_offset=from_offset,
+            to_offset=from_offset,
+            first_ms=stored_ms,
+            last_ms=stored_ms,
+            row_count=0,
+            is_open=True,
+        )
+        .returning(chunks.c.chunk)
+    )
+    assert isinstance(number, int)
+    for table in PARTITIONED:
+        await _create_partition(connection, table, number)
+    return Chunk(number, from_offset, stored_ms, stored_ms, 0)
+
+
+async def close_chunk(connection: AsyncConnection, number: int) -> None:
+    """Let a chunk be filled no further, and the planner know what is in it."""
+    await connection.execute(update(chunks).where(chunks.c.chunk == number).values(is_open=False))
+    await connection.execute(_SUMMARIZE, {"table": f"messages_{number}"})
+    for table in PARTITIONED:
+        await connection.execute(text(f"ANALYZE {table}_{number}"))
+
+
+async def grow_chunk(
+    connection: AsyncConnection, number: int, *, to_offset: int, last_ms: int, rows: int
+) -> None:
+    """Note what was added to a chunk."""
+    await connection.execute(
+        update(chunks)
+        .where(chunks.c.chunk == number)
+        .values(to_offset=to_offset, last_ms=last_ms, row_count=chunks.c.row_count + rows)
+    )
+
+
+async def drop_partitions(connection: AsyncConnection, number: int) -> None:
+    """Drop the rows of a chunk; waits for those who read any, and lets others wait."""
+    for table in PARTITIONED:
+        await connection.execute(text(f"DROP TABLE IF EXISTS {table}_{number}"))
+
+
+async def _create_partition(connection: AsyncConnection, table: str, number: int) -> None:
+    # Made first and attached then, which locks the others far less than making it in its place. The
+    # constraint spares the attaching a look at the rows.
+    name = f"{table}_{number}"
+    for statement in (
+        f"CREATE TABLE {name} (LIKE {table}, CONSTRAINT of_{name} CHECK (chunk = {number})) "
+        f"WITH ({_STORAGE})",
+        f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES IN ({number})",
+        f"ALTER TABLE {name} DROP CONSTRAINT of_{name}",
+    ):
+        await connection.execute(text(statement))

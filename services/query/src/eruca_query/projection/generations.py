@@ -1,0 +1,162 @@
+"""Generations: which of a broker's rows answer, and which are being made anew.
+
+What a stretch of the log means follows from where it begins, compared with where the rows end::
+
+    there        the rows go on
+    later        the broker has deleted what lies between: a gap is noted, the rows go on
+    earlier      the log is told again, because it was asked for, or because the broker has lost
+                 the end of it: a new generation is built
+
+A generation that is being built takes the serving one's place when it has come as far, or to the
+end of the log. What only the old one has, for the log does not go back as far any more, passes on
+to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca.core.log_block import LogBlock
+from eruca_query.projection.tables import (
+    brokers,
+    chunks,
+    gaps,
+    generations,
+    group_positions,
+    subscriptions,
+    topic_ends,
+)
+
+_OF_A_GENERATION = (group_positions, subscriptions, topic_ends, gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The generation that a stretch of the log is written to."""
+
+    broker_no: int
+    number: int
+    is_serving: bool
+    serving: int
+    serving_offset: int  # how far the serving one has come
+
+
+async def generation_for(
+    connection: AsyncConnection, broker_no: int, block: LogBlock
+) -> Generation:
+    """Return the generation that *block* belongs to; a new one where the log is told again."""
+    found = await connection.execute(
+        select(generations)
+        .where(generations.c.broker_no == broker_no)
+        .order_by(generations.c.generation)
+        .with_for_update()
+    )
+    rows = {row.is_serving: row for row in found}
+    if not rows:
+        await _begin(connection, broker_no, 1, block.from_offset, is_serving=True)
+        return Generation(
+            broker_no, 1, is_serving=True, serving=1, serving_offset=block.from_offset
+        )
+    serving = rows[True]
+    current = rows.get(False, serving)
+    if block.from_offset < current.log_offset:
+        if current is not serving:
+            await _end(connection, broker_no, current.generation)
+        number = current.generation + 1
+        await _begin(connection, broker_no, number, block.from_offset, is_serving=False)
+        return Generation(
+            broker_no,
+            number,
+            is_serving=False,
+            serving=serving.generation,
+            serving_offset=serving.log_offset,
+        )
+    if block.from_offset > current.log_offset:
+        await connection.execute(
+            insert(gaps).values(
+                broker_no=broker_no,
+                generation=current.generation,
+                from_offset=current.log_offset,
+                to_offset=block.from_offset,
+                noticed_at=func.now(),
+            )
+        )
+    return Generation(
+        broker_no, current.generation, current is serving, serving.generation, serving.log_offset
+    )
+
+
+async def advance(
+    connection: AsyncConnection,
+    generation: Generation,
+    block: LogBlock,
+    *,
+    stored_ms: int | None,
+    unreadable: int,
+) -> bool:
+    """Note that *block* is in the rows; return whether another generation serves from now on."""
+    its = generations.c
+    is_this = (its.broker_no == generation.broker_no) & (its.generation == generation.number)
+    values = {"log_offset": block.next_offset, "unreadable": its.unreadable + unreadable}
+    if stored_ms is not None:
+        values["stored_ms"] = stored_ms
+    await connection.execute(update(generations).where(is_this).values(values))
+    if generation.is_serving:
+        # Whoever asks for a rebuild sets the position back: what came here was read after that, and
+        # the log has nothing to tell again.
+        await _rebuilt(connection, generation.broker_no)
+        return False
+    if block.next_offset < min(generation.serving_offset, block.end_offset):
+        return False
+    from_offset = await connection.scalar(select(its.from_offset).where(is_this))
+    await connection.execute(
+        update(chunks)
+        .where(
+            chunks.c.broker_no == generation.broker_no,
+            chunks.c.generation == generation.serving,
+            chunks.c.to_offset <= from_offset,
+        )
+        .values(generation=generation.number, is_open=False)
+    )
+    await _end(connection, generation.broker_no, generation.serving)
+    await connection.execute(update(generations).where(is_this).values(is_serving=True))
+    await _rebuilt(connection, generation.broker_no)
+    return True
+
+
+async def _begin(
+    connection: AsyncConnection,
+    broker_no: int,
+    number: int,
+    from_offset: int,
+    *,
+    is_serving: bool,
+) -> None:
+    await connection.execute(
+        insert(generations).values(
+            broker_no=broker_no,
+            generation=number,
+            is_serving=is_serving,
+            from_offset=from_offset,
+            log_offset=from_offset,
+        )
+    )
+
+
+async def _end(connection: AsyncConnection, broker_no: int, number: int) -> None:
+    """Forget a generation; its chunks are nobody's then, and are dropped by upkeep."""
+    for table in (*_OF_A_GENERATION, generations):
+        await connection.execute(
+            delete(table).where(table.c.broker_no == broker_no, table.c.generation == number)
+        )
+
+
+async def _rebuilt(connection: AsyncConnection, broker_no: int) -> None:
+    await connection.execute(
+        update(brokers)
+        .where(brokers.c.broker_no == broker_no, brokers.c.rebuild_requested_at.is_not(None))
+        .values(rebuild_requested_at=None)
+    )

@@ -1,0 +1,243 @@
+"""A broker's log made into the read model's rows, block by block.
+
+The records of a block are read off its bytes in one step, and their rows are copied in pieces: one
+is made while PostgreSQL takes the one before. What else a block tells is little and goes by way of
+ordinary objects. All of it is in one transaction, with the position.
+
+Concurrency rule: one projection for each broker; its blocks come one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca.contract.errors import TransportError
+from eruca.contract.records import DamagedRecordError
+from eruca.core.log_block import LogBlock
+from eruca.core.record_columns import Int64Array
+from eruca_postgres.copying import copy_binary
+from eruca_query.core.block_columns import BlockColumns
+from eruca_query.core.group_table import GroupChanges, GroupTable
+from eruca_query.core.log_facts import ROWLESS_TOPICS, BlockFacts, facts_of
+from eruca_query.core.message_rows import COLUMNS, message_rows
+from eruca_query.projection.chunks import ChunkLimits, grow_chunk, open_chunk
+from eruca_query.projection.generations import Generation, advance, generation_for
+from eruca_query.projection.group_rows import read_group_table, write_group_changes
+from eruca_query.projection.life_rows import names_in, write_life_events
+from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.tables import brokers, store_hosts
+
+_ROWS_PER_PIECE: Final = 4_096
+
+
+@dataclass(slots=True)
+class ProjectionCounts:
+    """What an instance has done since its start."""
+
+    rows: int = 0
+    records: int = 0
+    blocks: int = 0
+    unreadable: int = 0  # control records that were not understood
+    switches: int = 0  # generations that took over
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a block holds."""
+
+    columns: BlockColumns
+    facts: BlockFacts
+    rows: Int64Array  # of the messages
+
+
+class MessageProjection:
+    """Makes one broker's rows.
+
+    Args:
+        numbers: Of topics and groups; shared by all of a process.
+        limits: When a chunk is full.
+        counts: What is counted, of all brokers together.
+    """
+
+    def __init__(
+        self, numbers: NameNumbers, *, limits: ChunkLimits, counts: ProjectionCounts
+    ) -> None:
+        self._numbers = numbers
+        self._limits = limits
+        self._counts = counts
+        # What the rows of a generation say, read up to a log offset; None: that is to be looked up.
+        self._groups: GroupTable | None = None
+        self._groups_at = (0, 0)
+        self._store_hosts: set[tuple[bytes, int]] = set()
+
+    async def fold_block(
+        self, connection: AsyncConnection, block: LogBlock
+    ) -> Callable[[], None] | None:
+        """Make the rows of *block*."""
+        try:
+            read = await asyncio.to_thread(_read, block)
+        except DamagedRecordError as error:
+            raise TransportError(f"{block} is no stretch of a log: {error}") from error
+        broker_no = await _broker_number(connection, block.broker_name)
+        generation = await generation_for(connection, broker_no, block)
+        groups = await self._group_table(connection, generation, block)
+        changes = groups.apply(read.facts.groups)
+        hosts = await self._write_store_hosts(connection, broker_no, read.columns)
+        numbers, written = await self._write_rows(connection, generation, block, read, changes)
+        is_switch = await advance(
+            connection,
+            generation,
+            block,
+            stored_ms=_last_ms(read.columns),
+            unreadable=read.facts.unreadable,
+        )
+
+        def committed() -> None:
+            self._numbers.keep(numbers)
+            self._store_hosts |= hosts
+            self._groups, self._groups_at = groups, (generation.number, block.next_offset)
+            self._counts.blocks += 1
+            self._counts.records += len(read.columns)
+            self._counts.rows += written
+            self._counts.unreadable += read.facts.unreadable
+            self._counts.switches += is_switch
+
+        return committed
+
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+        """Do nothing: that the log is told again shows by where the next block begins."""
+
+    async def _group_table(
+        self, connection: AsyncConnection, generation: Generation, block: LogBlock
+    ) -> GroupTable:
+        """Return the groups as the rows have them; forgotten again until we have committed."""
+        groups, self._groups = self._groups, None
+        if groups is not None and self._groups_at == (generation.number, block.from_offset):
+            return groups
+        return await read_group_table(connection, generation.broker_no, generation.number)
+
+    async def _write_rows(
+        self,
+        connection: AsyncConnection,
+        generation: Generation,
+        block: LogBlock,
+        read: _Read,
+        changes: GroupChanges,
+    ) -> tuple[dict[str, int], int]:
+        """Write what goes to a chunk, and to groups' tables; return names' numbers and a count."""
+        stored_ms = _last_ms(read.columns)
+        if stored_ms is None:
+            return {}, 0
+        topics = [name for name in read.columns.topics.names if name not in ROWLESS_TOPICS]
+        numbers = await self._numbers.ensure(
+            connection, {*topics, *names_in(read.facts.events), *changes.names()}
+        )
+        chunk = await open_chunk(
+            connection,
+            generation.broker_no,
+            generation.number,
+            from_offset=block.from_offset,
+            stored_ms=int(read.columns.columns.store_timestamps[0]),
+            limits=self._limits,
+        )
+        written = await _copy_messages(
+            connection, read, numbers, broker_no=generation.broker_no, chunk=chunk.number
+        )
+        await write_life_events(
+            connection,
+            read.facts.events,
+            numbers,
+            broker_no=generation.broker_no,
+            chunk=chunk.number,
+        )
+        await write_group_changes(connection, generation, chunk.number, changes, numbers)
+        await grow_chunk(
+            connection,
+            chunk.number,
+            to_offset=block.next_offset,
+            last_ms=stored_ms,
+            rows=written,
+        )
+        return numbers, written
+
+    async def _write_store_hosts(
+        self, connection: AsyncConnection, broker_no: int, columns: BlockColumns
+    ) -> set[tuple[bytes, int]]:
+        """Note whose address the records bear, and return those that were not known.
+
+        It changes with a restart of the broker at most, so the first and the last record tell.
+        """
+        if not len(columns):
+            return set()
+        found = {columns.store_host(0), columns.store_host(len(columns) - 1)} - self._store_hosts
+        for address, port in sorted(found):
+            await connection.execute(
+                insert(store_hosts)
+                .values(address=address, port=port, broker_no=broker_no)
+                .on_conflict_do_update(
+                    constraint=store_hosts.primary_key, set_={"broker_no": broker_no}
+                )
+            )
+        return found
+
+
+def _read(block: LogBlock) -> _Read:
+    columns = BlockColumns.of(block.data)
+    has_rows = np.array([name not in ROWLESS_TOPICS for name in columns.topics.names], np.bool_)
+    rows = np.flatnonzero(has_rows[columns.topics.numbers]) if len(columns) else np.zeros(0, int)
+    return _Read(columns, facts_of(columns), rows)
+
+
+def _last_ms(columns: BlockColumns) -> int | None:
+    return int(columns.columns.store_timestamps[-1]) if len(columns) else None
+
+
+async def _copy_messages(
+    connection: AsyncConnection,
+    read: _Read,
+    numbers: dict[str, int],
+    *,
+    broker_no: int,
+    chunk: int,
+) -> int:
+    """Copy the messages' rows and return how many they are."""
+    if not len(read.rows):
+        return 0
+    of_topics = np.array([numbers.get(name, 0) for name in read.columns.topics.names], np.int64)
+    written = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal written
+        for first in range(0, len(read.rows), _ROWS_PER_PIECE):
+            rows = read.rows[first : first + _ROWS_PER_PIECE]
+            piece, count = await asyncio.to_thread(
+                message_rows,
+                read.columns,
+                rows,
+                of_topics[read.columns.topics.numbers[rows]],
+                broker_no=broker_no,
+                chunk=chunk,
+            )
+            written += count
+            yield piece
+
+    await copy_binary(connection, f"messages_{chunk}", COLUMNS, pieces())
+    return written
+
+
+async def _broker_number(connection: AsyncConnection, name: str) -> int:
+    known = select(brokers.c.broker_no).where(brokers.c.broker_name == name)
+    number = await connection.scalar(known)
+    if number is None:
+        await connection.execute(insert(brokers).values(broker_name=name).on_conflict_do_nothing())
+        number = await connection.scalar(known)
+    assert isinstance(number, int)
+    return number

@@ -1,0 +1,55 @@
+"""Numbers for topics' and groups' names, which rows hold instead of them. None is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import any_, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca_query.core.storable import storable
+from eruca_query.projection.tables import names
+
+
+class NameNumbers:
+    """Known numbers, and new ones. One serves a whole process."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    async def ensure(self, connection: AsyncConnection, wanted: Iterable[str]) -> dict[str, int]:
+        """Return the number of each name; unknown ones get one in *connection*'s transaction.
+
+        Call it once in a transaction, with all names: so no two transactions wait for each other.
+        What it returns counts only once the transaction is committed; see :meth:`keep`.
+        """
+        texts = {name: storable(name) for name in wanted}
+        known = {name: self._numbers[text] for name, text in texts.items() if text in self._numbers}
+        unknown = sorted({text for name, text in texts.items() if name not in known})
+        if not unknown:
+            return known
+        await connection.execute(
+            insert(names).on_conflict_do_nothing(), [{"name": text} for text in unknown]
+        )
+        found = await self._find(connection, unknown)
+        return known | {name: found[text] for name, text in texts.items() if name not in known}
+
+    def keep(self, numbers: dict[str, int]) -> None:
+        """Remember numbers: they are committed."""
+        self._numbers.update({storable(name): number for name, number in numbers.items()})
+
+    async def known(self, connection: AsyncConnection, wanted: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of those names that have one."""
+        texts = {storable(name) for name in wanted}
+        if unknown := sorted(texts - self._numbers.keys()):
+            self._numbers.update(await self._find(connection, unknown))
+        return {text: self._numbers[text] for text in texts if text in self._numbers}
+
+    async def _find(self, connection: AsyncConnection, texts: list[str]) -> dict[str, int]:
+        found = await connection.execute(
+            select(names.c.name, names.c.name_no).where(
+                names.c.name == any_(literal(texts, ARRAY(TEXT)))
+            )
+        )
+        return {row.name: row.name_no for row in found}
