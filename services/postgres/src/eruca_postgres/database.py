@@ -80,10 +80,10 @@ class Database:
                 yield connection
         except exc.DBAPIError as error:
             if is_unavailable(error):
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             raise
         except (exc.TimeoutError, OSError) as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     async def check(self) -> None:
         """Raise DatabaseUnavailableError where PostgreSQL does not answer, or not soon."""
@@ -91,7 +91,7 @@ class Database:
             async with asyncio.timeout(CONNECT_SECONDS), self.transaction() as connection:
                 await connection.execute(text("SELECT 1"))
         except TimeoutError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -109,7 +109,8 @@ def _sql_state(error: exc.DBAPIError) -> str:
     return getattr(error.orig, "sqlstate", None) or ""
 
 
-def _unavailable(error: Exception) -> DatabaseUnavailableError:
+def unavailable(error: Exception) -> DatabaseUnavailableError:
+    """Return what callers are told when the server is not there."""
     reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["not in time"]
     return DatabaseUnavailableError(
         f"PostgreSQL does not answer: {reason[0]}",
