@@ -245,7 +245,7 @@ def _wire(
             broker_name,
             lease=lambda: shares.lease(broker_name),
             projection=TransactionProjection(
-                rules, on_checks=tell, on_folded=lambda _name, ids: due.folded(ids)
+                rules, clock, on_checks=tell, on_folded=lambda _name, ids: due.folded(ids)
             ),
         )
         return TransactionWork(projector, due, poll_seconds=settings.poll_seconds)

@@ -142,7 +142,12 @@ class Producers:
             await self._note_seen()
             if self._waiting:
                 async with self._database.transaction() as connection:
-                    counts = await open_counts(connection, list(self._waiting))
+                    counts = await open_counts(
+                        connection,
+                        list(self._waiting),
+                        now_ms=self._clock.now_ms(),
+                        interval_ms=self._interval_ms,
+                    )
                 for group, count in counts.items():
                     self._wake_for(group, count)
         except DatabaseUnavailableError:

@@ -78,13 +78,24 @@ _HAS_WEBHOOK = exists().where(
 )
 
 
-async def open_counts(connection: AsyncConnection, groups: Collection[str]) -> dict[str, int]:
+def opened_after_ms(now_ms: int, interval_ms: int) -> int:
+    """Return when a check must have been read here to be worth asking: else the next one is due.
+
+    So a producer is not asked the old one while another is about to be asked the new one.
+    """
+    return now_ms - interval_ms * 9 // 10
+
+
+async def open_counts(
+    connection: AsyncConnection, groups: Collection[str], *, now_ms: int, interval_ms: int
+) -> dict[str, int]:
     """Return how many checks of each of *groups* wait for a producer that asks for them."""
     found = await connection.execute(
         select(checks.c.producer_group, func.count().label("waiting"))
         .where(
             checks.c.is_open,
             checks.c.producer_group == any_(literal(sorted(groups), ARRAY(TEXT))),
+            checks.c.opened_ms > opened_after_ms(now_ms, interval_ms),
             not_(_HAS_WEBHOOK),
         )
         .group_by(checks.c.producer_group)
@@ -138,7 +149,11 @@ async def _take(
 ) -> list[AskedCheck]:
     chosen = (
         select(checks.c.check_id)
-        .where(checks.c.is_open, wanted)
+        .where(
+            checks.c.is_open,
+            wanted,
+            checks.c.opened_ms > opened_after_ms(taking.now_ms, taking.interval_ms),
+        )
         .order_by(checks.c.checked_ms)
         .limit(taking.limit)
         .with_for_update(skip_locked=True, of=checks)

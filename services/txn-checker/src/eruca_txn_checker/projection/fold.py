@@ -23,6 +23,7 @@ from eruca.contract.transaction_events import (
     decode_transaction_event,
 )
 from eruca.core.log_block import LogRecord
+from eruca_chassis.clock import Clock
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
@@ -44,6 +45,7 @@ class TransactionProjection:
 
     Args:
         rules: When transactions are due.
+        clock: The instance's.
         on_checks: Called with the producer groups of which checks have been granted, once the
             rows can be seen.
         on_folded: Called with a broker's name and the ids of transactions, once what the log says
@@ -53,11 +55,13 @@ class TransactionProjection:
     def __init__(
         self,
         rules: CheckRules,
+        clock: Clock,
         *,
         on_checks: Callable[[set[str]], None],
         on_folded: Callable[[str, Collection[str]], None],
     ) -> None:
         self._rules = rules
+        self._clock = clock
         self._on_checks = on_checks
         self._on_folded = on_folded
 
@@ -88,7 +92,9 @@ class TransactionProjection:
         written = [row for row in after.values() if row is not before.get(row.transaction_id)]
         await _write(connection, written)
         await _close_checks(connection, broker_name, written)
-        groups = await _open_checks(connection, after, list(granted.values()))
+        groups = await _open_checks(
+            connection, after, list(granted.values()), now_ms=self._clock.now_ms()
+        )
 
         def tell() -> None:
             if groups:
@@ -166,6 +172,8 @@ async def _open_checks(
     connection: AsyncConnection,
     rows: dict[str, TransactionRow],
     granted: list[TransactionChecked],
+    *,
+    now_ms: int,
 ) -> set[str]:
     """Store the checks that were granted; return the groups of those that can be asked."""
     values = []
@@ -180,6 +188,7 @@ async def _open_checks(
                 "producer_group": row.producer_group,
                 "checker": event.checker,
                 "checked_ms": event.checked_at,
+                "opened_ms": now_ms,
                 "is_open": row.state == "pending" and row.checks == event.number,
             }
         )

@@ -67,6 +67,7 @@ checks: Final = Table(
     Column("producer_group", Text, nullable=False),
     Column("checker", Text, nullable=False),
     Column("checked_ms", BigInteger, nullable=False),
+    Column("opened_ms", BigInteger, nullable=False),  # when it was read here, by our clock
     Column("is_open", Boolean, nullable=False),
     Column("asked", Text),  # a client id, or "webhook"
     Column("asked_ms", BigInteger),

@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("producer_group", sa.Text, nullable=False),
         sa.Column("checker", sa.Text, nullable=False),
         sa.Column("checked_ms", sa.BigInteger, nullable=False),
+        sa.Column("opened_ms", sa.BigInteger, nullable=False),
         sa.Column("is_open", sa.Boolean, nullable=False),
         sa.Column("asked", sa.Text),
         sa.Column("asked_ms", sa.BigInteger),
