@@ -15,10 +15,16 @@ _SECONDS = 100.0
 
 @contextmanager
 def running_cluster(
-    *, brokers: int = 1, namesrvs: int = 1, settings: Mapping[str, str] = SMALL_STORE
+    *,
+    brokers: int = 1,
+    namesrvs: int = 1,
+    txn_checkers: int = 0,
+    settings: Mapping[str, str] = SMALL_STORE,
 ) -> Iterator[LocalCluster]:
     """Yield a running cluster on free ports, with temporary data; stop it at the end."""
-    cluster = LocalCluster(brokers=brokers, namesrvs=namesrvs, settings=settings)
+    cluster = LocalCluster(
+        brokers=brokers, namesrvs=namesrvs, txn_checkers=txn_checkers, settings=settings
+    )
     loop = asyncio.new_event_loop()
     # A daemon: a test session that is broken off must not wait for it.
     thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)

@@ -1,0 +1,65 @@
+"""``python -m examples.orders place 5`` places orders; ``answer`` only answers checks.
+
+``compare`` reads all messages and tells whether they are the orders in the database. The cluster is
+found as by every client; ``DATABASE_URL`` says where PostgreSQL is. Kill it whenever you like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from contextlib import suppress
+from typing import Final
+
+import psycopg
+
+import eruca
+from examples.orders.shop import TOPIC, Shop
+
+QUIET_SECONDS: Final = 1.0  # without a message: there is none left
+
+
+def main() -> int:
+    """Run a command and return the exit code."""
+    parser = argparse.ArgumentParser(prog="examples.orders", description=__doc__)
+    parser.add_argument("command", choices=["place", "answer", "compare"])
+    parser.add_argument("count", nargs="?", type=int, default=1, help="orders to place")
+    options = parser.parse_args()
+    database_url = os.environ["DATABASE_URL"]
+    with eruca.Client() as client:
+        if options.command == "compare":
+            return compare(client, database_url)
+    with eruca.Client() as client, Shop(client, database_url) as shop:
+        shop.create_tables()
+        if options.command == "answer":
+            say("answering checks until Ctrl-C")
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
+            return 0
+        for number in range(options.count):
+            say(shop.place_order(f"customer-{number}", 100 + number))
+    return 0
+
+
+def compare(client: eruca.Client, database_url: str) -> int:
+    """Tell whether the messages are the orders, each once; return the exit code."""
+    delivered: list[str] = []
+    with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
+        while messages := consumer.poll(wait=QUIET_SECONDS):
+            delivered += [message.json()["order_id"] for message in messages]
+    with psycopg.connect(database_url) as connection:
+        stored = {row[0] for row in connection.execute("SELECT order_id FROM orders")}
+    say(f"{len(stored)} orders, {len(delivered)} messages")
+    return 0 if sorted(delivered) == sorted(stored) else 1
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

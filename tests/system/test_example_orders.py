@@ -1,0 +1,197 @@
+"""The example that ties orders in PostgreSQL to messages, killed at every step: both or neither."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+import eruca
+from eruca.contract.transactions import TransactionSummary
+from examples.orders.shop import GROUP, TOPIC, Shop
+from support.clusters import SMALL_STORE, running_cluster
+from support.postgres import embedded_server
+
+DYING_SHOP = Path(__file__).parents[1] / "support" / "dying_shop.py"
+ROOT = Path(__file__).parents[2]
+BETWEEN_LINES = ["sent:begin", "sent:commit", "database:before", "database:after"]
+LINES_MAX = 100
+SETTINGS = SMALL_STORE | {
+    "ERUCA_TXN_CHECKER_TIMEOUT_SECONDS": "1",
+    "ERUCA_TXN_CHECKER_INTERVAL_SECONDS": "1",
+    "ERUCA_TXN_CHECKER_CHECKS_MAX": "100",  # nobody is there to answer for a while
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the shop needs."""
+
+    namesrv_url: str
+    database_url: str
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "ERUCA_NAMESRV_URLS": self.namesrv_url,
+            "DATABASE_URL": self.database_url,
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        }
+
+    def die_at(self, step: str) -> bool:
+        """Place an order that is cut short at *step*; tell whether it came to that."""
+        done = subprocess.run(
+            [sys.executable, DYING_SHOP, step, self.namesrv_url, self.database_url],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        return done.returncode != 0
+
+    def example(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "examples.orders", *arguments],
+            env=self.environment(),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def customers(self) -> list[str]:
+        return self._column("SELECT customer FROM orders")
+
+    def known(self) -> list[str]:
+        """Return the transactions whose outcome the database knows."""
+        return self._column("SELECT transaction_id FROM order_messages")
+
+    def _column(self, query: LiteralString) -> list[str]:
+        with psycopg.connect(self.database_url) as connection:
+            return [row[0] for row in connection.execute(query)]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with (
+        embedded_server() as server,
+        running_cluster(brokers=2, txn_checkers=1, settings=SETTINGS) as cluster,
+        eruca.Client(cluster.namesrv_urls) as client,
+    ):
+        client.admin.create_topic(TOPIC, queue_count=2)
+        Shop(client, server.url).create_tables()
+        yield World(cluster.namesrv_urls[0], server.url)
+
+
+def undecided(client: eruca.Client) -> list[TransactionSummary]:
+    return list(client.admin.transactions.undecided(producer_group=GROUP))
+
+
+def who_decided(client: eruca.Client, transaction_id: str) -> tuple[str, str]:
+    decision = client.admin.transactions.get(transaction_id).decision
+    assert decision is not None
+    return decision.outcome, decision.by
+
+
+def settle(client: eruca.Client, world: World) -> None:
+    """Have a member of the group answer checks until nothing is undecided."""
+    with Shop(client, world.database_url):
+        until = time.monotonic() + 60
+        while left := undecided(client):
+            assert time.monotonic() < until, left
+            time.sleep(0.1)
+
+
+def told(client: eruca.Client, count: int) -> list[str]:
+    """Return whose orders the warehouse was told of, *count* of them, and no more."""
+    customers: list[str] = []
+    with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
+        while messages := consumer.poll(wait=20 if len(customers) < count else 1):
+            customers += [message.json()["customer"] for message in messages]
+    return customers
+
+
+@pytest.mark.slow
+def test_orders_and_messages_agree_wherever_the_shop_was_killed(world: World) -> None:
+    steps = list(BETWEEN_LINES)
+    assert all(map(world.die_at, BETWEEN_LINES))
+    for number in count(1):
+        step = f"line:{number}"
+        steps.append(step)
+        if not world.die_at(step):
+            break
+        assert number < LINES_MAX
+    stored_at_once = set(world.customers())
+    with eruca.Client(world.namesrv_url) as client:
+        settle(client, world)
+        stored = world.customers()
+        delivered = told(client, len(stored))
+        decided = {who_decided(client, transaction_id) for transaction_id in world.known()}
+        done = world.example("compare")
+
+    assert Counter(delivered) == Counter(stored) == Counter(stored_at_once)
+    # The last one was not cut short; of the others some had got so far, and some had not.
+    assert {steps[-1], "sent:commit", "database:after"} < stored_at_once
+    assert {"line:1", "sent:begin", "database:before"}.isdisjoint(stored_at_once)
+    assert len(steps) > 10
+    assert decided == {("commit", "producer"), ("commit", "check"), ("rollback", "check")}
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout == f"{len(stored)} orders, {len(stored)} messages\n"
+
+
+@pytest.mark.slow
+def test_an_order_that_is_stored_too_late_is_not_stored(world: World) -> None:
+    """The checks have been answered while a process slept between its message and its order."""
+    before = world.customers()
+    with eruca.Client(world.namesrv_url) as client, Shop(client, world.database_url) as other:
+        transactions = client.transaction_producer(GROUP)
+        with transactions.transaction(eruca.Message.json(TOPIC, {"customer": "late"})) as half:
+            half.conclude("unknown")
+        settle(client, world)
+        detail = client.admin.transactions.get(half.transaction_id)
+        with (
+            psycopg.connect(world.database_url) as connection,
+            pytest.raises(psycopg.errors.UniqueViolation),
+        ):
+            connection.execute(
+                "INSERT INTO order_messages VALUES (%s, 'commit')", (half.transaction_id,)
+            )
+        other.place_order("in-time", 1)
+
+    assert detail.state == "rolled_back"
+    assert sorted(world.customers()) == sorted([*before, "in-time"])
+
+
+@pytest.mark.slow
+def test_the_example_runs_as_its_own_words_say(world: World) -> None:
+    placed = world.example("place", "3")
+    answering = subprocess.Popen(
+        [sys.executable, "-m", "examples.orders", "answer"],
+        env=world.environment(),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert answering.stdout is not None
+    said = answering.stdout.readline()
+    answering.send_signal(signal.SIGINT)
+    answering.communicate(timeout=30)
+
+    assert (placed.returncode, placed.stderr) == (0, "")
+    assert len(placed.stdout.splitlines()) == 3
+    assert said == "answering checks until Ctrl-C\n"
+    assert answering.returncode == 0
