@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE
 from support.openapi_documents import SERVICES, kept_document, made_document
+from support.openapi_examples import check_schema
 
 JSON = "application/json"
 METHODS = {"get", "put", "post", "delete", "patch"}
@@ -101,6 +103,24 @@ def test_every_number_and_text_of_a_request_has_a_limit(service: str) -> None:
                     case _:
                         limited = {"not a scalar"}
                 assert limited, (name, parameter["name"])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_example_is_what_its_schema_wants(service: str) -> None:
+    document = made_document(service)
+    for _, operation in operations(document):
+        owners = [*operation.get("parameters", ())]
+        for bearer in (operation.get("requestBody", {}), *operation["responses"].values()):
+            owners += bearer.get("content", {}).values()
+        for owner in owners:
+            named = [example["value"] for example in owner.get("examples", {}).values()]
+            for value in [*named, *([owner["example"]] if "example" in owner else [])]:
+                check_schema(document, owner["schema"], value)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_document_is_sound_openapi(service: str) -> None:
+    OpenAPIV31SpecValidator(made_document(service)).validate()
 
 
 def has_example(owner: dict[str, Any]) -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from eruca.contract.errors import (
     MalformedBodyError,
     NotReadyError,
@@ -18,11 +20,11 @@ from eruca.contract.errors import (
     UnsupportedMediaTypeError,
     ValidationError,
 )
+from eruca_chassis.nulls import nulls_put_back, with_nulls
 from eruca_chassis.problems import PROBLEM_SCHEMA, problems
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
 _FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")
-_NULL_MARK: Final = "\0null"
 _FOR_BODIES: Final = (MalformedBodyError, TooLargeError, UnsupportedMediaTypeError)
 
 
@@ -51,29 +53,27 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
     return document
 
 
-def answer(example: object, status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses=`` that give an operation's JSON answer an example."""
-    return {status: {"content": {"application/json": {"example": _with_nulls_marked(example)}}}}
+def answer(
+    example: object, status: int = 200, *, model: type[BaseModel] | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses=`` that give an operation's JSON answer an example.
 
-
-def _with_nulls_marked(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
-    """Return *value* with a mark for each null: FastAPI drops nulls, in examples too."""
-    return _replaced(value, None, _NULL_MARK)
-
-
-def _replaced(value: Any, old: object, new: object) -> Any:  # noqa: ANN401
-    if isinstance(value, dict):
-        return {key: _replaced(member, old, new) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_replaced(member, old, new) for member in value]
-    return new if value == old else value
+    Args:
+        example: A whole answer.
+        status: Which answer's.
+        model: Of the answer; None where the operation's own status has it already.
+    """
+    response: dict[str, Any] = {
+        "content": {"application/json": {"example": with_nulls(example)}},
+    }
+    return {status: response if model is None else {"model": model, **response}}
 
 
 def _put_nulls_back(responses: dict[str, Any]) -> None:
     for response in responses.values():
         for content in response.get("content", {}).values():
-            if "example" in content:
-                content["example"] = _replaced(content["example"], _NULL_MARK, None)
+            for name in content.keys() & {"example", "examples"}:
+                content[name] = nulls_put_back(content[name])
 
 
 def _put_examples_beside_schemas(operation: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from eruca.contract.errors import (
     UnavailableError,
     ValidationError,
 )
+from eruca_chassis.nulls import with_nulls
 
 PROBLEM_REF: Final = "#/components/schemas/Problem"
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
@@ -76,4 +77,5 @@ def _example(kind: type[ErucaError]) -> dict[str, Any]:
     refused = {"pointer": "/query/limit", "detail": "Input should be at least 1; got 0"}
     errors = [refused] if kind is ValidationError else []
     detail = (kind.__doc__ or kind.title).partition("\n")[0]
-    return kind(detail, errors=errors).problem("4f1c9a7be20d3358")
+    example: dict[str, Any] = with_nulls(kind(detail, errors=errors).problem("4f1c9a7be20d3358"))
+    return example

@@ -35,6 +35,7 @@ from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_chassis.nulls import with_nulls
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
@@ -47,7 +48,7 @@ _HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
         "content": {
             JSON_MEDIA_TYPE: {
                 "schema": {"$ref": "#/components/schemas/DeliveryAnswer"},
-                "example": delivery_examples.DELIVERIES,
+                "example": with_nulls(delivery_examples.DELIVERIES),
             }
         },
     }

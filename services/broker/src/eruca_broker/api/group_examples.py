@@ -23,6 +23,7 @@ GROUP: Final[dict[str, Any]] = {
     "members": 2,
     "is_system": False,
 }
+NEW_GROUP: Final = GROUP | {"subscription_version": 0, "subscriptions": [], "members": 0}
 GROUP_LIST: Final = {"groups": [GROUP], "next_cursor": "YmlsbGluZw"}
 HEARTBEAT: Final = {
     "incarnation": _INCARNATION,

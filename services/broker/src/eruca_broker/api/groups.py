@@ -21,6 +21,7 @@ from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.nulls import with_nulls
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
@@ -30,7 +31,7 @@ _CREATED: Final[dict[int | str, dict[str, Any]]] = {
     HTTPStatus.CREATED.value: {
         "model": GroupConfig,
         "description": "The group is new.",
-        "content": {JSON_MEDIA_TYPE: {"example": group_examples.GROUP}},
+        "content": {JSON_MEDIA_TYPE: {"example": with_nulls(group_examples.NEW_GROUP)}},
     }
 }
 Group = Annotated[GroupName, Path()]

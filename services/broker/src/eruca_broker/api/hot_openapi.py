@@ -121,6 +121,7 @@ _RECEIPT_EXAMPLE: Final = {
     "offset_message_id": "7F00000100002A9F00000000007D2548",
     "stored_at": "2026-11-21T08:00:00.123Z",
     "durability": "written",
+    "deliver_at": None,
 }
 _MESSAGE_EXAMPLE: Final = {
     "body": {"json": {"flight": 1545, "origin": "EWR"}},
@@ -333,6 +334,12 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                     "filter_type",
                     "What `filter` is.",
                     {"type": "string", "enum": list(FILTER_TYPES), "default": FILTER_TYPES[0]},
+                ),
+                _parameter(
+                    "include_system",
+                    "The topic may be one that the system keeps for itself, to be read and no "
+                    "more: `RMQ_SYS_TRANS_HALF_TOPIC` …",
+                    {"type": "boolean", "default": False},
                 ),
             ],
             "responses": _responses(

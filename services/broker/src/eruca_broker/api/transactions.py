@@ -32,6 +32,7 @@ from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.cursors import decode_cursor, encode_cursor
+from eruca_chassis.nulls import with_nulls
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
@@ -45,7 +46,7 @@ _PARKED: Final[dict[int | str, dict[str, Any]]] = {
         "content": {
             JSON_MEDIA_TYPE: {
                 "schema": {"$ref": "#/components/schemas/DecisionReceipt"},
-                "example": examples.PARKED,
+                "example": with_nulls(examples.PARKED),
             }
         },
     }

@@ -39,7 +39,7 @@ Group = Annotated[GroupName, Path()]
     operation_id="putWebhook",
     summary="Set a group's webhook",
     responses=answer(examples.WEBHOOK)
-    | answer(examples.NEW_WEBHOOK, 201)
+    | answer(examples.NEW_WEBHOOK, 201, model=Webhook)
     | problems(DatabaseUnavailableError),
 )
 async def set_webhook(

@@ -1,0 +1,361 @@
+"""Every example of the broker's document, sent to a broker at the moment it speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from support.brokers import batch, open_broker, record
+from support.clocks import ManualClock
+from support.openapi_documents import kept_document
+from support.openapi_examples import Example, check_answer, examples_of
+
+pytestmark = pytest.mark.anyio
+
+DOCUMENT: Final = kept_document("broker")
+EXAMPLES: Final = {example.label: example for example in examples_of(DOCUMENT)}
+EIGHT_O_CLOCK: Final = 1_795_248_000_000  # 2026-11-21T08:00:00Z, where the examples play
+NAME: Final = "10.1.2.3@4711#1"
+MEMBER: Final = {"client_id": NAME, "incarnation": "6f1d2c90a4b84ef2"}
+MESSAGE: Final = {
+    "body": {"json": {"flight": 1545, "origin": "EWR"}},
+    "tag": "UA",
+    "keys": ["UA1545"],
+    "sharding_key": "N14228",
+}
+
+
+class Stage:
+    """A broker, and what examples need to have happened there."""
+
+    def __init__(self, client: httpx.AsyncClient, clock: ManualClock) -> None:
+        self.client = client
+        self.clock = clock
+
+    async def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Send a request that must succeed, and return its answer."""
+        answer = await self.client.request(method, f"/v1{path}", json=body)
+        assert answer.is_success, answer.text
+        document: dict[str, Any] = answer.json() if answer.content else {}
+        return document
+
+    async def topic(self) -> None:
+        settings = {"read_queue_count": 8, "write_queue_count": 8}
+        await self.call("PUT", "/topics/flights", settings)
+
+    async def sent(self, queue_id: int = 0, **fields: object) -> dict[str, Any]:
+        """Send a message like that of the examples to a queue, and return its receipt."""
+        await self.topic()
+        path = f"/topics/flights/messages?queue_id={queue_id}"
+        return await self.call("POST", path, MESSAGE | fields)
+
+    async def group(self) -> None:
+        await self.call("PUT", "/groups/billing", {"start": "earliest", "retry_max_times": 16})
+
+    async def joined(self, client_id: str = NAME, incarnation: str = MEMBER["incarnation"]) -> None:
+        """Let a member join the group, and subscribe to the topic."""
+        await self.group()
+        path = f"/groups/billing/members/{client_id.replace('#', '%23')}"
+        subscription = {"topic": "flights", "filter": "UA || AA", "filter_type": "tag"}
+        body = {"incarnation": incarnation, "subscriptions": [subscription]}
+        await self.call("PUT", path, body)
+
+    async def locked(self, queue_id: int = 0, **member: str) -> int:
+        """Lock a queue for the member, and return the lock's token."""
+        body = MEMBER | member | {"queues": [{"topic": "flights", "queue_id": queue_id}]}
+        [lock] = (await self.call("POST", "/groups/billing/locks", body))["locks"]
+        token: int = lock["token"]
+        return token
+
+    async def committed(self, token: int | None = None, **member: str) -> None:
+        """Commit that the first message of a queue is consumed, as a member or from outside."""
+        offset = {"topic": "flights", "queue_id": 0, "offset": 1, "token": token}
+        await self.call("PUT", "/groups/billing/offsets", member | {"offsets": [offset]})
+
+    async def dead_letter(self) -> None:
+        """Let the group give up on a message."""
+        place = await self.read_by_member()
+        body = MEMBER | {"messages": [place | {"delay_level": -1, "error": "no answer"}]}
+        await self.call("POST", "/groups/billing/retries", body)
+
+    async def read_by_member(self) -> dict[str, Any]:
+        """Send a message into a queue that the member reads; return what names it there."""
+        await self.sent()
+        await self.joined()
+        token = await self.locked()
+        return {"topic": "flights", "queue_id": 0, "queue_offset": 0, "token": token}
+
+    async def delivered(self) -> str:
+        """Receive a delivery, and return its handle."""
+        await self.sent()
+        await self.group()
+        body = {"topic": "flights", "max_count": 1}
+        [delivery] = (await self.call("POST", "/groups/billing/deliveries", body))["deliveries"]
+        handle: str = delivery["handle"]
+        return handle
+
+    async def begun(self, *, checks: int = 0) -> str:
+        """Begin a transaction, let it be checked, and return its id."""
+        body = EXAMPLES["beginTransaction"].body
+        transaction_id: str = (await self.call("POST", "/transactions", body))["transaction_id"]
+        for number in range(1, checks + 1):
+            self.clock.advance(60)
+            check = {"number": number, "checker": "txn-checker-1"}
+            await self.call("POST", f"/transactions/{transaction_id}:check", check)
+        return transaction_id
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    clock = ManualClock(now_ms=EIGHT_O_CLOCK + 123)
+    async with open_broker(tmp_path, clock) as app:
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 52_044))
+        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
+            yield Stage(client, clock)
+
+
+Changes = dict[str, Any]
+Scene = Callable[[Stage], Awaitable[Changes | None]]
+SCENES: Final[dict[tuple[str, int], Scene]] = {}
+
+
+def scene(label: str, status: int) -> Callable[[Scene], Scene]:
+    """Name the example and the status that a scene leads to."""
+
+    def kept(made: Scene) -> Scene:
+        SCENES[label, status] = made
+        return made
+
+    return kept
+
+
+async def nothing_yet(_stage: Stage) -> None:
+    """Leave the broker as it began."""
+
+
+for alone, status_ in (
+    ("health", 200),
+    ("readiness", 200),
+    ("metrics", 200),
+    ("describeProblem", 200),
+    ("getStatus", 200),
+    ("putTopic", 201),
+    ("sendMessages one", 201),
+    ("sendMessages batch", 201),
+    ("putGroup", 201),
+    ("beginTransaction", 201),
+):
+    SCENES[alone, status_] = nothing_yet
+
+
+@scene("putTopic", 200)
+@scene("getTopic", 200)
+@scene("deleteTopic", 204)
+@scene("listTopics", 200)
+async def _(stage: Stage) -> None:
+    await stage.topic()
+
+
+@scene("getQueues", 200)
+@scene("findMessages", 200)
+@scene("getOffsetByTime", 200)
+@scene("pullMessages", 200)
+async def _(stage: Stage) -> None:
+    await stage.sent()
+
+
+@scene("pullManyQueues", 200)
+async def _(stage: Stage) -> Changes:
+    await stage.sent()
+    return {"offset": 0}
+
+
+@scene("sendRecords", 201)
+async def _(stage: Stage) -> Changes:
+    await stage.topic()
+    return {"content": batch([record("flights")])}
+
+
+@scene("readLog", 200)
+async def _(stage: Stage) -> Changes:
+    receipt = await stage.sent()
+    return {"from_offset": receipt["log_offset"]}
+
+
+@scene("getLogRecord", 200)
+async def _(stage: Stage) -> Changes:
+    receipt = await stage.sent()
+    return {"log_offset": receipt["log_offset"]}
+
+
+@scene("putGroup", 200)
+@scene("getGroup", 200)
+@scene("listGroups", 200)
+@scene("leaveGroup", 204)
+async def _(stage: Stage) -> None:
+    await stage.topic()
+    await stage.joined()
+
+
+@scene("deleteGroup", 204)
+async def _(stage: Stage) -> None:
+    await stage.group()
+
+
+@scene("heartbeat", 201)
+async def _(stage: Stage) -> Changes:
+    await stage.topic()
+    return {"locks": []}
+
+
+@scene("heartbeat", 200)
+async def _(stage: Stage) -> Changes:
+    place = await stage.read_by_member()
+    return {"token": place["token"]}
+
+
+@scene("listMembers", 200)
+async def _(stage: Stage) -> None:
+    await stage.read_by_member()
+
+
+@scene("lockQueues", 200)
+async def _(stage: Stage) -> Changes:
+    await stage.sent()
+    await stage.joined()
+    await stage.joined("10.1.2.4@815#1", "another")
+    await stage.committed()
+    await stage.locked(1, client_id="10.1.2.4@815#1", incarnation="another")
+    return {"wait_seconds": 0}
+
+
+@scene("releaseQueues", 204)
+async def _(stage: Stage) -> Changes:
+    place = await stage.read_by_member()
+    return {"token": place["token"], "offset": 1}
+
+
+@scene("getGroupOffsets", 200)
+async def _(stage: Stage) -> None:
+    place = await stage.read_by_member()
+    await stage.sent()
+    await stage.committed(**MEMBER, token=place["token"])
+
+
+@scene("commitOffsets example 1", 204)
+async def _(stage: Stage) -> Changes:
+    await stage.sent()
+    await stage.group()
+    return {"offset": 1}
+
+
+@scene("commitOffsets example 2", 204)
+async def _(stage: Stage) -> Changes:
+    place = await stage.read_by_member()
+    return {"offset": 1, "token": place["token"]}
+
+
+@scene("resetOffsets example 1", 200)
+@scene("resetOffsets example 2", 200)
+@scene("resetOffsets example 3", 200)
+async def _(stage: Stage) -> Changes:
+    await stage.sent()
+    await stage.group()
+    await stage.committed()
+    return {"offset": 0}
+
+
+@scene("sendBack", 200)
+async def _(stage: Stage) -> Changes:
+    return await stage.read_by_member()
+
+
+@scene("listDeadLetters", 200)
+@scene("getDeadLetter", 200)
+@scene("redriveDeadLetters", 200)
+async def _(stage: Stage) -> Changes:
+    await stage.dead_letter()
+    return {"dead_letter_id": 0}
+
+
+@scene("receiveDeliveries", 200)
+async def _(stage: Stage) -> None:
+    await stage.sent()
+
+
+@scene("ackDeliveries", 204)
+@scene("nackDeliveries", 200)
+@scene("extendDeliveries", 200)
+async def _(stage: Stage) -> Changes:
+    return {"handles": [await stage.delivered()]}
+
+
+@scene("listScheduled", 200)
+@scene("recallScheduled", 204)
+async def _(stage: Stage) -> Changes:
+    receipt = await stage.sent(delay_seconds=3600)
+    return {"message_id": receipt["message_id"]}
+
+
+@scene("beginTransaction", 200)
+async def _(stage: Stage) -> Changes:
+    example = EXAMPLES["beginTransaction"].body
+    message = example["message"] | {"message_id": "7F00000100002A9F000000000134F1F5"}
+    await stage.call("POST", "/transactions", example | {"message": message})
+    return {"message": message}
+
+
+@scene("listTransactions", 200)
+@scene("getTransaction", 200)
+async def _(stage: Stage) -> Changes:
+    return {"transaction_id": await stage.begun(checks=1)}
+
+
+@scene("checkTransaction", 200)
+@scene("commitTransaction producer", 200)
+@scene("commitTransaction operator", 200)
+@scene("rollBackTransaction producer", 200)
+async def _(stage: Stage) -> Changes:
+    transaction_id = await stage.begun()
+    stage.clock.advance(60)
+    return {"transaction_id": transaction_id}
+
+
+@scene("commitTransaction check", 200)
+async def _(stage: Stage) -> Changes:
+    return {"transaction_id": await stage.begun(checks=2)}
+
+
+@scene("expireTransaction", 200)
+async def _(stage: Stage) -> Changes:
+    return {"transaction_id": await stage.begun(checks=15)}
+
+
+def successes(example: Example) -> set[int]:
+    """Return the statuses below 300 that the example's operation documents."""
+    return {int(status) for status in example.answers if status < "300"}
+
+
+@pytest.mark.parametrize(("label", "status"), SCENES, ids=lambda value: str(value))
+async def test_an_example_is_answered_as_documented(stage: Stage, label: str, status: int) -> None:
+    example = EXAMPLES[label]
+    changes = await SCENES[label, status](stage) or {}
+    content = changes.pop("content", None)
+    stage.client.headers["accept"] = "application/json"
+    if label == "metrics":
+        del stage.client.headers["accept"]
+
+    answer = await example.send(stage.client, changes, content)
+
+    check_answer(DOCUMENT, example, answer, status)
+
+
+def test_every_example_and_every_success_has_its_scene() -> None:
+    wanted = {(example.operation, s) for example in EXAMPLES.values() for s in successes(example)}
+
+    assert {label for label, _ in SCENES} == EXAMPLES.keys()
+    assert {(EXAMPLES[label].operation, status) for label, status in SCENES} == wanted
