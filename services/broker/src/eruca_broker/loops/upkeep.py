@@ -95,6 +95,7 @@ class Upkeep:
 
     async def _delete(self, count: int) -> None:
         await self._carry_forward(self._store.segment_ends()[count - 1])
-        for min_offset in self._store.delete_oldest_segments(count):
+        needed_from = await self._store.needed_from()
+        for min_offset in self._store.delete_oldest_segments(count, needed_from):
             logger.info("segment deleted", log_min_offset=min_offset)
             await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)

@@ -495,17 +495,34 @@ class MessageStore:
         """Return when each segment was last written, oldest first, in seconds since the epoch."""
         return [segment.modified_at() for segment in self._log.segments]
 
-    def delete_oldest_segments(self, count: int) -> Iterator[int]:
+    async def needed_from(self) -> int:
+        """Return the log offset before which nothing is needed any more, whatever happens now.
+
+        Needed is all from the latest snapshot of the state on, or from the oldest message that
+        waits for its time or for a decision. What a newer record has made superfluous counts only
+        once that record is durable: a power cut must not take the one after retention took the
+        other.
+
+        Raises:
+            StoreFailedError: The disk failed to flush the log; final.
+        """
+        needed_from = self._needed_from()
+        await self._writer.flush()
+        return min(needed_from, self.flushed_offset)
+
+    def delete_oldest_segments(self, count: int, needed_from: int | None = None) -> Iterator[int]:
         """Delete up to *count* segments; yield the log's new start after each.
 
-        The last one stays, and so does what is still to be flushed or dispatched, and all from
-        the latest snapshot of the state on, or from the oldest message that waits for its time or
-        for a decision.
+        The last one stays, and so does what reaches beyond *needed_from*.
+
+        Args:
+            count: How many at most.
+            needed_from: What :meth:`needed_from` has returned; None: it is looked up now, and
+                nothing goes while something is to be flushed.
         """
-        needed_from = min(self.flushed_offset, self.visible_offset, self._snapshot_offset)
-        for oldest in (self.timers.oldest_id(), self.state.transactions.oldest_offset()):
-            if oldest is not None:
-                needed_from = min(needed_from, oldest)
+        if needed_from is None:
+            is_flushed = self.flushed_offset >= self.visible_offset
+            needed_from = self._needed_from() if is_flushed else 0
         for segment in self._log.expired(count, needed_from):
             segment.delete()
             self._queues.delete_expired(self._log.min_offset)
@@ -520,6 +537,13 @@ class MessageStore:
         return [segment.end_offset for segment in self._log.segments]
 
     # --- Inside -----------------------------------------------------------------------------------
+
+    def _needed_from(self) -> int:
+        needed_from = min(self.visible_offset, self._snapshot_offset)
+        for oldest in (self.timers.oldest_id(), self.state.transactions.oldest_offset()):
+            if oldest is not None:
+                needed_from = min(needed_from, oldest)
+        return needed_from
 
     async def _begin(self, *, needs_snapshot: bool) -> None:
         """See to it that the log tells the whole state, before anything is served."""
