@@ -19,7 +19,7 @@ $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.8
 
-$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
+$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml spark/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
 	$(BIN)/uv sync --all-packages --frozen --quiet
 	@touch $@
 
