@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +12,12 @@ import pytest
 from support.brokers import batch, open_broker, record
 from support.clocks import ManualClock
 from support.openapi_documents import kept_document
-from support.openapi_examples import Example, check_answer, examples_of
+from support.openapi_examples import Changes, Scenes, check_answer
 
 pytestmark = pytest.mark.anyio
 
 DOCUMENT: Final = kept_document("broker")
-EXAMPLES: Final = {example.label: example for example in examples_of(DOCUMENT)}
+SCENES: Final = Scenes["Stage"](DOCUMENT)
 EIGHT_O_CLOCK: Final = 1_795_248_000_000  # 2026-11-21T08:00:00Z, where the examples play
 NAME: Final = "10.1.2.3@4711#1"
 MEMBER: Final = {"client_id": NAME, "incarnation": "6f1d2c90a4b84ef2"}
@@ -100,7 +100,7 @@ class Stage:
 
     async def begun(self, *, checks: int = 0) -> str:
         """Begin a transaction, let it be checked, and return its id."""
-        body = EXAMPLES["beginTransaction"].body
+        body = SCENES.examples["beginTransaction"].body
         transaction_id: str = (await self.call("POST", "/transactions", body))["transaction_id"]
         for number in range(1, checks + 1):
             self.clock.advance(60)
@@ -116,21 +116,6 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 52_044))
         async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
             yield Stage(client, clock)
-
-
-Changes = dict[str, Any]
-Scene = Callable[[Stage], Awaitable[Changes | None]]
-SCENES: Final[dict[tuple[str, int], Scene]] = {}
-
-
-def scene(label: str, status: int) -> Callable[[Scene], Scene]:
-    """Name the example and the status that a scene leads to."""
-
-    def kept(made: Scene) -> Scene:
-        SCENES[label, status] = made
-        return made
-
-    return kept
 
 
 async def nothing_yet(_stage: Stage) -> None:
@@ -149,81 +134,81 @@ for alone, status_ in (
     ("putGroup", 201),
     ("beginTransaction", 201),
 ):
-    SCENES[alone, status_] = nothing_yet
+    SCENES.add(alone, status_)(nothing_yet)
 
 
-@scene("putTopic", 200)
-@scene("getTopic", 200)
-@scene("deleteTopic", 204)
-@scene("listTopics", 200)
+@SCENES.add("putTopic", 200)
+@SCENES.add("getTopic", 200)
+@SCENES.add("deleteTopic", 204)
+@SCENES.add("listTopics", 200)
 async def _(stage: Stage) -> None:
     await stage.topic()
 
 
-@scene("getQueues", 200)
-@scene("findMessages", 200)
-@scene("getOffsetByTime", 200)
-@scene("pullMessages", 200)
+@SCENES.add("getQueues", 200)
+@SCENES.add("findMessages", 200)
+@SCENES.add("getOffsetByTime", 200)
+@SCENES.add("pullMessages", 200)
 async def _(stage: Stage) -> None:
     await stage.sent()
 
 
-@scene("pullManyQueues", 200)
+@SCENES.add("pullManyQueues", 200)
 async def _(stage: Stage) -> Changes:
     await stage.sent()
     return {"offset": 0}
 
 
-@scene("sendRecords", 201)
+@SCENES.add("sendRecords", 201)
 async def _(stage: Stage) -> Changes:
     await stage.topic()
     return {"content": batch([record("flights")])}
 
 
-@scene("readLog", 200)
+@SCENES.add("readLog", 200)
 async def _(stage: Stage) -> Changes:
     receipt = await stage.sent()
     return {"from_offset": receipt["log_offset"]}
 
 
-@scene("getLogRecord", 200)
+@SCENES.add("getLogRecord", 200)
 async def _(stage: Stage) -> Changes:
     receipt = await stage.sent()
     return {"log_offset": receipt["log_offset"]}
 
 
-@scene("putGroup", 200)
-@scene("getGroup", 200)
-@scene("listGroups", 200)
-@scene("leaveGroup", 204)
+@SCENES.add("putGroup", 200)
+@SCENES.add("getGroup", 200)
+@SCENES.add("listGroups", 200)
+@SCENES.add("leaveGroup", 204)
 async def _(stage: Stage) -> None:
     await stage.topic()
     await stage.joined()
 
 
-@scene("deleteGroup", 204)
+@SCENES.add("deleteGroup", 204)
 async def _(stage: Stage) -> None:
     await stage.group()
 
 
-@scene("heartbeat", 201)
+@SCENES.add("heartbeat", 201)
 async def _(stage: Stage) -> Changes:
     await stage.topic()
     return {"locks": []}
 
 
-@scene("heartbeat", 200)
+@SCENES.add("heartbeat", 200)
 async def _(stage: Stage) -> Changes:
     place = await stage.read_by_member()
     return {"token": place["token"]}
 
 
-@scene("listMembers", 200)
+@SCENES.add("listMembers", 200)
 async def _(stage: Stage) -> None:
     await stage.read_by_member()
 
 
-@scene("lockQueues", 200)
+@SCENES.add("lockQueues", 200)
 async def _(stage: Stage) -> Changes:
     await stage.sent()
     await stage.joined()
@@ -233,35 +218,35 @@ async def _(stage: Stage) -> Changes:
     return {"wait_seconds": 0}
 
 
-@scene("releaseQueues", 204)
+@SCENES.add("releaseQueues", 204)
 async def _(stage: Stage) -> Changes:
     place = await stage.read_by_member()
     return {"token": place["token"], "offset": 1}
 
 
-@scene("getGroupOffsets", 200)
+@SCENES.add("getGroupOffsets", 200)
 async def _(stage: Stage) -> None:
     place = await stage.read_by_member()
     await stage.sent()
     await stage.committed(**MEMBER, token=place["token"])
 
 
-@scene("commitOffsets example 1", 204)
+@SCENES.add("commitOffsets example 1", 204)
 async def _(stage: Stage) -> Changes:
     await stage.sent()
     await stage.group()
     return {"offset": 1}
 
 
-@scene("commitOffsets example 2", 204)
+@SCENES.add("commitOffsets example 2", 204)
 async def _(stage: Stage) -> Changes:
     place = await stage.read_by_member()
     return {"offset": 1, "token": place["token"]}
 
 
-@scene("resetOffsets example 1", 200)
-@scene("resetOffsets example 2", 200)
-@scene("resetOffsets example 3", 200)
+@SCENES.add("resetOffsets example 1", 200)
+@SCENES.add("resetOffsets example 2", 200)
+@SCENES.add("resetOffsets example 3", 200)
 async def _(stage: Stage) -> Changes:
     await stage.sent()
     await stage.group()
@@ -269,81 +254,76 @@ async def _(stage: Stage) -> Changes:
     return {"offset": 0}
 
 
-@scene("sendBack", 200)
+@SCENES.add("sendBack", 200)
 async def _(stage: Stage) -> Changes:
     return await stage.read_by_member()
 
 
-@scene("listDeadLetters", 200)
-@scene("getDeadLetter", 200)
-@scene("redriveDeadLetters", 200)
+@SCENES.add("listDeadLetters", 200)
+@SCENES.add("getDeadLetter", 200)
+@SCENES.add("redriveDeadLetters", 200)
 async def _(stage: Stage) -> Changes:
     await stage.dead_letter()
     return {"dead_letter_id": 0}
 
 
-@scene("receiveDeliveries", 200)
+@SCENES.add("receiveDeliveries", 200)
 async def _(stage: Stage) -> None:
     await stage.sent()
 
 
-@scene("ackDeliveries", 204)
-@scene("nackDeliveries", 200)
-@scene("extendDeliveries", 200)
+@SCENES.add("ackDeliveries", 204)
+@SCENES.add("nackDeliveries", 200)
+@SCENES.add("extendDeliveries", 200)
 async def _(stage: Stage) -> Changes:
     return {"handles": [await stage.delivered()]}
 
 
-@scene("listScheduled", 200)
-@scene("recallScheduled", 204)
+@SCENES.add("listScheduled", 200)
+@SCENES.add("recallScheduled", 204)
 async def _(stage: Stage) -> Changes:
     receipt = await stage.sent(delay_seconds=3600)
     return {"message_id": receipt["message_id"]}
 
 
-@scene("beginTransaction", 200)
+@SCENES.add("beginTransaction", 200)
 async def _(stage: Stage) -> Changes:
-    example = EXAMPLES["beginTransaction"].body
+    example = SCENES.examples["beginTransaction"].body
     message = example["message"] | {"message_id": "7F00000100002A9F000000000134F1F5"}
     await stage.call("POST", "/transactions", example | {"message": message})
     return {"message": message}
 
 
-@scene("listTransactions", 200)
-@scene("getTransaction", 200)
+@SCENES.add("listTransactions", 200)
+@SCENES.add("getTransaction", 200)
 async def _(stage: Stage) -> Changes:
     return {"transaction_id": await stage.begun(checks=1)}
 
 
-@scene("checkTransaction", 200)
-@scene("commitTransaction producer", 200)
-@scene("commitTransaction operator", 200)
-@scene("rollBackTransaction producer", 200)
+@SCENES.add("checkTransaction", 200)
+@SCENES.add("commitTransaction producer", 200)
+@SCENES.add("commitTransaction operator", 200)
+@SCENES.add("rollBackTransaction producer", 200)
 async def _(stage: Stage) -> Changes:
     transaction_id = await stage.begun()
     stage.clock.advance(60)
     return {"transaction_id": transaction_id}
 
 
-@scene("commitTransaction check", 200)
+@SCENES.add("commitTransaction check", 200)
 async def _(stage: Stage) -> Changes:
     return {"transaction_id": await stage.begun(checks=2)}
 
 
-@scene("expireTransaction", 200)
+@SCENES.add("expireTransaction", 200)
 async def _(stage: Stage) -> Changes:
     return {"transaction_id": await stage.begun(checks=15)}
 
 
-def successes(example: Example) -> set[int]:
-    """Return the statuses below 300 that the example's operation documents."""
-    return {int(status) for status in example.answers if status < "300"}
-
-
-@pytest.mark.parametrize(("label", "status"), SCENES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("label", "status"), SCENES.plays, ids=str)
 async def test_an_example_is_answered_as_documented(stage: Stage, label: str, status: int) -> None:
-    example = EXAMPLES[label]
-    changes = await SCENES[label, status](stage) or {}
+    example = SCENES.examples[label]
+    changes = await SCENES.plays[label, status](stage) or {}
     content = changes.pop("content", None)
     stage.client.headers["accept"] = "application/json"
     if label == "metrics":
@@ -355,7 +335,4 @@ async def test_an_example_is_answered_as_documented(stage: Stage, label: str, st
 
 
 def test_every_example_and_every_success_has_its_scene() -> None:
-    wanted = {(example.operation, s) for example in EXAMPLES.values() for s in successes(example)}
-
-    assert {label for label, _ in SCENES} == EXAMPLES.keys()
-    assert {(EXAMPLES[label].operation, status) for label, status in SCENES} == wanted
+    SCENES.check_that_none_is_missing()

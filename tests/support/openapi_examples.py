@@ -8,9 +8,9 @@ The answer is then held against what the document says of it: its status, its sc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -95,6 +95,45 @@ def examples_of(document: dict[str, Any]) -> Iterator[Example]:
                     body_type=body_type,
                     answers=operation["responses"],
                 )
+
+
+Changes: TypeAlias = dict[str, Any]
+Stage = TypeVar("Stage")
+
+
+class Scenes(Generic[Stage]):
+    """For each example of a document, and each way it ends well, how to get there.
+
+    A scene is a coroutine function of a stage, the service under test; it returns what is other
+    there than in the example, or None.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.examples = {example.label: example for example in examples_of(document)}
+        self.plays: dict[tuple[str, int], Callable[[Stage], Awaitable[Changes | None]]] = {}
+
+    def add(self, label: str, status: int) -> Callable[[_Scene[Stage]], _Scene[Stage]]:
+        """Return a decorator: the scene leads to the example called *label*, and to *status*."""
+
+        def kept(scene: _Scene[Stage]) -> _Scene[Stage]:
+            self.plays[label, status] = scene
+            return scene
+
+        return kept
+
+    def check_that_none_is_missing(self) -> None:
+        """Fail unless every example has a scene, and every success of its operation."""
+        wanted = {
+            (example.operation, int(status))
+            for example in self.examples.values()
+            for status in example.answers
+            if status < "300"
+        }
+        assert {label for label, _ in self.plays} == self.examples.keys()
+        assert {(self.examples[label].operation, status) for label, status in self.plays} == wanted
+
+
+_Scene: TypeAlias = Callable[[Stage], Awaitable[Changes | None]]
 
 
 def changed(value: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  (any JSON value)

@@ -150,6 +150,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
         tags=_TAGS,
         routers=[checks.router, webhooks.router, transactions.router, status.router],
         lifespan=lifespan,
+        explorer_origins=settings.explorer_origins,
     )
     app.stop_hooks.append(held.release_all)
     return app

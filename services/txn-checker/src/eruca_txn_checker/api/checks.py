@@ -40,15 +40,19 @@ router = APIRouter(prefix="/v1", tags=["checks"])
     responses=answer(examples.CHECKS) | problems(OverloadedError, DatabaseUnavailableError),
 )
 async def take_checks(
-    producer_group: Annotated[GroupName, Path()],
+    producer_group: Annotated[GroupName, Path(examples=["orders"])],
     checker: TheChecker,
     request: Request,
     *,
     client_id: Annotated[
-        ClientId | None, Query(description="Who asks; shown with the check, and its answer.")
+        ClientId | None,
+        Query(
+            description="Who asks; shown with the check, and its answer.",
+            examples=["10.1.2.3@4711#1"],
+        ),
     ] = None,
     max_count: Annotated[CheckCount, Query(description="checks in one answer")] = 1,
-    wait_seconds: WaitSeconds = 0,
+    wait_seconds: Annotated[WaitSeconds, Query(examples=[20])] = 0,
 ) -> ProducerChecks:
     """Return checks of the group's transactions, each for this producer alone.
 

@@ -31,7 +31,7 @@ from eruca_txn_checker.projection.webhook_rows import (
 )
 
 router = APIRouter(prefix="/v1/producer-groups/{producer_group}/webhook", tags=["webhooks"])
-Group = Annotated[GroupName, Path()]
+Group = Annotated[GroupName, Path(examples=["orders"])]
 
 
 @router.put(
