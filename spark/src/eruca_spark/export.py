@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest
@@ -34,6 +35,10 @@ WRITER_OPTIONS: Final[Mapping[str, str]] = {
     "parquet.enable.dictionary#tag": "true",
     "partitionOverwriteMode": "dynamic",
 }
+# Spark gives the process that plans batches 10 s to start, and fails the query on a machine that is
+# too busy for that. Nothing has happened by then: the query can simply be started again.
+_SLOW_START: Final = "Python worker failed to connect back"
+_STARTS_MAX: Final = 4
 _LOOK_SECONDS: Final = 1  # between two looks at how far it has come
 
 
@@ -84,14 +89,25 @@ def run_export(
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{every_seconds} seconds")
-        query = writer.start()
-        try:
-            while not query.awaitTermination(_LOOK_SECONDS):
-                watch(done)
-        finally:
-            _stop(query)
+        for starts_left in reversed(range(_STARTS_MAX)):
+            try:
+                _run(writer, lambda: watch(done))
+                break
+            except StreamingQueryException as error:
+                if _SLOW_START not in str(error) or not starts_left:
+                    raise
     watch(done)
     return done
+
+
+def _run(writer: DataStreamWriter, look: Callable[[], None]) -> None:
+    query = writer.start()
+    try:
+        while not query.awaitTermination(_LOOK_SECONDS):
+            look()
+    finally:
+        if query.isActive:
+            query.stop()
 
 
 def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
@@ -166,8 +182,3 @@ def _write(rows: DataFrame, batch: int, root: str) -> int:
     writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
     writer.options(**WRITER_OPTIONS).parquet(root)
     return int(counted.get["rows"])
-
-
-def _stop(query: StreamingQuery) -> None:
-    if query.isActive:
-        query.stop()

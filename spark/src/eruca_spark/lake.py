@@ -152,7 +152,8 @@ def read_lake(spark: SparkSession, root: str) -> DataFrame:
     finished = [manifest.batch for manifest in lake.manifests() if manifest.files]
     if not finished:
         return spark.createDataFrame([], LAKE_DDL)
-    rows = spark.read.schema(LAKE_DDL).parquet(lake.root)
+    # Spark puts columns that are folders last, whatever a schema says.
+    rows = spark.read.schema(LAKE_DDL).parquet(lake.root).select(*COLUMNS, "dt", "batch")
     last = finished[-1]
     if finished == list(range(last + 1)):
         return rows.where(f.col("batch") <= last)

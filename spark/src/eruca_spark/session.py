@@ -77,6 +77,7 @@ def spark_session(
         try:
             if not is_local:
                 spark.sparkContext.addPyFile(str(source_archive(Path(directory))))
+                spark.dataSource.register(pyspark_eruca.DefaultSource)
             yield spark
         finally:
             spark.stop()

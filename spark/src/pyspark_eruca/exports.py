@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
 from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, SourceError
-from pyspark_eruca.options import Options
+from pyspark_eruca.options import REQUEST_ROWS_MAX, Options
 from pyspark_eruca.ranges import Held, Queue, Range
 from pyspark_eruca.service import TRANSIENT, Service
 from pyspark_eruca.stream_offsets import data_loss
@@ -41,7 +41,7 @@ class Exports:
         ending_at: str | None = None,
     ) -> dict[Queue, Held]:
         """Return what the topics' queues hold at this moment, perhaps only of a time."""
-        query = [("partition_rows", str(2**31 - 1))]  # of the partitions nothing is used
+        query = [("partition_rows", str(REQUEST_ROWS_MAX))]  # of the partitions nothing is used
         if starting_at:
             query.append(("from", starting_at))
         if ending_at:

@@ -94,13 +94,13 @@ class OptionTexts:
             raise OptionError(f"option {name}: true or false, not {text!r}")
         return text.lower() == "true"
 
-    def count(self, name: str, default: int) -> int:
+    def count(self, name: str, default: int, *, most: int = 2**31 - 1) -> int:
         """Return a number from 1 on."""
         text = self.text(name)
         if text is None:
             return default
-        if not text.isdecimal() or int(text) < 1:
-            raise OptionError(f"option {name}: a number from 1, not {text!r}")
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise OptionError(f"option {name}: a number from 1 to {most}, not {text!r}")
         return int(text)
 
     def seconds(self, name: str, default: float) -> float:

@@ -11,6 +11,7 @@ from pyspark_eruca.errors import OptionError
 from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.ranges import Queue
 
+REQUEST_ROWS_MAX: Final = 5_000_000  # messages of one answer, as the service allows
 PARTITION_ROWS_DEFAULT: Final = 500_000  # messages; a task of fewer than 250 000 is mostly start-up
 TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages of a micro-batch: what a crash repeats
 
@@ -61,7 +62,9 @@ class Options:
             topics=tuple(dict.fromkeys(topics)),
             columns=columns,
             codec=texts.choice("codec", ("none", "lz4", "zstd")),
-            partition_rows=texts.count("partitionRows", PARTITION_ROWS_DEFAULT),
+            partition_rows=texts.count(
+                "partitionRows", PARTITION_ROWS_DEFAULT, most=REQUEST_ROWS_MAX
+            ),
             trigger_rows=texts.count("maxRowsPerTrigger", TRIGGER_ROWS_DEFAULT),
             starting=starting,
             ending=ending,

@@ -79,6 +79,8 @@ class Wanted:
 
     def narrow(self, ranges: Iterable[Range]) -> tuple[Range, ...]:
         """Return what is left."""
+        if self.stored_from and self.stored_to and self.stored_from >= self.stored_to:
+            return ()
         left = []
         for one in ranges:
             is_wanted = all(getattr(one.queue, name) in some for name, some in self._names.items())

@@ -1,0 +1,209 @@
+"""An export whose driver, workers and service are killed again and again: no row lost or doubled.
+
+Messages are sent all the while, so that high-water marks move. A driver is killed with everything
+it has started, at a random moment of a batch; the service at random moments of its answers; a
+worker while it waits for rows.
+
+What is random comes from one seed, which a failure prints: ``ERUCA_CRASH_SEED`` repeats the same
+decisions, though not the same interleaving of processes. ``ERUCA_CRASH_ROUNDS`` sets how many
+drivers are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+import eruca
+from eruca_spark.lake import Lake, chain_faults, read_lake
+from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
+from support.spark import SMALL_SPARK, kill_reader, raw_offsets
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+
+TOPIC: Final = "orders"
+ROUNDS: Final = int(os.environ.get("ERUCA_CRASH_ROUNDS") or 3)
+BATCH_ROWS: Final = 6_000
+SENT_AT_ONCE: Final = 1_000
+SENT_MAX: Final = 60_000  # messages while drivers are killed
+DRIVER_SECONDS: Final = 300.0
+LOOK_SECONDS: Final = 0.02
+
+
+@pytest.fixture
+def random() -> Random:
+    seed = int(os.environ.get("ERUCA_CRASH_SEED") or SystemRandom().randrange(2**32))
+    print(f"ERUCA_CRASH_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
+    return Random(seed)
+
+
+def test_no_row_is_lost_or_doubled_whatever_is_killed(
+    tmp_path: Path, random: Random, spark: SparkSession
+) -> None:
+    lake = tmp_path / "lake"
+    with export_cluster(tmp_path) as cluster, cluster.client() as client:
+        client.admin.create_topic(TOPIC, queue_count=3)
+        send(client, 2 * BATCH_ROWS)
+        with sending(client) as sent, killing_services(cluster, random) as service_kills:
+            worker_kills = sum(
+                kill_in_a_batch(cluster, lake, random, kills_worker=number % 2 == 0)
+                for number in range(ROUNDS)
+            )
+        with exporting(cluster, lake) as driver:
+            output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+        assert driver.returncode == 0, output
+        queues = client.admin.queues(TOPIC)
+
+    stored = sorted(
+        (TOPIC, queue.broker_name, queue.queue_id, offset)
+        for queue, held in queues.items()
+        for offset in range(held.max_offset)
+    )
+    assert len(stored) == 2 * BATCH_ROWS + sum(sent)
+    assert raw_offsets(lake) == stored
+    manifests = Lake(spark, str(lake)).manifests()
+    assert chain_faults(manifests) == []
+    assert sum(manifest.rows for manifest in manifests) == len(stored)
+    rows = read_lake(spark, str(lake))
+    assert rows.select("message_id").distinct().count() == rows.count() == len(stored)
+    assert len(service_kills) >= ROUNDS
+    assert worker_kills >= 1
+
+
+def kill_in_a_batch(
+    cluster: ExportCluster, lake: Path, random: Random, *, kills_worker: bool
+) -> int:
+    """Start a driver and kill it within a batch; return how many workers were killed before."""
+    workers = 0
+    with exporting(cluster, lake) as driver:
+        batch = begun_batch(driver, lake)
+        if kills_worker:
+            workers = kill_worker(driver, cluster.url)
+        time.sleep(random.uniform(0, 1.5))  # where in the batch it is hit is what is random
+        kill_tree(driver.pid)
+        assert driver.wait() != 0, f"it ended before it could be killed in batch {batch}"
+    return workers
+
+
+def begun_batch(driver: subprocess.Popen[str], lake: Path) -> int:
+    """Wait until a batch has been planned and is not finished, and return which one."""
+    deadline = time.monotonic() + DRIVER_SECONDS
+    while time.monotonic() < deadline:
+        assert driver.poll() is None, driver.communicate()[0]
+        planned = {path.name for path in (lake / "_checkpoint" / "offsets").glob("[0-9]*")}
+        done = {path.name for path in (lake / "_checkpoint" / "commits").glob("[0-9]*")}
+        tasks = psutil.Process(driver.pid).children(recursive=True)
+        if planned - done and any("daemon" in " ".join(_words(task)) for task in tasks):
+            return max(int(name) for name in planned - done)
+        time.sleep(LOOK_SECONDS)
+    raise AssertionError("no batch began")
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def kill_worker(driver: subprocess.Popen[str], url: str) -> int:
+    """Kill a worker that reads from the service, if one is seen before the driver ends."""
+    deadline = time.monotonic() + 10.0
+    while time.monotonic() < deadline and driver.poll() is None:
+        if kill_reader(url, driver.pid) is not None:
+            return 1
+    return 0
+
+
+def exporting(cluster: ExportCluster, lake: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Return a driver that exports what is there."""
+    settings = [
+        word for name, value in SMALL_SPARK.items() for word in ("--conf", f"{name}={value}")
+    ]
+    return command(
+        "export",
+        str(lake),
+        "--topic",
+        TOPIC,
+        "--url",
+        cluster.url,
+        "--rows-per-batch",
+        str(BATCH_ROWS),
+        "--option",
+        "partitionRows=2000",
+        "--master",
+        "local[2,4]",
+        *settings,
+    )
+
+
+def send(client: eruca.Client, count: int) -> None:
+    with client.producer() as producer:
+        messages = [
+            eruca.Message(TOPIC, f"order {number}".encode() * 20, keys=(f"key-{number % 97}",))
+            for number in range(count)
+        ]
+        producer.send_many(messages)
+
+
+@contextmanager
+def sending(client: eruca.Client) -> Iterator[list[int]]:
+    """Send messages until the block ends; yield how many there have been."""
+    is_over = threading.Event()
+    sent: list[int] = []
+
+    def run() -> None:
+        while not is_over.wait(1.0) and sum(sent) < SENT_MAX:
+            send(client, SENT_AT_ONCE)
+            sent.append(SENT_AT_ONCE)
+
+    with running_thread(run, is_over):
+        yield sent
+
+
+@contextmanager
+def killing_services(cluster: ExportCluster, random: Random) -> Iterator[list[float]]:
+    """Kill the query service now and then, and start it again, until the block ends."""
+    is_over = threading.Event()
+    kills: list[float] = []
+
+    def run() -> None:
+        while not is_over.wait(random.uniform(2.0, 6.0)):
+            cluster.kill_query()
+            kills.append(time.monotonic())
+            cluster.start_query()
+
+    with running_thread(run, is_over):
+        yield kills
+
+
+@contextmanager
+def running_thread(run: Callable[[], None], is_over: threading.Event) -> Iterator[None]:
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            run()
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    assert failures == []

@@ -1,0 +1,81 @@
+"""A topic as a stream, used directly: limits, starts, and Spark's own checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from support.export_service import ExportService
+
+
+def stream(
+    spark: SparkSession, service: ExportService, checkpoint: Path, **options: str
+) -> list[int]:
+    """Run a stream over what is there, and return how many rows each batch had."""
+    counts: list[int] = []
+
+    def count(rows: DataFrame, _: int) -> None:
+        counts.append(rows.count())
+
+    given = {"url": service.url, "topic": "orders", "retrySeconds": "5", **options}
+    rows = spark.readStream.format("eruca").options(**given).load()
+    writer = rows.writeStream.foreachBatch(count).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+    return counts
+
+
+def test_batches_have_the_size_wanted_and_the_checkpoint_goes_on(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 250, 1: 50})
+
+    assert stream(spark, service, tmp_path, maxRowsPerTrigger="100") == [100, 100, 100]
+    service.hold("orders", {1: 70})
+    assert stream(spark, service, tmp_path, maxRowsPerTrigger="100") == [20]
+    assert stream(spark, service, tmp_path) == []
+
+
+def test_what_comes_while_the_stream_runs_is_left_for_the_next_run(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 100})
+
+    def grow() -> None:
+        service.hold("orders", {0: service.queues[next(iter(service.queues))][1] + 10})
+
+    service.on_records = grow
+    counts = stream(spark, service, tmp_path, maxRowsPerTrigger="50")
+
+    assert counts == [50, 50]
+
+
+def test_a_stream_from_the_latest_offsets_has_only_what_comes_later(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 100, 1: 0})
+
+    assert sum(stream(spark, service, tmp_path, startingOffsets="latest")) == 0
+    service.hold("orders", {0: 103, 1: 4})
+    assert stream(spark, service, tmp_path, startingOffsets="latest") == [7]
+
+
+def test_a_stream_may_begin_at_a_time_or_at_offsets(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 100})
+    at = {"startingTimestamp": "2026-11-21T00:00:00.090Z"}
+
+    assert stream(spark, service, tmp_path / "a", **at) == [10]
+    assert stream(spark, service, tmp_path / "b", startingOffsets='{"orders/broker-a/0": 95}') == [
+        5
+    ]
+
+
+def test_a_stream_has_no_end(spark: SparkSession, service: ExportService, tmp_path: Path) -> None:
+    service.hold("orders", {0: 100})
+
+    with pytest.raises(PySparkException, match="a stream has no end"):
+        stream(spark, service, tmp_path, endingTimestamp="2026-11-21T00:00:00.090Z")

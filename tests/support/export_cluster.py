@@ -1,0 +1,117 @@
+"""Brokers and a query service that is killed and comes back, and drivers that are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+import eruca
+from deploy.cluster import LocalCluster
+from deploy.ports import free_ports
+from support.clusters import running_cluster
+from support.processes import ServiceProcess, clean_environment
+
+_END_SECONDS = 30
+
+
+@dataclass(slots=True)
+class ExportCluster:
+    """A cluster, and a query service at a URL that stays the same."""
+
+    cluster: LocalCluster
+    directory: Path
+    url: str
+    _query: ServiceProcess | None = field(default=None)
+
+    @property
+    def namesrvs(self) -> str:
+        """The name servers' URLs, as a setting."""
+        return ";".join(self.cluster.namesrv_urls)
+
+    def client(self) -> eruca.Client:
+        """Return a client, to be entered."""
+        return eruca.Client(self.cluster.namesrv_urls)
+
+    def start_query(self) -> None:
+        """Start the query service, and return once it listens."""
+        self._query = ServiceProcess(
+            "eruca_query",
+            {
+                "ERUCA_QUERY_PORT": self.url.rpartition(":")[2],
+                "ERUCA_QUERY_NAMESRV_URLS": self.namesrvs,
+                "ERUCA_QUERY_POSTGRES_DIR": str(self.directory / "postgres"),
+            },
+        )
+        self._query.wait_until_listening()
+
+    def kill_query(self) -> None:
+        """Kill the query service with SIGKILL."""
+        assert self._query is not None
+        self._query.stop(signal.SIGKILL)
+        self._query.__exit__(None, None, None)
+        self._query = None
+
+    def stop_query(self) -> None:
+        """Stop it, if it runs."""
+        if self._query is not None:
+            self._query.stop()
+            self._query.__exit__(None, None, None)
+            self._query = None
+
+
+@contextmanager
+def export_cluster(directory: Path, *, brokers: int = 2) -> Iterator[ExportCluster]:
+    """Yield brokers and a query service, both running."""
+    with running_cluster(brokers=brokers) as cluster:
+        url = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+        running = ExportCluster(cluster, directory, url)
+        running.start_query()
+        try:
+            yield running
+        finally:
+            running.stop_query()
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all that came from it, whatever process group they have moved to."""
+    try:
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in processes:
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=_END_SECONDS)
+
+
+@contextmanager
+def command(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    program: tuple[str, ...] = (sys.executable, "-m", "eruca_spark"),
+) -> Iterator[subprocess.Popen[str]]:
+    """Yield ``eruca-spark`` as a process of its own; its tree is killed on leaving."""
+    process = subprocess.Popen(
+        [*program, *arguments],
+        env={**clean_environment(), **(environment or {})},
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            kill_tree(process.pid)
