@@ -411,18 +411,6 @@ async def test_an_acknowledged_message_that_no_queue_has_room_for_is_there_later
     await reopened.close()
 
 
-@BOTH_MODES
-async def test_a_topic_is_changed_even_where_its_config_file_cannot_be_written(
-    store: MessageStore, tmp_path: Path
-) -> None:
-    (tmp_path / "config" / "topics.json.new").mkdir()
-
-    await store.change(TopicPut("late", 1, 1, "rw"))
-
-    assert "late" in store.state.topics
-    (tmp_path / "config" / "topics.json.new").rmdir()
-
-
 async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path: Path) -> None:
     with file_size_limit(8_192), pytest.raises(UnavailableError, match="no room for a new segment"):
         await opened(tmp_path)

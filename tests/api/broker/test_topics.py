@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import httpx
 import pytest
 
 from support.brokers import client_of, open_broker
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -154,3 +156,30 @@ async def test_topics_and_offsets_are_there_after_a_restart(tmp_path: Path) -> N
         assert (await client.get("/groups/g/offsets")).json() == group.json()
         sent = await client.post("/topics/orders/messages?queue_id=1", json={"body": {"text": "x"}})
         assert sent.json()["queue_offset"] == 5
+
+
+async def test_rocketmqs_file_of_topics_follows_without_the_topics_waiting_for_it(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "store" / "config" / "topics.json"
+    for number in range(5):
+        await client.put(f"/topics/orders-{number}", json={})
+
+    await until(
+        lambda: (
+            json.loads(file.read_bytes())["topicConfigTable"].keys()
+            >= {f"orders-{number}" for number in range(5)}
+        )
+    )
+
+
+async def test_a_topic_is_created_even_where_rocketmqs_file_cannot_be_written(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    config = tmp_path / "store" / "config"
+    (config / "topics.json.new").mkdir()
+
+    assert (await client.put("/topics/orders", json={})).status_code == 201
+
+    (config / "topics.json.new").rmdir()
+    await until(lambda: b'"orders"' in (config / "topics.json").read_bytes())

@@ -20,6 +20,7 @@ from eruca_chassis.loops import BackgroundLoop
 
 FLUSH_SECONDS: Final = 0.5  # RocketMQ's flushIntervalCommitLog
 CHECKPOINT_SECONDS: Final = 5.0  # bounds what recovery walks beyond a segment
+CONFIG_SECONDS: Final = 1.0  # RocketMQ taking over after a crash would not know a newer topic
 RETENTION_SECONDS: Final = 10.0  # RocketMQ's cleanResourceInterval
 _PAUSE_BETWEEN_DELETIONS_SECONDS: Final = 0.1  # RocketMQ's: deleting a gigabyte stalls a disk
 _RETRY_AFTER_SECONDS: Final = 10.0
@@ -40,10 +41,12 @@ class Upkeep:
         self._store = store
         self._rules = rules
         self._carry_forward = carry_forward  # what the log before an offset holds and is needed
-        self._saved_offset = -1  # of the log, when the config snapshots were last written
+        self._checked_offset = -1  # of the log, at the last checkpoint
+        self._saved_version = -1  # of the topics in the config snapshots
         self._loops = [
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("checkpoint", self._checkpoint, period_seconds=CHECKPOINT_SECONDS),
+            BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
             BackgroundLoop("retention", self._retain, period_seconds=RETENTION_SECONDS),
         ]
 
@@ -63,11 +66,18 @@ class Upkeep:
             await self._store.prepare_next_segment()
 
     async def _checkpoint(self) -> None:
-        if self._store.can_flush and self._store.log_max_offset != self._saved_offset:
+        if self._store.can_flush and self._store.log_max_offset != self._checked_offset:
             reached = self._store.log_max_offset
             await self._store.checkpoint()
-            self._store.save_config()
-            self._saved_offset = reached
+            await self._store.save_config()
+            self._checked_offset = reached
+
+    async def _save_config(self) -> None:
+        """Save the snapshots early where the topics have changed, many changes together."""
+        version = self._store.state.version
+        if version != self._saved_version:
+            await self._store.save_config()
+            self._saved_version = version
 
     async def _retain(self) -> None:
         store = self._store

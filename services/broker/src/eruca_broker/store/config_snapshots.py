@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from eruca.contract.names import AUTO_CREATE_TOPIC
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicPut
 from eruca_broker.core.group_events import GroupPut
@@ -42,14 +44,13 @@ class UnreadableConfigError(ValueError):
 
 
 def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
-    """Write the three files; each replaces its predecessor at once or not at all.
+    """Write the three files; see :func:`write`."""
+    write(directory, contents(state, now_ms=now_ms))
 
-    Raises:
-        OSError: A file could not be written; its predecessor stands.
-    """
+
+def contents(state: BrokerState, *, now_ms: int) -> dict[str, bytes]:
+    """Return what the three files say of a state, by their names."""
     version = {"counter": state.version, "stateVersion": 0, "timestamp": now_ms}
-    config = directory / DIRECTORY
-    config.mkdir(exist_ok=True)
     topics = {
         topic.name: {
             "topicName": topic.name,
@@ -64,15 +65,35 @@ def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
         for topic in state.topics.values()
         if topic.name != AUTO_CREATE_TOPIC  # RocketMQ's own, with a permission we do not have
     }
-    offsets: dict[str, dict[str, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for group in state.groups:
         for (topic, queue_id), offset in state.group_offsets(group).items():
-            offsets.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
+            offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
     groups = {name: group_config(group) for name, group in state.groups.items()}
     common = {**_MARK, "dataVersion": version}
-    _write(config / _TOPICS, {**common, "topicConfigTable": topics})
-    _write(config / _OFFSETS, {**common, "offsetTable": offsets})
-    _write(config / _GROUPS, {**common, "forbiddenTable": {}, "subscriptionGroupTable": groups})
+    return {
+        _TOPICS: _encoded({**common, "topicConfigTable": topics}),
+        _OFFSETS: _encoded({**common, "offsetTable": offsets}),
+        _GROUPS: _encoded({**common, "forbiddenTable": {}, "subscriptionGroupTable": groups}),
+    }
+
+
+def write(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files; each replaces its predecessor at once or not at all.
+
+    Raises:
+        OSError: A file could not be written; its predecessor stands.
+    """
+    config = directory / DIRECTORY
+    config.mkdir(exist_ok=True)
+    for name, content in files.items():
+        path = config / name
+        temporary = path.with_suffix(".json.new")
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
     sync_directory(config)
 
 
@@ -160,10 +181,5 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".json.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def _encoded(content: Mapping[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=1)

@@ -33,6 +33,7 @@ import numpy as np
 import structlog
 
 from eruca.contract.errors import ErucaError, StoreFailedError
+from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC, dead_letter_topic
 from eruca.contract.records import Host, Record
 from eruca.core.sql92 import Sql92Filter
@@ -42,7 +43,6 @@ from eruca_broker.core.events import (
     Event,
     StateSnapshot,
     TopicDeleted,
-    TopicPut,
     encode_event,
 )
 from eruca_broker.core.scheduled import DELAYED_TOPICS
@@ -110,6 +110,7 @@ class MessageStore:
         self._dispatcher: Dispatcher = recovered.dispatcher
         self._index_timer: asyncio.TimerHandle | None = None
         self._has_lost_pages = False  # of a projection: its flush failed
+        self._saving_config = asyncio.Lock()
         self._snapshot_offset = recovered.snapshot_offset  # where the latest whole one begins
         self._snapshot_begun_at = 0  # … and one of which not all parts are published yet
         self._writer = Writer(
@@ -265,12 +266,6 @@ class MessageStore:
         """
         batch = self._event_batch(event)
         receipt = await self._writer.appended(batch, self.settings.store_host, event=event)
-        if isinstance(event, TopicPut | TopicDeleted):
-            # RocketMQ serves no topic that this file does not name, should it take over now.
-            try:
-                self.save_config()
-            except OSError as error:
-                logger.warning("config files are behind", reason=str(error))
         return receipt.log_offset
 
     # --- Reading ----------------------------------------------------------------------------------
@@ -282,6 +277,13 @@ class MessageStore:
             end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))
             return end, end
         return queue.min_offset, queue.max_offset
+
+    def queue_count(self, topic: str) -> int:
+        """Return how many queues of *topic* there are, or were: one more than the last one's id."""
+        ids = range(QUEUE_COUNT_MAX - 1, -1, -1)
+        return next(
+            (i + 1 for i in ids if (topic, i) in self._queues or self._ended_at(topic, i)), 0
+        )
 
     def read(
         self,
@@ -470,9 +472,22 @@ class MessageStore:
         saved = self._index.saved_timestamp
         write_checkpoint(self.directory, Checkpoint(timestamp, timestamp, saved, flushed))
 
-    def save_config(self) -> None:
-        """Write the JSON snapshots of topics and offsets that RocketMQ keeps in ``config/``."""
-        config_snapshots.save(self.directory, self.state, now_ms=self._clock.now_ms())
+    async def save_config(self) -> None:
+        """Write topics, offsets and groups as the JSON files that RocketMQ keeps in ``config/``.
+
+        Raises:
+            OSError: A file could not be written; its predecessor stands.
+        """
+        async with self._saving_config:  # two would write the same temporary files
+            files = config_snapshots.contents(self.state, now_ms=self._clock.now_ms())
+            writing = asyncio.ensure_future(
+                asyncio.to_thread(config_snapshots.write, self.directory, files)
+            )
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.wait([writing])  # a thread cannot be stopped
+                raise
 
     async def prepare_next_segment(self) -> None:
         """Make the next segment once the current one is half full, away from the loop.
@@ -550,12 +565,14 @@ class MessageStore:
         if needs_snapshot:
             await self._writer.write_snapshot()
             await self._writer.flush()
-            self.save_config()  # from here on it is Eruca's; RocketMQ's must not be read again
+            await (
+                self.save_config()
+            )  # from here on it is Eruca's; RocketMQ's must not be read again
 
     async def _leave_in_order(self) -> None:
         await self.checkpoint()
         self._index.save()
-        self.save_config()
+        await self.save_config()
         delay_offsets.save(self.directory, self._queues, self.timers.rows())
         write_digests(self.directory, self._queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
