@@ -93,8 +93,12 @@ async def test_sending_leaves_nothing_for_the_cycle_collector() -> None:
         try:
             await asyncio.gather(*(producer.send(message(str(n))) for n in range(100)))
             await producer.send_many([message(str(n)) for n in range(100)])
-            assert gc.collect() == 0
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert [repr(left)[:200] for left in gc.garbage] == []
         finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
             gc.enable()
 
 
