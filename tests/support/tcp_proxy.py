@@ -26,12 +26,13 @@ class TcpProxy:
         self._target = target
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
 
     async def start(self) -> None:
         """Listen: at a free port, and at the same one again after a cut."""
-        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
@@ -41,6 +42,10 @@ class TcpProxy:
             self._server = None
         for writer in list(self._writers):
             writer.transport.abort()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()  # also those that wait for a frozen network
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def freeze(self) -> None:
         """Let nothing through, in either direction, and say nothing about it."""
@@ -51,6 +56,12 @@ class TcpProxy:
         self._flowing.set()
         if self._server is None:
             await self.start()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: asyncio's complains about one that is cancelled.
+        task = asyncio.create_task(self._pass_on(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import BigInteger, BindParameter, any_, delete, func, literal, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    any_,
+    delete,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_txn_checker.core.check_rules import CheckRules
 from eruca_txn_checker.core.transaction_rows import TransactionRow
 from eruca_txn_checker.projection.listing import COLUMNS
-from eruca_txn_checker.projection.tables import transactions
+from eruca_txn_checker.projection.tables import checks, transactions
 
 
 async def due_rows(
@@ -26,6 +38,8 @@ async def due_rows(
 ) -> list[TransactionRow]:
     """Return pending transactions that are due, the longest overdue first.
 
+    One about which an answer is known, and not yet to its broker, is not due: that comes first.
+
     Args:
         connection: A transaction.
         broker_name: Whose.
@@ -36,10 +50,16 @@ async def due_rows(
             same when it is time.
         rules: When that is.
     """
+    is_settling = exists().where(
+        checks.c.broker_name == broker_name,
+        checks.c.is_settling,
+        checks.c.transaction_id == transactions.c.transaction_id,
+    )
     chosen = select(*COLUMNS).where(
         transactions.c.broker_name == broker_name,
         transactions.c.state == "pending",
         transactions.c.due_ms <= now_ms,
+        not_(is_settling),
     )
     if without:
         chosen = chosen.where(transactions.c.transaction_id != func.all(_texts(without)))
