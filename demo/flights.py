@@ -20,7 +20,7 @@ from typing import Final
 from rich.console import Console
 
 import eruca
-from demo import crew, journey, report
+from demo import boarding, crew, journey, report, tickets
 from demo.bars import Bars
 from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
 from demo.ledger import Ledger
@@ -75,11 +75,13 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
 async def _fly(
     console: Console, client: eruca.AsyncClient, namesrv_url: str, path: Path, count: int
 ) -> list[str]:
-    """Send, pull, share, find and time the flights; return what does not agree."""
-    for topic in (journey.TOPIC, journey.LIVE_TOPIC):
+    """Send, pull, share, find and time the flights, sell tickets; return what does not agree."""
+    for topic in (journey.TOPIC, journey.LIVE_TOPIC, tickets.TOPIC, boarding.TOPIC):
         await client.admin.create_topic(topic, queue_count=journey.QUEUES_PER_BROKER)
     ledger = Ledger()
     live_count = min(LIVE_COUNT, count)
+    sold = list(read_flights(path, limit=min(tickets.SALES_COUNT, count)))
+    called = list(read_flights(path, limit=min(boarding.CALLS_COUNT, count)))
     with Bars(console) as bars:
         async with client.producer(send_timeout=SEND_SECONDS) as producer:
             flights = read_flights(path, limit=count)
@@ -92,6 +94,10 @@ async def _fly(
         live = await journey.fly_live(
             client, read_flights(path), live_count, bars.add("one by one", live_count)
         )
+        sales, calls = await asyncio.gather(
+            tickets.sell_tickets(client, sold, bars.add("tickets", len(sold))),
+            boarding.call_passengers(client, called, bars.add("boarding", len(called))),
+        )
     flight, result = samples[len(samples) // 2]
     found = await journey.find_flight(client.admin, flight, result)
     ranges = await journey.queue_ranges(client.admin)
@@ -99,6 +105,8 @@ async def _fly(
     report.show_carriers(console, ledger)
     report.show_queues(console, ranges)
     report.show_shift(console, shift)
+    report.show_sales(console, sales)
+    report.show_calls(console, calls)
     report.show_found(console, found)
     report.show_speed(console, sent, pulled, live, ledger)
     stored = sum(offsets.max_offset - offsets.min_offset for offsets in ranges.values())
@@ -107,6 +115,8 @@ async def _fly(
         *([] if stored == count else [f"{count} sent, the queues hold {stored}"]),
         *ledger.faults(),
         *shift.faults(ledger),
+        *sales.faults(len(sold)),
+        *calls.faults(),
         *found.faults(min(ledger.flights_by_number[flight.number], KEY_QUERY_COUNT_MAX)),
         *([] if live.messages == live_count else [f"one by one: {live.messages} of {live_count}"]),
     ]

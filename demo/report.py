@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 import eruca
+from demo.boarding import Calls
 from demo.crew import Shift
 from demo.journey import BULK, Found, Timing
 from demo.ledger import Ledger, percentile
+from demo.tickets import Sales
 from eruca.contract.models import QueueOffsets
 
 
@@ -55,6 +57,38 @@ def show_shift(console: Console, shift: Shift) -> None:
     table.add_row("both", f"{shift.repeated:,}", "were in the first one's hands, and repeated")
     table.add_row("together", f"{shift.by_carrier.total():,}", "each counted once")
     _show(console, table)
+
+
+def show_sales(console: Console, sales: Sales) -> None:
+    """Show what became of transactions."""
+    table = _table("Tickets, each sold in a transaction", "the clerk", "sales", "delivered")
+    rows: tuple[tuple[str, eruca.Verdict], ...] = (
+        ("committed", "commit"),
+        ("rolled back", "rollback"),
+        ("said nothing, the checker asked", "unknown"),
+    )
+    for name, verdict in rows:
+        table.add_row(name, f"{sales.count(verdict):,}", f"{sales.delivered_of(verdict):,}")
+    table.add_section()
+    table.add_row("all", f"{len(sales.said):,}", f"{sales.delivered.total():,}")
+    _show(console, table)
+    agrees = "as many" if sales.delivered.total() == len(sales.sold) else "NOT as many"
+    console.print(f"{len(sales.sold):,} are in the book: {agrees}; {sales.seconds:.1f} s")
+
+
+def show_calls(console: Console, calls: Calls) -> None:
+    """Show what became of delayed messages, and how late they were."""
+    table = _table("Delivered later, each at its moment", "boarding calls", "messages")
+    table.add_row("sent", f"{len(calls.due):,}")
+    table.add_row("recalled", f"{len(calls.recalled):,}")
+    table.add_row("delivered", f"{calls.delivered.total():,}")
+    _show(console, table)
+    if calls.lateness_ms:
+        ordered = sorted(calls.lateness_ms)
+        console.print(
+            f"none before its time; after it: p50 {percentile(ordered, 50):.0f} ms, "
+            f"p99 {percentile(ordered, 99):.0f} ms, worst {ordered[-1]:.0f} ms"
+        )
 
 
 def show_found(console: Console, found: Found) -> None:

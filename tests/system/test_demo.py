@@ -46,6 +46,8 @@ def test_the_demo_agrees_with_the_file_and_leaves_nothing(temporary: Path) -> No
     assert (process.returncode, errors) == (0, "")
     assert "All numbers agree with the file" in shown
     assert "sending: 3,000 in" in shown
+    assert "tickets: 600 in" in shown
+    assert "boarding: 600 in" in shown
     assert list(temporary.iterdir()) == []
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS: Final = 25.0  # that a request is held; within WAIT_SECONDS_MAX
 REST_SECONDS_MIN: Final = 0.5  # after a failure; doubles
 REST_SECONDS_MAX: Final = 15.0
+MORE_ROOM_SECONDS: Final = 0.01  # while there is little: so that a request brings several checks
 EMPTY_SECONDS_MIN: Final = 0.2  # from one answer without a check to the next request
 ANSWER_SECONDS_MIN: Final = 1.0  # for an answer that is late already, and may count all the same
 CHECK_SECONDS_MIN: Final = 0.5  # for a check function
@@ -83,6 +84,7 @@ class CheckLoop:
         self._check = check
         self._client_id = client_id
         self._calls = LocalCalls(concurrency, "eruca check")
+        self._concurrency = concurrency
         self._room = concurrency
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -103,6 +105,8 @@ class CheckLoop:
         rest = REST_SECONDS_MIN
         while True:
             await self._has_room.wait()
+            if self._room < self._concurrency // 2:
+                await asyncio.sleep(MORE_ROOM_SECONDS)
             asked_at = time.monotonic()
             url = None
             try:

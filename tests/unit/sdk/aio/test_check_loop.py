@@ -60,7 +60,7 @@ async def test_the_check_function_is_asked_and_its_answer_told() -> None:
         assert checker.answers == [("t1.2", answer)]
         assert checker.takes[0] == {
             "client_id": producer.client_id,
-            "max_count": "8",
+            "max_count": "16",
             "wait_seconds": "25.0",
         }
 

@@ -1,0 +1,134 @@
+"""Tickets sold in transactions: some committed, some rolled back, some left to the checker.
+
+The local work of a sale is an entry in a book. For a third of the flights the clerk says at once
+that it was sold, for a third that it was not, and for the rest nothing at all, as after a crash:
+half of those are in the book all the same. The checker asks, and the book knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import eruca
+from demo.dataset import Flight
+from demo.journey import Progress
+
+TOPIC: Final = "tickets"
+GROUP: Final = "box-office"
+SALES_COUNT: Final = 600
+IMMUNITY_SECONDS: Final = 1.0  # then the checker asks; its own default is 6 s
+
+CLERKS: Final = 16  # sales at a time
+_LOOK_SECONDS: Final = 0.1
+_STALLED_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Sales:
+    """What the clerks said, what the book holds, what was delivered; by the flights' rows."""
+
+    said: dict[int, eruca.Verdict] = field(default_factory=dict)
+    sold: set[int] = field(default_factory=set)  # in the book
+    checked: Counter[eruca.Verdict] = field(default_factory=Counter)  # answers to checks
+    delivered: Counter[int] = field(default_factory=Counter)
+    undecided: int = 0  # in the end
+    seconds: float = 0.0
+
+    def count(self, verdict: eruca.Verdict) -> int:
+        """Return of how many sales the clerks said that."""
+        return sum(said == verdict for said in self.said.values())
+
+    def delivered_of(self, verdict: eruca.Verdict) -> int:
+        """Return how many tickets were delivered of which the clerks said that."""
+        return sum(self.delivered[row] for row, said in self.said.items() if said == verdict)
+
+    def faults(self, count: int) -> list[str]:
+        """Return what does not agree; there are *count* sales."""
+        left_and_sold = sum(self.said.get(row) == "unknown" for row in self.sold)
+        left = self.count("unknown")
+        expected = Counter(commit=left_and_sold, rollback=left - left_and_sold)
+        found = []
+        if len(self.said) != count:
+            found.append(f"{count} tickets were to be sold, {len(self.said)} were decided about")
+        if self.undecided:
+            found.append(f"{self.undecided} sales are still undecided")
+        if self.checked != expected:
+            found.append(f"checks were answered {dict(self.checked)}, and not {dict(expected)}")
+        if self.delivered != Counter(self.sold):
+            found.append(
+                f"{len(self.sold)} tickets were sold, {self.delivered.total()} were delivered"
+            )
+        return found
+
+
+async def sell_tickets(
+    client: eruca.AsyncClient, flights: Sequence[Flight], progress: Progress
+) -> Sales:
+    """Sell a ticket for each flight, and wait until every sale is decided."""
+    sales = Sales()
+    rows: dict[str, int] = {}  # by transaction
+
+    async def check(asked: eruca.TransactionCheck) -> eruca.Verdict:
+        verdict: eruca.Verdict = "rollback"
+        if rows[asked.transaction_id] in sales.sold:
+            verdict = "commit"
+        sales.checked[verdict] += 1
+        return verdict
+
+    clerks = asyncio.Semaphore(CLERKS)
+
+    async def sell(flight: Flight) -> None:
+        async def enter(half: eruca.HalfMessage) -> eruca.Verdict:
+            rows[half.transaction_id] = flight.row
+            verdict = verdict_of(flight)
+            if verdict == "commit" or (verdict == "unknown" and flight.row % 2):
+                sales.sold.add(flight.row)
+            return verdict
+
+        message = eruca.Message(TOPIC, str(flight.row), keys=flight.number)
+        async with clerks:
+            result = await producer.send_in_transaction(
+                message, enter, check_immunity_seconds=IMMUNITY_SECONDS
+            )
+        sales.said[flight.row] = result.verdict
+
+    started_at = time.perf_counter()
+    async with client.transaction_producer(GROUP, check=check) as producer:
+        await asyncio.gather(*map(sell, flights))
+        await _collect(client, sales, progress)
+        sales.undecided = await _undecided(client)
+    sales.seconds = time.perf_counter() - started_at
+    return sales
+
+
+def verdict_of(flight: Flight) -> eruca.Verdict:
+    """Return what the clerk says of a flight's ticket."""
+    verdicts: tuple[eruca.Verdict, ...] = ("commit", "rollback", "unknown")
+    return verdicts[flight.row % len(verdicts)]
+
+
+async def _collect(client: eruca.AsyncClient, sales: Sales, progress: Progress) -> None:
+    """Take what is delivered until nothing is undecided, or nothing happens for too long."""
+    moved_at = time.perf_counter()
+    async with client.pull_consumer(topics=TOPIC) as consumer:
+        while time.perf_counter() - moved_at < _STALLED_SECONDS:
+            undecided = await _undecided(client)
+            messages = await consumer.poll(wait=_LOOK_SECONDS)
+            for message in messages:
+                sales.delivered[int(message.text())] += 1
+            if messages:
+                moved_at = time.perf_counter()
+            elif undecided == 0:
+                progress(len(sales.said))
+                return
+            progress(min(len(sales.said) - undecided, len(sales.said) - 1))
+
+
+async def _undecided(client: eruca.AsyncClient) -> int:
+    transactions = client.admin.transactions.undecided(producer_group=GROUP)
+    return sum([1 async for _ in transactions])
