@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.dead_letters import DeadLetters
@@ -67,3 +67,10 @@ async def _broker(request: Request) -> Broker:  # or FastAPI would call it in a 
 
 
 TheBroker = Annotated[Broker, Depends(_broker)]
+IncludeSystem = Annotated[
+    bool,
+    Query(
+        description="the topic may be one that the system keeps for itself, to be read and no "
+        "more: `RMQ_SYS_TRANS_HALF_TOPIC` …"
+    ),
+]

@@ -17,7 +17,7 @@ from eruca.contract.models import (
     TopicName,
 )
 from eruca_broker.api import examples
-from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
@@ -43,10 +43,13 @@ async def get_offset_by_time(
         Literal["lower", "upper"],
         Query(description="`lower`: first message then or later; `upper`: last one then or before"),
     ] = "lower",
+    include_system: IncludeSystem = False,
 ) -> OffsetByTime:
     """Return where to start reading to get what was stored from a time on.
 
     Times are the broker's, when it stored each message. A time after the last message leads to the
     queue's end, one before the first to its begin.
     """
-    return broker.offsets.by_time(topic, queue_id, timestamp, boundary)
+    return broker.offsets.by_time(
+        topic, queue_id, timestamp, boundary, include_system=include_system
+    )

@@ -76,8 +76,12 @@ _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)
 _RECORDS_OK: Final = AnswerHead(200, (b"content-type", RECORDS_MEDIA_TYPE.encode()))
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 PULL_PARAMETERS: Final = frozenset(
-    ("offset", "max_count", "max_bytes", "wait_seconds", "filter", "filter_type")
+    (
+        *("offset", "max_count", "max_bytes", "wait_seconds", "filter", "filter_type"),
+        "include_system",
+    )
 )
+_BOOLEANS: Final = ("false", "true")
 _RENDER_STRETCH: Final = 256  # messages rendered before others get their turn; about 3 ms
 _T = TypeVar("_T")
 Rendering: TypeAlias = Generator[None, None, _T]  # each step is a stretch of work
@@ -117,6 +121,7 @@ class PullRoutes:
                 one_of(parameters, "filter_type", FILTER_TYPES),
                 "query",
             ),
+            one_of(parameters, "include_system", _BOOLEANS) == "true",
         )
         limits = _limits(parameters)
         media_type = choose(exchange.headers.get(b"accept"), _OFFERED)
@@ -264,9 +269,11 @@ def _render_many(
     for place, read in sections:
         if renderer.is_full:
             break
-        topic, queue_id, _, wanted = queues[place]
-        answer = yield from renderer.answer(read, wanted)
-        answers.append(MultiPullQueueAnswer(topic=topic, queue_id=queue_id, answer=answer))
+        queue = queues[place]
+        answer = yield from renderer.answer(read, queue.filter)
+        answers.append(
+            MultiPullQueueAnswer(topic=queue.topic, queue_id=queue.queue_id, answer=answer)
+        )
     exchange.answer(JSON_OK, _ENCODER.encode(MultiPullAnswer(answers)))
 
 

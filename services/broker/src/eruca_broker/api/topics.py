@@ -18,7 +18,7 @@ from eruca.contract.errors import (
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
 from eruca_broker.api import examples
-from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.topics import topic_config
@@ -132,12 +132,14 @@ async def list_topics(
     tags=["offsets"],
     responses=answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),
 )
-async def get_queues(topic: Topic, broker: TheBroker) -> TopicQueues:
+async def get_queues(
+    topic: Topic, broker: TheBroker, *, include_system: IncludeSystem = False
+) -> TopicQueues:
     """Return each queue's first offset that is still there and the next one to be given.
 
     A queue holds `max_offset - min_offset` messages; its times are null while it is empty.
     """
-    return broker.offsets.of_topic(topic)
+    return broker.offsets.of_topic(topic, include_system=include_system)
 
 
 def _encoded(name: str) -> str:

@@ -25,23 +25,34 @@ class Offsets:
         self._store = store
         self._topics = topics
 
-    def of_topic(self, name: str) -> TopicQueues:
-        """Return first and next offset of each of a topic's queues."""
-        topic = self._topics.get(name)
+    def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
+        """Return first and next offset of each of a topic's queues.
+
+        With *include_system* the topic may be one that the system keeps for itself.
+        """
+        topic = self._topics.get(name, include_system=include_system)
         queue_count = max(topic.read_queue_count, topic.write_queue_count)
         return TopicQueues(
             topic=name, queues=[self._of_queue(name, queue_id) for queue_id in range(queue_count)]
         )
 
     def by_time(
-        self, name: str, queue_id: int, timestamp: datetime, boundary: Literal["lower", "upper"]
+        self,
+        name: str,
+        queue_id: int,
+        timestamp: datetime,
+        boundary: Literal["lower", "upper"],
+        *,
+        include_system: bool = False,
     ) -> OffsetByTime:
         """Return the offset *timestamp* leads to, by the broker's clock when it stored them.
 
         ``lower``: of the first message stored at that time or later, or the queue's end.
         ``upper``: of the last message stored at that time or earlier, or the queue's begin.
+        With *include_system* the topic may be one that the system keeps for itself.
         """
-        self._topics.check_queue(self._topics.get(name), queue_id)
+        topic = self._topics.get(name, include_system=include_system)
+        self._topics.check_queue(topic, queue_id)
         offset = self._store.offset_by_time(
             name, queue_id, ms_of(timestamp), upper=boundary == "upper"
         )

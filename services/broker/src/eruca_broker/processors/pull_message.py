@@ -53,6 +53,7 @@ class QueuePull(NamedTuple):
     queue_id: int
     offset: int
     filter: MessageFilter
+    include_system: bool = False  # whether the topic may be one that the system keeps for itself
 
 
 class Section(NamedTuple):
@@ -155,7 +156,7 @@ class Puller:
         max_bytes: int,
         scan_work_max: int = SCAN_WORK_MAX,
     ) -> QueueRead:
-        self._topics.for_pulling(queue.topic, queue.queue_id)
+        self._topics.for_pulling(queue.topic, queue.queue_id, include_system=queue.include_system)
         return self._store.read(
             queue.topic,
             queue.queue_id,

@@ -45,14 +45,22 @@ class Topics:
         self._on_delete = on_delete  # whoever waits for the topic waits in vain
         self._changing = asyncio.Lock()  # look, then change: one at a time
 
-    def get(self, name: str) -> Topic:
+    def get(self, name: str, *, include_system: bool = False) -> Topic:
         """Return a topic.
+
+        Args:
+            name: What it is called.
+            include_system: Whether it may be one that the system keeps for itself: half messages,
+                messages that wait for their time … These can only be read, and nobody reads them
+                who does not say so.
 
         Raises:
             TopicNotFoundError: There is none of this name.
             ValidationError: There can be none of this name.
         """
         topic = self._store.state.topics.get(name)
+        if topic is None and include_system:
+            topic = self._kept_by_the_system(name)
         if topic is None:
             check_topic_name(name)
             raise TopicNotFoundError(f"this broker has no topic {name!r}")
@@ -148,15 +156,15 @@ class Topics:
                 self._on_change()
         return self._store.state.topics[topic.name]
 
-    def for_pulling(self, name: str, queue_id: int) -> Topic:
-        """Return the topic whose queue may be read.
+    def for_pulling(self, name: str, queue_id: int, *, include_system: bool = False) -> Topic:
+        """Return the topic whose queue may be read; *include_system* is as in :meth:`get`.
 
         Raises:
             TopicNotFoundError: There is none of this name.
             PermissionDeniedError: It may not be read.
             QueueNotFoundError: It has no queue *queue_id* to read.
         """
-        topic = self.get(name)
+        topic = self.get(name, include_system=include_system)
         if not topic.is_readable:
             raise PermissionDeniedError(
                 f"topic {name!r} may not be read: its permission is {topic.permission!r}"
@@ -171,6 +179,10 @@ class Topics:
                 f"topic {topic.name!r} has queues 0 to {topic.read_queue_count - 1} to read here, "
                 f"not {queue_id}"
             )
+
+    def _kept_by_the_system(self, name: str) -> Topic | None:
+        count = self._store.queue_count(name) if is_system_topic(name) else 0
+        return Topic(name, count, count, "r") if count else None
 
     def _check_room(self, name: str) -> None:
         if len(self._store.state.topics) >= self._count_max:

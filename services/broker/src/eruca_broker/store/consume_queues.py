@@ -70,6 +70,9 @@ class ConsumeQueues:
     def __len__(self) -> int:
         return len(self._queues)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._queues
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue; an empty one if it does not exist yet.
 
