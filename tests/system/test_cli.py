@@ -222,6 +222,24 @@ def test_pull_shows_a_stretch_of_one_queue_and_says_where_it_ends(eruca: Eruca) 
     assert "no queue 7" in eruca("pull", "t-pull", "--queue=7", code=1).stderr
 
 
+@pytest.mark.parametrize("arguments", [("tail", "--no-follow"), ("pull", "--count=10")])
+def test_conditions_and_tags_say_what_is_read(eruca: Eruca, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    topic = f"t-sql-{command}"
+    eruca("topic", "create", topic, "--queues=1", "--broker=broker-a")
+    for price in (10, 20, 30):
+        eruca("send", "--topic", topic, f"{price}", f"--property=price={price}", f"--tag=t{price}")
+
+    def read(*filters: str) -> list[str]:
+        shown = eruca(command, topic, "--from=earliest", "-ojson", *options, *filters).stdout
+        return [json.loads(line)["body"]["text"] for line in shown.splitlines()]
+
+    assert read("--sql", "price > 15 AND price < 25") == ["20"]
+    assert read("--filter", "t10 || t30") == ["10", "30"]
+    wrong = eruca(command, topic, "--sql", "price >", *options, code=1).stderr
+    assert "character 8" in wrong
+
+
 def test_a_groups_offsets_are_unknown_where_it_never_was(eruca: Eruca) -> None:
     eruca("topic", "create", "t-group", "--queues=1")
     eruca("send", "--topic=t-group", "one")

@@ -9,10 +9,11 @@ import typer
 
 from eruca.cli.command import command
 from eruca.cli.groups import start_of_option
-from eruca.cli.reading import FilterOption
+from eruca.cli.reading import FilterOption, SqlOption, checked_filter
 from eruca.cli.session import Session
 from eruca.cli.starts import START_HELP
 from eruca.cli.topics import TopicArgument
+from eruca.core.tag_expression import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
     from eruca.aio.push_consumer import AsyncPushConsumer
@@ -33,10 +34,8 @@ async def consume(
     *,
     topic: TopicArgument,
     group: Annotated[str, typer.Option("--group", "-g", help="The group to be a member of.")],
-    tags: FilterOption = "*",
-    sql: Annotated[
-        str | None, typer.Option("--sql", help='A condition instead of tags: "price > 20".')
-    ] = None,
+    tags: FilterOption = SUBSCRIBE_ALL,
+    sql: SqlOption = None,
     start: Annotated[
         str | None, typer.Option("--start", help=f"Where a new group begins. {START_HELP}")
     ] = None,
@@ -52,6 +51,7 @@ async def consume(
     Unlike tail this moves the group. Ctrl-C hands the queues over to the other members.
     """
     begin = None if start is None else start_of_option(start)
+    wanted = checked_filter(tags, sql)
     enough = asyncio.Event()
     left = count
 
@@ -75,7 +75,7 @@ async def consume(
             on_revoked=lambda queues: session.say(f"hands over {_names(queues)}"),
             on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
         )
-        consumer.subscribe(topic, sql or tags, show, filter_type="tag" if sql is None else "sql92")
+        consumer.subscribe(topic, wanted, show)
         async with consumer:
             session.say(f"{consumer.client_id} is a member of {group}")
             await _until_done(session, consumer, enough)

@@ -11,14 +11,19 @@ from eruca.cli.command import command
 from eruca.cli.session import Session
 from eruca.cli.starts import START_HELP, Start, start_of
 from eruca.cli.topics import TopicArgument
+from eruca.core.tag_expression import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
     from eruca.aio.pull_consumer import AsyncPullConsumer
     from eruca.core.message_queue import MessageQueue
+    from eruca.core.subscription_filter import Filter
 
 FilterOption = Annotated[
     str, typer.Option("--filter", help="Tags to let through, such as 'paid || refunded'.")
+]
+SqlOption = Annotated[
+    str | None, typer.Option("--sql", help='A condition instead of tags: "price > 20".')
 ]
 
 _WAIT_SECONDS: Final = 1.0  # for one look at what has come
@@ -40,12 +45,24 @@ def checked_start(value: str) -> Start:
         raise typer.BadParameter(str(error)) from None
 
 
+def checked_filter(tags: str, sql: str | None) -> Filter:
+    """Return what is to be let through, or refuse tags and a condition together."""
+    if sql is None:
+        return tags
+    if tags != SUBSCRIBE_ALL:
+        raise typer.BadParameter("--filter and --sql exclude each other")
+    from eruca.core.subscription_filter import sql as condition
+
+    return condition(sql)
+
+
 async def tail(
     session: Session,
     *,
     topic: TopicArgument,
     start: Annotated[str, typer.Option("--from", help=START_HELP)] = "latest",
-    tags: FilterOption = "*",
+    tags: FilterOption = SUBSCRIBE_ALL,
+    sql: SqlOption = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
     ] = None,
@@ -58,12 +75,12 @@ async def tail(
     No group stands behind it, so nobody's offsets change. With --output json each message is one
     line.
     """
-    begin = checked_start(start)
+    begin, wanted = checked_start(start), checked_filter(tags, sql)
     async with (
         session.client() as client,
         client.pull_consumer(
             topics=topic,
-            filter=tags,
+            filter=wanted,
             start=begin if isinstance(begin, datetime) else begin.value,
             on_offset_out_of_range="earliest",
         ) as consumer,
@@ -92,18 +109,19 @@ async def pull(
     ] = None,
     start: Annotated[str, typer.Option("--from", help=START_HELP)] = "earliest",
     count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 32,
-    tags: FilterOption = "*",
+    tags: FilterOption = SUBSCRIBE_ALL,
+    sql: SqlOption = None,
     wait: Annotated[
         float, typer.Option("--wait", help="Seconds to wait for the first message.", min=0)
     ] = 0,
 ) -> None:
     """Show messages of one queue from an offset on, once; the next offset is told on stderr."""
-    begin = checked_start(start)
+    begin, wanted = checked_start(start), checked_filter(tags, sql)
     async with session.client() as client:
         queue = await _queue(client, topic, broker, queue_id)
         async with client.pull_consumer(
             queues=[queue],
-            filter=tags,
+            filter=wanted,
             start=begin if isinstance(begin, datetime) else begin.value,
             prefetch_count=count,
         ) as consumer:
