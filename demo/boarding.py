@@ -99,7 +99,7 @@ async def _collect(client: eruca.AsyncClient, calls: Calls, progress: Progress) 
             messages = await consumer.poll(wait=wait)
             for message in messages:
                 calls.note(int(message.text()), message.stored_at)
-            left -= len(messages)
-            progress(min(len(calls.delivered) + len(calls.recalled), len(calls.due)))
             if not messages:
                 return
+            left -= len(messages)
+            progress(min(len(calls.delivered) + len(calls.recalled), len(calls.due)))

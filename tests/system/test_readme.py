@@ -1,4 +1,4 @@
-"""The README's walk through deliveries runs as it is written: a shell, curl, and a real broker."""
+"""What the README says runs as it is written: a walk with curl, and examples in Python."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.clusters import running_cluster
+from support.command_line import Eruca
 from support.processes import running
 
 README = Path(__file__).parents[2] / "README.md"
 [WALK] = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
+NAMESRV_URL = "http://127.0.0.1:9876"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the walk needs curl")
@@ -41,6 +45,45 @@ def test_the_walk_with_nothing_but_curl_ends_with_the_dead_letter_handed_out(
     assert (letter["reason"], letter["last_error"]) == ("nobody_home", "rang twice")
     [last] = answers[-1]["deliveries"]
     assert (last["message"]["body"], last["attempt"]) == ({"text": "for Ben"}, 1)
+
+
+def example(heading: str) -> str:
+    """Return the Python example below a heading."""
+    _, section = README.read_text().split(f"### {heading}\n")
+    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def run_example(heading: str, namesrv_url: str) -> str:
+    """Run the example below a heading and return what it printed."""
+    code = example(heading)
+    assert NAMESRV_URL in code
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code.replace(NAMESRV_URL, namesrv_url)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_examples_of_transactions_and_delays_do_what_they_say() -> None:
+    with running_cluster(txn_checkers=1) as cluster:
+        [url] = cluster.namesrv_urls
+        eruca = Eruca(url)
+        eruca("topic", "create", "orders")
+
+        decided = run_example("Send in transactions", url)
+        delivered = run_example("Deliver later", url)
+
+        assert "state='committed', outcome='commit', by='producer'" in decided
+        assert re.fullmatch(r"the tea is ready 0:00:0[0-9.]+\n", delivered)
+        assert eruca.bodies("orders") == ["order 18"]
+        assert eruca.json("scheduled", "list") == []
+        assert eruca.json("txn", "list") == []
 
 
 def objects(text: str) -> list[dict[str, Any]]:

@@ -34,10 +34,11 @@ async def test_the_examples_run_one_after_the_other(cluster: InProcessCluster) -
     outputs = []
     for example in EXAMPLES:
         done = await anyio.to_thread.run_sync(run, example, cluster.namesrv_urls)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
         outputs.append(done.stdout)
 
     assert "written" in outputs[0]
     assert len(outputs[0].splitlines()) > 1
     assert len(outputs[1].splitlines()) == 1
     assert 1 <= len(outputs[2].splitlines()) <= 5
+    assert outputs[3] == "commit True\n"
