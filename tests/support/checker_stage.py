@@ -25,7 +25,9 @@ import httpx
 from deploy.ports import free_ports
 from deploy.supervision import Child
 from eruca_postgres.embedded import EmbeddedServer
+from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import begin, create_topic, take
+from support.postgres import drop_schema
 from support.processes import clean_environment
 from support.tcp_proxy import TcpProxy, tcp_proxy
 from support.waiting import until_told
@@ -95,6 +97,10 @@ class Stage:
     async def kill(self, name: str) -> None:
         """Kill a process."""
         await self.children[name].kill()
+
+    def drop_schema(self) -> None:
+        """Lose all rows."""
+        drop_schema(self.server.url, SCHEMA)
 
     async def begin(self, **more: Any) -> str:  # noqa: ANN401  (JSON)
         """Begin a transaction at the first broker."""

@@ -163,11 +163,20 @@ async def take(
 
 async def messages(broker: httpx.AsyncClient) -> list[str]:
     """Return the texts of all messages that consumers see."""
-    texts = []
+    return [message["body"]["text"] for message in await _seen(broker)]
+
+
+async def message_ids(broker: httpx.AsyncClient) -> list[str]:
+    """Return the unique ids of all messages that consumers see: their transactions'."""
+    return [message["message_id"] for message in await _seen(broker)]
+
+
+async def _seen(broker: httpx.AsyncClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for queue_id in range(2):
         pulled = await broker.get(
             f"/v1/topics/{TOPIC}/queues/{queue_id}/messages",
             params={"offset": 0, "max_count": 1000},
         )
-        texts += [message["body"]["text"] for message in pulled.json()["messages"]]
-    return texts
+        found += pulled.json()["messages"]
+    return found

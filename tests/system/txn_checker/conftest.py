@@ -1,9 +1,8 @@
-"""One PostgreSQL for all tests of this folder, and a stage for each that wants one."""
+"""One PostgreSQL for all tests of this folder, and one stage for the tests of each module."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,15 +18,12 @@ def shared_server() -> Iterator[EmbeddedServer]:
         yield server
 
 
-@pytest.fixture
-def server(shared_server: EmbeddedServer) -> EmbeddedServer:
-    """A PostgreSQL that runs, in which there is nothing of ours."""
-    shared_server.start()  # a test may have stopped it
+@pytest.fixture(scope="module")
+async def stage(
+    tmp_path_factory: pytest.TempPathFactory, shared_server: EmbeddedServer
+) -> AsyncIterator[Stage]:
+    """A stage for the tests of a module; each leaves everything running."""
+    shared_server.start()
     drop_schema(shared_server.url, SCHEMA)
-    return shared_server
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, server: EmbeddedServer) -> AsyncIterator[Stage]:
-    async with checker_stage(tmp_path, server) as stage:
+    async with checker_stage(tmp_path_factory.mktemp("stage"), shared_server) as stage:
         yield stage

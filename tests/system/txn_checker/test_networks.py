@@ -7,31 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 
-from eruca_postgres.embedded import EmbeddedServer
-from eruca_txn_checker.projection.tables import SCHEMA
-from support.checker_stage import Stage, checker_stage
+from support.checker_stage import Stage
 from support.checkers import messages, until_ready
-from support.postgres import drop_schema
 from support.tcp_proxy import TcpProxy
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-async def stage(
-    tmp_path_factory: pytest.TempPathFactory, shared_server: EmbeddedServer
-) -> AsyncIterator[Stage]:
-    drop_schema(shared_server.url, SCHEMA)
-    async with checker_stage(tmp_path_factory.mktemp("stage"), shared_server) as stage:
-        yield stage
 
 
 @dataclass(frozen=True, slots=True)
