@@ -244,7 +244,6 @@ class TransactionsMachine(RuleBasedStateMachine):
 
         No precondition says that there are any: after a kill that depends on how fast flushes are.
         """
-        self.run(self.store.flush())
         ends = self.store.segment_ends()
         if len(ends) == 1:
             return
@@ -253,9 +252,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.learn()
         oldest = self.store.state.transactions.oldest_offset()
         assert oldest is None or oldest >= last
-        self.run(self.store.flush())
-        for _ in self.store.delete_oldest_segments(count):
-            pass
+        self.delete_up_to(count)
         decided = self.model().decided_at.values()
         if any(offset < self.store.log_min_offset for offset in decided):
             self.generation += 1
@@ -268,10 +265,8 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     @rule()
     def retention_keeps_what_is_not_over(self) -> None:
-        self.run(self.store.flush())
         first = self.store.log_min_offset
-        for _ in self.store.delete_oldest_segments(10):
-            pass
+        self.delete_up_to(10)
         oldest = self.store.state.transactions.oldest_offset()
         assert oldest is None or oldest >= self.store.log_min_offset
         if self.store.log_min_offset > first:
@@ -379,6 +374,11 @@ class TransactionsMachine(RuleBasedStateMachine):
         start = 0 if last is None else last + self.records[last].size
         for record in read_log(self.directory, start):
             self.records[record.log_offset] = record
+
+    def delete_up_to(self, count: int) -> None:
+        needed_from = self.run(self.store.needed_from())
+        for _ in self.store.delete_oldest_segments(count, needed_from):
+            pass
 
     def cut_log(self, offset: int) -> None:
         for path in sorted((self.directory / "commitlog").iterdir()):

@@ -89,3 +89,25 @@ def test_a_dead_letter_is_redriven_or_not_at_all(tmp_path: Path) -> None:
 
     with without_log_lines():
         asyncio.run(work())
+
+
+def test_retention_waits_until_what_it_carried_forward_is_durable(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = ManualClock()
+        store = await filled(tmp_path / "whole", clock)
+        while store.segment_count == 1:
+            await store.append(batch("orders", 0, [bytes(3_000)]))
+        await store.flush()
+        await Timers(store, clock).carry_forward(store.segment_ends()[0])
+        assert list(store.delete_oldest_segments(9)) == []
+        carried = store.timers.oldest_id()
+
+        needed_from = await store.needed_from()
+
+        assert carried is not None
+        assert store.segment_ends()[0] <= needed_from <= carried < store.flushed_offset
+        assert len(list(store.delete_oldest_segments(9, needed_from))) == 1
+        await store.close()
+
+    with without_log_lines():
+        asyncio.run(work())
