@@ -451,6 +451,18 @@ async def test_leaving_the_context_commits_everything_handed_out(
     assert await committed(client, name, topic) == handed_out
 
 
+async def test_what_was_not_committed_is_read_again(client: eruca.AsyncClient, topic: str) -> None:
+    await send(client, topic, *numbers(0, 20))
+
+    for _ in range(2):
+        consumer = client.pull_consumer(
+            topic, topics=topic, start="earliest", auto_commit_seconds=None
+        )
+        messages = await poll_all(consumer, 20)
+        assert sorted(m.text() for m in messages) == sorted(numbers(0, 20))
+        await consumer.close()
+
+
 async def test_an_exception_leaves_the_batch_in_hand_uncommitted(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:

@@ -21,10 +21,11 @@ def member(
     *,
     client_id: str = "a",
     tag: str = "*",
+    group: str | None = None,
     ordered: bool = False,
 ) -> eruca.AsyncPushConsumer:
     consumer = client.push_consumer(
-        topic,
+        group or topic,
         message_model="broadcasting",
         client_id=client_id,
         offsets_dir=str(directory),
@@ -54,6 +55,64 @@ async def test_every_member_gets_every_message(
 
     for gatherer in gatherers:
         assert sorted(map(int, gatherer.texts)) == list(range(100))
+        if ordered:
+            for queue in {message.queue for message in gatherer.messages}:
+                offsets = [m.queue_offset for m in gatherer.messages if m.queue == queue]
+                assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("tags", [("A", "A"), ("A", "B"), ("*", "*")], ids=" ".join)
+async def test_every_member_gets_what_its_filter_lets_through(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path, tags: tuple[str, str]
+) -> None:
+    gatherers = [Gatherer(), Gatherer()]
+    groups = [topic, topic] if tags[0] == tags[1] else [topic, f"{topic}-other"]
+    consumers = [
+        member(client, topic, gatherer, tmp_path, client_id=client_id, tag=tag, group=group)
+        for gatherer, client_id, tag, group in zip(gatherers, "ab", tags, groups, strict=True)
+    ]
+
+    async with consumers[0], consumers[1]:
+        await until(lambda: all(len(c.assignment) == 4 for c in consumers))
+        await until_begun(*consumers)
+        async with client.producer() as producer:
+            await producer.send_many(
+                [eruca.Message(topic, tag, tag=tag) for tag in "ABC" for _ in range(10)]
+            )
+        for gatherer, tag in zip(gatherers, tags, strict=True):
+            wanted = sorted("ABC" if tag == "*" else tag) * 10
+            await gatherer.until_count(len(wanted))
+
+    for gatherer, tag in zip(gatherers, tags, strict=True):
+        assert sorted(gatherer.texts) == sorted(("ABC" if tag == "*" else tag) * 10)
+
+
+async def test_a_member_that_fails_or_goes_concerns_no_other(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    class Failing(Gatherer):
+        async def __call__(self, message: eruca.ReceivedMessage) -> None:
+            await super().__call__(message)
+            raise ValueError("never mind")
+
+    failing, leaving, staying = Failing(), Gatherer(), Gatherer()
+    consumers = [
+        member(client, topic, gatherer, tmp_path, client_id=client_id)
+        for gatherer, client_id in zip((failing, leaving, staying), "abc", strict=True)
+    ]
+    async with consumers[0], consumers[2]:
+        async with consumers[1]:
+            await until(lambda: all(len(c.assignment) == 4 for c in consumers))
+            await until_begun(*consumers)
+            await send(client, topic, range(10))
+            for gatherer in (failing, leaving, staying):
+                await gatherer.until_count(10)
+        await send(client, topic, range(10, 20))
+        for gatherer in (failing, staying):
+            await gatherer.until_count(20)
+
+    assert len(leaving.messages) == 10
+    assert sorted(map(int, staying.texts)) == list(range(20))
 
 
 async def until_begun(*consumers: eruca.AsyncPushConsumer) -> None:

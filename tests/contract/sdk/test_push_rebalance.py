@@ -180,8 +180,8 @@ async def test_a_reset_by_an_operator_moves_members_that_run(
     assert len(lost) == 4
 
 
-async def test_two_groups_each_get_everything(client: eruca.AsyncClient, topic: str) -> None:
-    gatherers = [Gatherer(), Gatherer()]
+async def test_groups_each_get_everything(client: eruca.AsyncClient, topic: str) -> None:
+    gatherers = [Gatherer(), Gatherer(), Gatherer()]
     consumers = []
     for number, gatherer in enumerate(gatherers):
         consumer = client.push_consumer(f"{topic}-{number}", start="earliest")
@@ -189,6 +189,42 @@ async def test_two_groups_each_get_everything(client: eruca.AsyncClient, topic: 
         consumers.append(consumer)
 
     await send(client, topic, range(50))
-    async with consumers[0], consumers[1]:
+    async with consumers[0], consumers[1], consumers[2]:
         for gatherer in gatherers:
             await gatherer.until_count(50)
+
+    assert [sorted(map(int, gatherer.texts)) for gatherer in gatherers] == [list(range(50))] * 3
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "orderly"])
+async def test_four_members_take_a_quarter_each_and_the_two_that_stay_a_half(
+    client: eruca.AsyncClient, topic: str, *, ordered: bool
+) -> None:
+    gatherers = [Gatherer() for _ in range(4)]
+    members = [member(client, topic, gatherer, ordered=ordered) for gatherer in gatherers]
+    async with members[0], members[1]:
+        async with members[2], members[3]:
+            await until_shared(members, topic, queues=4)
+            await send_evenly(client, topic, 25)
+            await until(lambda: sum(len(g.messages) for g in gatherers) == 100)
+            assert [len(gatherer.messages) for gatherer in gatherers] == [25] * 4
+        await until_shared(members[:2], topic, queues=4)
+        await send_evenly(client, topic, 25)
+        await until(lambda: sum(len(g.messages) for g in gatherers) == 200)
+
+    assert [len(gatherer.messages) for gatherer in gatherers] == [75, 75, 25, 25]
+    every = [message for gatherer in gatherers for message in gatherer.messages]
+    assert len({(message.queue, message.queue_offset) for message in every}) == 200
+    if ordered:
+        for gatherer in gatherers:
+            for queue in {message.queue for message in gatherer.messages}:
+                offsets = [m.queue_offset for m in gatherer.messages if m.queue == queue]
+                assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+
+
+async def send_evenly(client: eruca.AsyncClient, topic: str, count: int) -> None:
+    """Send so many messages to each queue."""
+    async with client.producer() as producer:
+        for queue in await client.admin.queues(topic):
+            messages = [eruca.Message(topic, str(number)) for number in range(count)]
+            await producer.send_many(messages, queue=queue)

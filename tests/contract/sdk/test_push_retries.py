@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 
 import msgspec
@@ -276,3 +277,105 @@ async def test_a_delay_that_cannot_be_is_left_to_the_groups_policy(
     await send(client, topic, [0])
     async with consumer:
         await until(lambda: attempts == [1, 2])
+
+
+async def test_none_is_a_failure_where_the_program_says_so(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    attempts: list[int] = []
+    consumer = client.push_consumer(topic, start="earliest", none_is_failure=True)
+
+    @consumer.on(topic)
+    def handle(
+        message: eruca.ReceivedMessage, context: eruca.ConsumeContext
+    ) -> ConsumeStatus | None:
+        attempts.append(message.attempt)
+        context.delay_seconds = 0
+        return None if message.attempt < 3 else ConsumeStatus.SUCCESS
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until(lambda: attempts == [1, 2, 3])
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "orderly"])
+async def test_without_retries_the_first_failure_makes_a_dead_letter(
+    client: eruca.AsyncClient, topic: str, *, ordered: bool
+) -> None:
+    seen: list[tuple[str, int]] = []
+    consumer = client.push_consumer(topic, start="earliest", ordered=ordered, retry_max_times=0)
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        seen.append((message.text(), message.attempt))
+        if message.text() == "0":
+            raise ValueError("never again")
+
+    await send(client, topic, range(3), key="one queue")
+    async with consumer:
+        await until_async(lambda: is_committed(client, topic, 3))
+
+    assert sorted(seen) == [("0", 1), ("1", 1), ("2", 1)]
+    assert len(await dead_letters(client, topic)) == 1
+
+
+async def test_an_ordered_message_may_fail_many_times_and_keeps_its_place(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    seen: list[tuple[str, int]] = []
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, retry_max_times=30, suspend_seconds=0.01
+    )
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        seen.append((message.text(), message.attempt))
+        if message.text() == "1" and message.attempt <= 30:
+            raise ValueError("once more")
+
+    await send(client, topic, range(3), key="one queue")
+    async with consumer:
+        await until(lambda: len(seen) == 33)
+
+    assert seen == [("0", 1), *(("1", attempt) for attempt in range(1, 32)), ("2", 1)]
+    assert await committed(client, topic, topic) == 3
+
+
+async def test_ordered_messages_of_three_keys_that_fail_at_first_keep_their_order(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    done: dict[str, list[str]] = {key: [] for key in "abc"}
+    consumer = client.push_consumer(topic, start="earliest", ordered=True, suspend_seconds=0.01)
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        if message.attempt == 1 and int(message.text()) % 4 == 0:
+            raise ValueError("not at first")
+        assert message.sharding_key is not None
+        done[message.sharding_key].append(message.text())
+
+    for key in "abc":
+        await send(client, topic, range(20), key=key)
+    async with consumer:
+        await until(lambda: sum(map(len, done.values())) == 60)
+
+    assert done == {key: [str(number) for number in range(20)] for key in "abc"}
+
+
+async def test_by_default_a_suspended_queue_waits_for_a_second(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    times: list[float] = []
+    consumer = client.push_consumer(topic, start="earliest", ordered=True)
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        times.append(time.monotonic())
+        if message.attempt == 1:
+            raise ValueError("not at first")
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until(lambda: len(times) == 2)
+
+    assert times[1] - times[0] >= 1.0

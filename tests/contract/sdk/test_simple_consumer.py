@@ -111,6 +111,62 @@ async def test_what_is_not_finished_in_time_comes_again(
         await consumer.extend(first)
 
 
+async def test_a_message_may_be_finished_at_its_third_attempt(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    await send(client, topic, 1)
+    consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=1)
+
+    attempts = []
+    for _ in range(3):
+        [one] = await consumer.receive(wait=15)
+        attempts.append(one.attempt)
+    await consumer.ack(one)
+
+    assert attempts == [1, 2, 3]
+    assert await consumer.receive(wait=2) == []
+
+
+async def test_of_a_batch_only_what_was_not_finished_comes_again(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    await send(client, topic, 20)
+    consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=2)
+
+    got = await received(consumer, 20)
+    await consumer.ack(got[1:])
+    [again] = await consumer.receive(wait=15)
+    await consumer.ack(again)
+
+    assert (again.message.message_id, again.attempt) == (got[0].message.message_id, 2)
+    assert await consumer.receive(wait=0) == []
+
+
+async def test_in_an_ordered_group_each_key_comes_in_order_also_after_a_failure(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    await client.admin.groups.create(topic, start="earliest", ordered=True)
+    async with client.producer() as producer:
+        for number in range(10):
+            for key in "abc":
+                await producer.send(eruca.Message(topic, f"{key}{number}", sharding_key=key))
+    consumer = client.simple_consumer(topic, topic)
+
+    done: dict[str, list[str]] = {key: [] for key in "abc"}
+    while sum(map(len, done.values())) < 30:
+        got = await consumer.receive(32, 10)
+        assert got
+        for one in got:
+            text = one.message.text()
+            if text in ("a3", "b0") and one.attempt == 1:
+                await consumer.nack(one, delay_seconds=0)  # what lies behind it waits for it
+                continue
+            await consumer.ack(one)
+            done[text[0]].append(text)
+
+    assert done == {key: [f"{key}{number}" for number in range(10)] for key in "abc"}
+
+
 async def test_a_message_is_kept_while_it_is_handled_and_then_finished(
     client: eruca.AsyncClient, topic: str
 ) -> None:
