@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from eruca.aio.client_context import ClientContext
 from eruca.aio.producer import (
@@ -55,12 +55,6 @@ from eruca.core.push_settings import (
 )
 from eruca.core.simple_settings import SimpleSettings
 from eruca.core.subscription_filter import Filter
-from eruca.core.transaction_settings import (
-    CHECK_CONCURRENCY_DEFAULT,
-    DECISION_TIMEOUT_DEFAULT,
-    CheckFunction,
-    TransactionSettings,
-)
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
@@ -70,6 +64,10 @@ if TYPE_CHECKING:
     from eruca.aio.transaction_producer import AsyncTransactionProducer
     from eruca.aio.transport import HttpTransport
     from eruca.core.allocation import AllocationStrategy
+    from eruca.core.transaction_settings import CheckFunction
+
+CHECK_CONCURRENCY_DEFAULT: Final = 16
+DECISION_TIMEOUT_DEFAULT: Final = 5.0  # seconds, all attempts together
 
 
 class AsyncClient:
@@ -203,6 +201,7 @@ class AsyncClient:
         from eruca.aio.transaction_producer import (  # needs the models, as admin does
             AsyncTransactionProducer,
         )
+        from eruca.core.transaction_settings import TransactionSettings
 
         self._context.check_open()
         settings = TransactionSettings.resolve(

@@ -13,8 +13,6 @@ from eruca.core.client_settings import checked_seconds, checked_urls
 from eruca.core.latency_fault import LatencyProfile
 from eruca.core.transactions import HalfMessage, TransactionCheck, Verdict
 
-CHECK_CONCURRENCY_DEFAULT: Final = 16
-DECISION_TIMEOUT_DEFAULT: Final = 5.0  # seconds, all attempts together
 CHECKER_URLS_VARIABLE: Final = "ERUCA_TXN_CHECKER_URLS"
 
 CheckFunction: TypeAlias = Callable[[TransactionCheck], Verdict | Awaitable[Verdict | None] | None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Self
 
-from eruca.aio.client import AsyncClient
+from eruca.aio.client import CHECK_CONCURRENCY_DEFAULT, DECISION_TIMEOUT_DEFAULT, AsyncClient
 from eruca.aio.producer import (
     BUFFER_SIZE_DEFAULT,
     COMPRESSION_THRESHOLD_DEFAULT,
@@ -37,7 +37,6 @@ from eruca.core.push_settings import (
     PUSH_COMMIT_SECONDS_DEFAULT,
     STOP_SECONDS_DEFAULT,
 )
-from eruca.core.transaction_settings import CHECK_CONCURRENCY_DEFAULT, DECISION_TIMEOUT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
