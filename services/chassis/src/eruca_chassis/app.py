@@ -91,6 +91,8 @@ class ServiceApp(FastAPI):
         hot: Routes that bypass FastAPI. Each must be declared in a router too, for the document.
         body_size_max: Bytes of a request's body; hot routes look after their own.
         bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
+        ungated: Prefixes of paths that can do without what the service is not ready for: they are
+            refused only once it stops.
         explorer_origins: Sites whose pages may call the service; see ``ServiceSettings``.
         explored: Lists the services that ``/docs`` shows; None: this one alone.
     """
@@ -108,6 +110,7 @@ class ServiceApp(FastAPI):
         hot: HotRoutes | None = None,
         body_size_max: int = BODY_SIZE_MAX,
         bodies_size_max: int = BODIES_SIZE_MAX,
+        ungated: Sequence[str] = (),
         explorer_origins: str = "",
         explored: ListServices | None = None,
     ) -> None:
@@ -134,6 +137,7 @@ class ServiceApp(FastAPI):
             },
         )
         assert bodies_size_max >= body_size_max
+        self._ungated = tuple(ungated)
         self._body_size_max = body_size_max
         self._bodies_size_max = bodies_size_max
         self._bodies_size = 0  # of requests under way
@@ -193,7 +197,7 @@ class ServiceApp(FastAPI):
         """Run *handle*, send what it raises as a problem, and return the status."""
         try:
             self._cross_origin.check(scope)
-            if self.readiness.reason is not None and scope["path"].startswith(GATED_PREFIX):
+            if self.readiness.reason is not None and self._is_gated(scope["path"]):
                 raise self.readiness.error()
             return await handle(scope, receive, send)
         except ErucaError as error:
@@ -210,6 +214,11 @@ class ServiceApp(FastAPI):
             if _ANSWERED not in scope:
                 await send_problem(send, defect(), request_id(scope))
             return InternalError.status
+
+    def _is_gated(self, path: str) -> bool:
+        """Tell whether a request waits until the service is ready."""
+        is_exempt = path.startswith(self._ungated) and not self.readiness.is_stopping
+        return path.startswith(GATED_PREFIX) and not is_exempt
 
     async def _through_fastapi(self, scope: Scope, receive: Receive, send: Send) -> int:
         identity = request_id(scope)

@@ -16,11 +16,12 @@ import structlog
 
 from eruca import AsyncClient
 from eruca.contract.errors import DatabaseUnavailableError
-from eruca.contract.transactions import DecisionReceipt
+from eruca.contract.transactions import CHECKERS_NAMESPACE, DecisionReceipt
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.held import HeldRequests
 from eruca_chassis.loops import BackgroundLoop
+from eruca_postgres.announcing import Announcing, url_of
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
@@ -31,7 +32,6 @@ from eruca_postgres.settings import sqlalchemy_url
 from eruca_txn_checker.api import checks, status, transactions, webhooks
 from eruca_txn_checker.api.metrics import CheckerMetrics
 from eruca_txn_checker.checker import TransactionChecker
-from eruca_txn_checker.checking.announcing import Announcing, url_of
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.checking.broker_work import TransactionWork
@@ -112,7 +112,12 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                 return settings.advertised_url or url_of(*app.address)
 
             announcing = Announcing(
-                client, database, checker.name, family=f"{settings.name}-", url=own_url
+                client,
+                database,
+                checker.name,
+                namespace=CHECKERS_NAMESPACE,
+                family=f"{settings.name}-",
+                url=own_url,
             )
 
             async def begin() -> None:

@@ -2,7 +2,7 @@
 
 It is put there again and again, for a name server that lost its table, or came back. An orderly
 stop takes it out; what instances that were killed have left there the others take out, once
-PostgreSQL has not heard of them for as long as a lease lasts. A producer that is led to an instance
+PostgreSQL has not heard of them for as long as a lease lasts. A client that is led to an instance
 that is gone tries another one, so nobody depends on this being exact.
 """
 
@@ -16,7 +16,6 @@ import structlog
 from sqlalchemy import select
 
 from eruca.contract.errors import ErucaError, KeyNotFoundError
-from eruca.contract.transactions import CHECKERS_NAMESPACE
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database
 from eruca_postgres.tables import instances
@@ -37,6 +36,7 @@ class Announcing:
         client: Knows the name servers.
         database: Knows which instances live.
         name: This instance's.
+        namespace: Of the key-value table: where clients look for this kind of service.
         family: What the names of all instances of this service begin with; others are let alone.
         url: Returns where this one is reached, once that is known.
     """
@@ -47,12 +47,14 @@ class Announcing:
         database: Database,
         name: str,
         *,
+        namespace: str,
         family: str,
         url: Callable[[], str],
     ) -> None:
         self._client = client
         self._database = database
         self._name = name
+        self._namespace = namespace
         self._family = family
         self._url = url
         self._fault: str | None = None
@@ -70,13 +72,13 @@ class Announcing:
             return
         await self._loop.stop()
         try:
-            await self._client.admin.delete_kv(CHECKERS_NAMESPACE, self._name)
+            await self._client.admin.delete_kv(self._namespace, self._name)
         except ErucaError as error:
             _log.info("not taken out of the name servers", why=str(error))
 
     async def _step(self) -> None:
         try:
-            await self._client.admin.put_kv(CHECKERS_NAMESPACE, self._name, self._url())
+            await self._client.admin.put_kv(self._namespace, self._name, self._url())
             await self._take_out_the_dead()
         except ErucaError as error:
             if self._fault is None:  # said once, not every time
@@ -86,13 +88,13 @@ class Announcing:
             self._fault = None
 
     async def _take_out_the_dead(self) -> None:
-        announced = await self._client.admin.list_kv(CHECKERS_NAMESPACE)
+        announced = await self._client.admin.list_kv(self._namespace)
         async with self._database.transaction() as connection:
             living = set(await connection.scalars(select(instances.c.holder)))
         dead = announced.keys() - living - {self._name}
         for name in sorted(name for name in dead if name.startswith(self._family)):
             try:
-                await self._client.admin.delete_kv(CHECKERS_NAMESPACE, name)
+                await self._client.admin.delete_kv(self._namespace, name)
             except KeyNotFoundError:
                 continue  # somebody else was faster
 
