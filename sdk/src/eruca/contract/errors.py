@@ -35,6 +35,7 @@ The tree::
     │       ├── CheckNotFoundError        check-not-found
     │       ├── WebhookNotFoundError      webhook-not-found
     │       ├── RecordNotFoundError       record-not-found
+    │       ├── MessageNotFoundError      message-not-found
     │       ├── BrokerNotFoundError       broker-not-found
     │       └── KeyNotFoundError          key-not-found
     ├── RefusedError              understood, and not allowed in this state              4xx
@@ -59,6 +60,7 @@ The tree::
     │   ├── DiskFullError             503 disk-full
     │   ├── DatabaseUnavailableError  503 database-unavailable
     │   ├── BrokerUnreachableError    503 broker-unreachable
+    │   ├── SearchIncompleteError     503 search-incomplete
     │   └── StoreFailedError          503 store-failed
     ├── InternalError             a defect; logged under its request_id                  500
     └── ClientError               raised by the SDK itself, never sent
@@ -307,6 +309,13 @@ class RecordNotFoundError(NotFoundError):
     title = "There is no record at this log offset"
 
 
+class MessageNotFoundError(NotFoundError):
+    """No broker has stored a message of this id; every log has been looked through."""
+
+    code = "message-not-found"
+    title = "There is no message of this id"
+
+
 class BrokerNotFoundError(NotFoundError):
     """No broker of this name and id is registered."""
 
@@ -519,6 +528,13 @@ class BrokerUnreachableError(UnavailableError):
 
     code = "broker-unreachable"
     title = "A broker does not answer"
+
+
+class SearchIncompleteError(UnavailableError):
+    """It was not found, and not every log could be looked through."""
+
+    code = "search-incomplete"
+    title = "It was not found, and not everything could be looked through"
 
 
 class StoreFailedError(UnavailableError):

@@ -77,7 +77,9 @@ class ReadModelPosition(Answer):
     """How far the read model has come in one broker's log."""
 
     broker_name: str
-    log_offset: int = Field(description="everything before it is in the read model")
+    log_offset: int | None = Field(
+        description="everything before it is in the read model; null: nothing has been read yet"
+    )
     end_offset: int | None = Field(
         description="where the log ended when this was asked; null: the broker does not answer"
     )

@@ -95,7 +95,7 @@ class LogBlock(Struct, gc=False, frozen=True):
     from_offset: int  # where it was read from
     next_offset: int  # where to read on; everything before it is in this block or earlier ones
     end_offset: int  # where the log ended then
-    data: Buffer  # the records
+    data: bytes  # the records
 
     def records(self) -> Iterator[LogRecord]:
         """Yield its records, in order.

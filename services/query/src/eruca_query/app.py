@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter
+import structlog
 
 from eruca import AsyncClient
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca.contract.queries import QUERY_INSTANCES_NAMESPACE
 from eruca_chassis.app import ServiceApp
+from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.explorer.routes import ExploredServices
+from eruca_chassis.loops import BackgroundLoop
+from eruca_postgres.announcing import Announcing, url_of
+from eruca_postgres.broker_shares import BrokerShares
+from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.gate import DatabaseGate
+from eruca_postgres.leases import LeaseKeeper
+from eruca_postgres.log_projector import LogProjector
+from eruca_postgres.settings import sqlalchemy_url
+from eruca_query.api import messages, status
+from eruca_query.api.metrics import QueryMetrics
 from eruca_query.explorer.listing import list_services
 from eruca_query.exports import routes as exports
 from eruca_query.exports.service import exports_of
+from eruca_query.projection.broker_work import FollowedBroker
+from eruca_query.projection.chunks import ChunkLimits
+from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
+from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.tables import SCHEMA
+from eruca_query.projection.upkeep import PERIOD_SECONDS as UPKEEP_SECONDS
+from eruca_query.projection.upkeep import Upkeep
+from eruca_query.searching.broker_directory import BrokerDirectory
+from eruca_query.searching.broker_logs import BrokerLogs
+from eruca_query.searching.message_search import MessageSearch
+from eruca_query.searching.timelines import Timelines
+from eruca_query.service import QueryService
 from eruca_query.settings import QuerySettings
 
+MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
+LEASE_STEPS: Final = 4  # within the time of a lease
 _DESCRIPTION: Final = """
 The query service follows every broker's log into PostgreSQL and finds messages in it: by id, by
 key, by tag, by time; and it tells what befell each of them.
@@ -26,20 +58,41 @@ come, broker by broker, and whether anything is missing from it and why: an empt
 such a note means that there is nothing. Every refusal is an `application/problem+json` document
 whose `code` is stable.
 """
-_ROUTERS: Final[tuple[APIRouter, ...]] = (exports.router,)
-_TAGS: Final = (exports.TAG,)
+_TAGS: Final = (
+    {"name": "messages", "description": "Find messages, and what befell them"},
+    exports.TAG,
+    {"name": "status", "description": "Who the service is, and how far it has read"},
+)
+_WITHOUT_DATABASE: Final = ("/v1/exports/",)  # what asks brokers alone, and so goes on without it
+
+_log = structlog.get_logger()
 
 
-def create_app(settings: QuerySettings) -> ServiceApp:
-    """Return the query service's application."""
+def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceApp:
+    """Return the query service's application; its lifespan opens the database."""
+    clock = clock or SystemClock()
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        async with AsyncClient(settings.namesrv_urls, network=settings.network) as client:
+        async with AsyncExitStack() as stack:
+            url = settings.database_url or await _embedded(stack, settings)
+            database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
+            stack.push_async_callback(database.close)
+            client = await stack.enter_async_context(
+                AsyncClient(settings.namesrv_urls, network=settings.network)
+            )
             app.state.client = client
-            with exports_of(app, client, settings) as app.state.exports:
-                app.readiness.ready()
-                yield
+            app.state.exports = stack.enter_context(exports_of(app, client, settings))
+            service, keeper = _wire(settings, database, client, clock)
+            app.state.service = service
+            metrics = QueryMetrics(service)
+            app.registry.register(metrics)
+            stack.callback(app.registry.unregister, metrics)
+            stack.push_async_callback(_stop, service, keeper)
+            gate = await _begin(app, settings, service, url, stack)
+            stack.push_async_callback(gate.stop)
+            yield
+            app.begin_stop()
 
     async def explored() -> ExploredServices:
         return await list_services(app.state.client)
@@ -50,10 +103,120 @@ def create_app(settings: QuerySettings) -> ServiceApp:
         description=_DESCRIPTION,
         version=version("eruca-query"),
         tags=_TAGS,
-        routers=_ROUTERS,
+        routers=[messages.router, exports.router, status.router],
         lifespan=lifespan,
         explorer_origins=settings.explorer_origins,
         explored=explored,
+        ungated=_WITHOUT_DATABASE,
     )
-    app.state.settings = settings
     return app
+
+
+async def _begin(
+    app: ServiceApp,
+    settings: QuerySettings,
+    service: QueryService,
+    url: str,
+    stack: AsyncExitStack,
+) -> DatabaseGate:
+    """Let work begin as soon as the database is there, and return what watches it."""
+    sharing = BackgroundLoop(
+        "leases",
+        lambda: _share(service),
+        period_seconds=settings.lease_seconds / LEASE_STEPS,
+    )
+    upkeep = BackgroundLoop("upkeep", service.upkeep.step, period_seconds=UPKEEP_SECONDS)
+
+    def own_url() -> str:
+        assert app.address is not None
+        return settings.advertised_url or url_of(*app.address)
+
+    announcing = Announcing(
+        app.state.client,
+        service.database,
+        service.name,
+        namespace=QUERY_INSTANCES_NAMESPACE,
+        family=f"{settings.name}-",
+        url=own_url,
+    )
+
+    async def begin() -> None:
+        for loop in (sharing, upkeep):
+            loop.start()
+            stack.push_async_callback(loop.stop)
+        if app.address is not None:
+            announcing.start()
+        _log.info("working", instance=service.name, schema=SCHEMA)
+
+    gate = DatabaseGate(
+        service.database, url, MIGRATIONS, readiness=app.readiness, on_migrated=begin
+    )
+    stack.push_async_callback(announcing.stop)
+    await gate.start()
+    return gate
+
+
+async def _stop(service: QueryService, keeper: LeaseKeeper) -> None:
+    await service.shares.stop()
+    try:
+        await keeper.leave()
+    except DatabaseUnavailableError:
+        return  # the leases end by themselves
+
+
+async def _share(service: QueryService) -> None:
+    try:
+        await service.shares.step()
+    except DatabaseUnavailableError:
+        return  # the service says so; work pauses by itself when the leases end
+
+
+async def _embedded(stack: AsyncExitStack, settings: QuerySettings) -> str:
+    """Start a PostgreSQL of our own, which ends with us, and return where it is."""
+    server = EmbeddedServer(settings.postgres_dir.absolute())
+    await asyncio.to_thread(server.start)
+    stack.push_async_callback(asyncio.to_thread, server.stop)
+    _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
+    return sqlalchemy_url(server.url)
+
+
+def _wire(
+    settings: QuerySettings, database: Database, client: AsyncClient, clock: Clock
+) -> tuple[QueryService, LeaseKeeper]:
+    # No other process has this name, and this one not after a restart: its old leases are not ours.
+    name = f"{settings.name}-{secrets.token_hex(4)}"
+    numbers, counts = NameNumbers(), ProjectionCounts()
+    limits = ChunkLimits(settings.chunk_rows, round(settings.chunk_hours * 3_600_000))
+    keeper = LeaseKeeper(database, name, seconds=settings.lease_seconds, clock=clock)
+
+    def follow(broker_name: str) -> FollowedBroker:
+        return FollowedBroker(
+            LogProjector(
+                database,
+                client,
+                broker_name,
+                lease=lambda: shares.lease(broker_name),
+                projection=MessageProjection(numbers, limits=limits, counts=counts),
+                read_size=settings.read_size,
+            )
+        )
+
+    shares = BrokerShares(database, client, keeper, follow)
+    logs = BrokerLogs(
+        client,
+        BrokerDirectory(client, clock),
+        timeout=settings.broker_seconds,
+        tail_size_max=settings.tail_size_max,
+    )
+    search = MessageSearch(database, numbers, logs)
+    service = QueryService(
+        name=name,
+        started_at=datetime.now(UTC),
+        database=database,
+        shares=shares,
+        counts=counts,
+        upkeep=Upkeep(database, clock, retention_ms=round(settings.retention_hours * 3_600_000)),
+        search=search,
+        timelines=Timelines(database, numbers, logs, search),
+    )
+    return service, keeper

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from eruca.contract.limits import LOG_READ_SIZE_MAX
 from eruca_postgres.settings import DatabaseSettings
 
 
@@ -18,6 +19,18 @@ class QuerySettings(DatabaseSettings):
     shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_QUERY_URLS"})  # the clients'
 
     port: int = Field(default=10931, ge=0, le=65_535, description="port to listen on; 0: any free")
+    advertised_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/?#;]+/?$",
+        description="where clients reach it; unset: from host and port",
+    )
+    name: str = Field(
+        default="query",
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="begins the name of this instance in leases",
+    )
     namesrv_urls: str = Field(
         default="http://127.0.0.1:9876",
         min_length=1,
@@ -28,6 +41,40 @@ class QuerySettings(DatabaseSettings):
     )
     postgres_dir: Path = Field(
         default=Path("query-postgres"), description="data of the embedded PostgreSQL"
+    )
+    retention_hours: float = Field(
+        default=168,
+        ge=0.001,
+        le=100_000,
+        description="how long messages are remembered after they were stored; their bodies are "
+        "there as long as the brokers keep them",
+    )
+    chunk_rows: int = Field(
+        default=1_000_000,
+        ge=1,
+        le=100_000_000,
+        description="rows of a partition; fewer are filled faster, more are looked up faster",
+    )
+    chunk_hours: float = Field(
+        default=24,
+        ge=0.001,
+        le=10_000,
+        description="… and how much time one covers at most: whole partitions are dropped",
+    )
+    read_size: int = Field(
+        default=4 * 1024 * 1024,
+        ge=64 * 1024,
+        le=LOG_READ_SIZE_MAX,
+        description="bytes of a log that are read, and written in one transaction",
+    )
+    tail_size_max: int = Field(
+        default=8 * 1024 * 1024,
+        ge=64 * 1024,
+        le=LOG_READ_SIZE_MAX,
+        description="bytes of each log that a question may look through behind the read model",
+    )
+    broker_seconds: float = Field(
+        default=3, gt=0, le=60, description="a broker must answer a question within this"
     )
     export_count_max: int = Field(
         default=16, ge=1, le=1_000, description="exports that run at a time; each takes about 10 MB"

@@ -6,19 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from eruca import AsyncClient
-from eruca_query.settings import QuerySettings
+from eruca_query.service import QueryService
 
 
-def _client(request: Request) -> AsyncClient:
-    client: AsyncClient = request.app.state.client
-    return client
+def _service(request: Request) -> QueryService:
+    service: QueryService = request.app.state.service
+    return service
 
 
-def _settings(request: Request) -> QuerySettings:
-    settings: QuerySettings = request.app.state.settings
-    return settings
-
-
-Client = Annotated[AsyncClient, Depends(_client)]
-Settings = Annotated[QuerySettings, Depends(_settings)]
+TheService = Annotated[QueryService, Depends(_service)]

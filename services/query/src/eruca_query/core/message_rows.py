@@ -1,8 +1,8 @@
 """The rows of ``messages`` for a block of the log.
 
 A message has one row, and one more for each of its keys but the first, so that one index finds it
-by any of them; only the first, of ``key_no`` 0, has its unique id. Bodies and users' properties are
-not in it: they stay in the log.
+by any of them; its own is the first, of ``key_no`` 0. Bodies and users' properties are not in it:
+they stay in the log.
 
 Source of the columns: :mod:`eruca_query.projection.tables`.
 """
@@ -65,8 +65,6 @@ def message_rows(
     )
     ids = stored_ids(values.unique_ids)
     own, key_numbers, keys = _one_row_per_key(values.keys)
-    codes = ids.codes[own]
-    codes[key_numbers > 0] = 0
     from_block = rows[own]
     fixed = FORMAT.fixed(
         len(own),
@@ -75,7 +73,7 @@ def message_rows(
             "stored_ms": columns.store_timestamps[from_block],
             "born_ms": block.born_timestamps[from_block],
             "queue_offset": columns.queue_offsets[from_block],
-            "unique_id": np.ascontiguousarray(codes).view("V16").reshape(-1),
+            "unique_id": ids.codes[own].view("V16").reshape(-1),
             "chunk": chunk,
             "topic_no": topic_numbers[own],
             "queue_id": columns.queue_ids[from_block],
@@ -85,7 +83,7 @@ def message_rows(
             "key_no": key_numbers,
         },
     )
-    texts = [values.tags.of_rows(own), values.keys.of_rows(own), _other_ids(ids, own, key_numbers)]
+    texts = [values.tags.of_rows(own), values.keys.of_rows(own), _other_ids(ids, own)]
     return join_rows(fixed, texts), len(own)
 
 
@@ -136,17 +134,12 @@ def _split(value: bytes, at: int) -> list[tuple[int, int]]:
     return places
 
 
-def _other_ids(ids: StoredIds, own: Int64Array, key_numbers: Int64Array) -> Slices:
-    starts, sizes = np.zeros(len(own), np.int64), np.zeros(len(own), np.int64)
-    if not ids.odd:
-        return Slices(np.zeros(0, np.uint8), starts, sizes)
-    texts = b"".join(ids.odd.values())
+def _other_ids(ids: StoredIds, own: Int64Array) -> Slices:
+    """Return for each row the id of its message that its code does not spell."""
     at = 0
-    place_of: dict[int, int] = {
-        int(own[index]): index for index in np.flatnonzero(key_numbers == 0).tolist()
-    }
+    starts, sizes = np.zeros(len(ids.codes), np.int64), np.zeros(len(ids.codes), np.int64)
     for row, text in ids.odd.items():
-        index = place_of[row]
-        starts[index], sizes[index] = at, len(text)
+        starts[row], sizes[row] = at, len(text)
         at += len(text)
-    return Slices(np.frombuffer(texts, np.uint8), starts, sizes)
+    texts = np.frombuffer(b"".join(ids.odd.values()), np.uint8)
+    return Slices(texts, starts[own], sizes[own])

@@ -15,6 +15,7 @@ to it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,11 +27,12 @@ from eruca_query.projection.tables import (
     gaps,
     generations,
     group_positions,
+    store_hosts,
     subscriptions,
     topic_ends,
 )
 
-_OF_A_GENERATION = (group_positions, subscriptions, topic_ends, gaps)
+_OF_A_GENERATION: Final = (group_positions, subscriptions, topic_ends, gaps, store_hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +114,20 @@ async def advance(
     if block.next_offset < min(generation.serving_offset, block.end_offset):
         return False
     from_offset = await connection.scalar(select(its.from_offset).where(is_this))
-    await connection.execute(
-        update(chunks)
-        .where(
-            chunks.c.broker_no == generation.broker_no,
-            chunks.c.generation == generation.serving,
-            chunks.c.to_offset <= from_offset,
+    for table, is_older, also in (
+        (chunks, chunks.c.to_offset <= from_offset, {"is_open": False}),
+        (store_hosts, store_hosts.c.from_offset < from_offset, {}),
+        (gaps, gaps.c.to_offset <= from_offset, {}),
+    ):
+        await connection.execute(
+            update(table)
+            .where(
+                table.c.broker_no == generation.broker_no,
+                table.c.generation == generation.serving,
+                is_older,
+            )
+            .values(generation=generation.number, **also)
         )
-        .values(generation=generation.number, is_open=False)
-    )
     await _end(connection, generation.broker_no, generation.serving)
     await connection.execute(update(generations).where(is_this).values(is_serving=True))
     await _rebuilt(connection, generation.broker_no)

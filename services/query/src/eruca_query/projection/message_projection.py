@@ -33,7 +33,8 @@ from eruca_query.projection.generations import Generation, advance, generation_f
 from eruca_query.projection.group_rows import read_group_table, write_group_changes
 from eruca_query.projection.life_rows import names_in, write_life_events
 from eruca_query.projection.name_numbers import NameNumbers
-from eruca_query.projection.tables import brokers, store_hosts
+from eruca_query.projection.store_hosts import StoreHost, note_store_hosts
+from eruca_query.projection.tables import brokers
 
 _ROWS_PER_PIECE: Final = 4_096
 
@@ -76,7 +77,7 @@ class MessageProjection:
         # What the rows of a generation say, read up to a log offset; None: that is to be looked up.
         self._groups: GroupTable | None = None
         self._groups_at = (0, 0)
-        self._store_hosts: set[tuple[bytes, int]] = set()
+        self._store_host: StoreHost | None = None  # that records bear now
 
     async def fold_block(
         self, connection: AsyncConnection, block: LogBlock
@@ -90,7 +91,7 @@ class MessageProjection:
         generation = await generation_for(connection, broker_no, block)
         groups = await self._group_table(connection, generation, block)
         changes = groups.apply(read.facts.groups)
-        hosts = await self._write_store_hosts(connection, broker_no, read.columns)
+        host = await note_store_hosts(connection, generation, read.columns, self._store_host)
         numbers, written = await self._write_rows(connection, generation, block, read, changes)
         is_switch = await advance(
             connection,
@@ -102,7 +103,7 @@ class MessageProjection:
 
         def committed() -> None:
             self._numbers.keep(numbers)
-            self._store_hosts |= hosts
+            self._store_host = host
             self._groups, self._groups_at = groups, (generation.number, block.next_offset)
             self._counts.blocks += 1
             self._counts.records += len(read.columns)
@@ -122,6 +123,7 @@ class MessageProjection:
         groups, self._groups = self._groups, None
         if groups is not None and self._groups_at == (generation.number, block.from_offset):
             return groups
+        self._store_host = None
         return await read_group_table(connection, generation.broker_no, generation.number)
 
     async def _write_rows(
@@ -167,26 +169,6 @@ class MessageProjection:
             rows=written,
         )
         return numbers, written
-
-    async def _write_store_hosts(
-        self, connection: AsyncConnection, broker_no: int, columns: BlockColumns
-    ) -> set[tuple[bytes, int]]:
-        """Note whose address the records bear, and return those that were not known.
-
-        It changes with a restart of the broker at most, so the first and the last record tell.
-        """
-        if not len(columns):
-            return set()
-        found = {columns.store_host(0), columns.store_host(len(columns) - 1)} - self._store_hosts
-        for address, port in sorted(found):
-            await connection.execute(
-                insert(store_hosts)
-                .values(address=address, port=port, broker_no=broker_no)
-                .on_conflict_do_update(
-                    constraint=store_hosts.primary_key, set_={"broker_no": broker_no}
-                )
-            )
-        return found
 
 
 def _read(block: LogBlock) -> _Read:

@@ -54,11 +54,13 @@ brokers: Final = Table(
 )
 
 store_hosts: Final = Table(
-    "store_hosts",  # addresses in records, and whose they are: what an offset id begins with
+    "store_hosts",  # which address a broker's records bear from a log offset on: offset ids have it
     metadata,
-    Column("address", LargeBinary, primary_key=True),
-    Column("port", Integer, primary_key=True),
-    Column("broker_no", SmallInteger, nullable=False),
+    Column("broker_no", SmallInteger, primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("from_offset", BigInteger, primary_key=True),
+    Column("address", LargeBinary, nullable=False),
+    Column("port", Integer, nullable=False),
 )
 
 generations: Final = Table(
@@ -128,7 +130,11 @@ messages: Final = Table(
     Column("tag", LargeBinary, nullable=False),
     Column("keys", LargeBinary, nullable=False),  # all of them, as the producer wrote them
     Column("other_id", LargeBinary, nullable=False),  # a unique id that is not 16 bytes in hex
-    Index("messages_by_id", "unique_id", postgresql_where=text(f"unique_id <> {NO_ID}")),
+    Index(
+        "messages_by_id",
+        "unique_id",
+        postgresql_where=text(f"unique_id <> {NO_ID} AND key_no = 0"),
+    ),
     Index("messages_by_key", "key_hash", postgresql_where=text("key_hash <> 0")),
     Index("messages_by_time", "topic_no", "stored_ms", postgresql_where=text("key_no = 0")),
     Index(

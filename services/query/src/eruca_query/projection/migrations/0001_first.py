@@ -20,10 +20,12 @@ CREATE TABLE brokers (
     rebuild_requested_at timestamptz
 );
 CREATE TABLE store_hosts (
-    address bytea,
-    port integer,
-    broker_no smallint NOT NULL,
-    PRIMARY KEY (address, port)
+    broker_no smallint,
+    generation integer,
+    from_offset bigint,
+    address bytea NOT NULL,
+    port integer NOT NULL,
+    PRIMARY KEY (broker_no, generation, from_offset)
 );
 CREATE TABLE generations (
     broker_no smallint,
@@ -128,7 +130,8 @@ _NO_ID = "'00000000-0000-0000-0000-000000000000'"
 _INDEXES = f"""
 CREATE UNIQUE INDEX generations_serving ON generations (broker_no) WHERE is_serving;
 CREATE UNIQUE INDEX chunks_open ON chunks (broker_no, generation) WHERE is_open;
-CREATE INDEX messages_by_id ON messages (unique_id) WHERE unique_id <> {_NO_ID};
+CREATE INDEX messages_by_id ON messages (unique_id)
+    WHERE unique_id <> {_NO_ID} AND key_no = 0;
 CREATE INDEX messages_by_key ON messages (key_hash) WHERE key_hash <> 0;
 CREATE INDEX messages_by_time ON messages (topic_no, stored_ms) WHERE key_no = 0;
 CREATE INDEX messages_by_offset ON messages USING brin (log_offset) WITH (pages_per_range = 32);

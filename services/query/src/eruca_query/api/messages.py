@@ -1,0 +1,148 @@
+"""Messages: one by an id, many by topic, and what befell one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from eruca.contract.errors import (
+    DatabaseUnavailableError,
+    GroupNotFoundError,
+    MessageNotFoundError,
+    SearchIncompleteError,
+    ValidationError,
+)
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.models import OFFSET_MAX, Moment, TopicName
+from eruca.contract.queries import (
+    CURSOR_SIZE_MAX,
+    KEY_SIZE_MAX,
+    GroupFilter,
+    MessageFound,
+    MessageId,
+    MessagePage,
+    Timeline,
+)
+from eruca_chassis.cursors import decode_cursor
+from eruca_chassis.openapi import answer
+from eruca_chassis.problems import problems
+from eruca_query.api import examples
+from eruca_query.api.dependencies import TheService
+from eruca_query.core.found_messages import ms_of
+from eruca_query.core.page_cursors import position_of
+from eruca_query.core.page_queries import PageQuery
+
+BODY_COUNT_MAX: Final = 100  # messages of a page with bodies: each costs its broker a request
+router = APIRouter(prefix="/v1/messages", tags=["messages"])
+
+AMessageId = Annotated[MessageId, Path()]
+
+
+@router.get(
+    "/{message_id}",
+    operation_id="getMessage",
+    summary="Look at one message",
+    responses=answer(examples.MESSAGE_FOUND)
+    | problems(MessageNotFoundError, SearchIncompleteError, DatabaseUnavailableError),
+)
+async def get_message(message_id: AMessageId, service: TheService) -> MessageFound:
+    """Return the message with an offset id or a unique id.
+
+    What was acknowledged before the request is found. Several messages may have one unique id: the
+    first that consumers see is returned, and where the others lie. An id that is found nowhere is
+    answered 404, but 503 while something could not be looked through.
+    """
+    return await service.search.by_id(message_id)
+
+
+@router.get(
+    "/{message_id}/timeline",
+    operation_id="getTimeline",
+    summary="What befell a message",
+    responses=answer(examples.TIMELINE)
+    | problems(MessageNotFoundError, SearchIncompleteError, DatabaseUnavailableError),
+)
+async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
+    """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
+
+    And where each group stands with it. A position tells what a group has read, not what became of
+    it; only groups that finish messages one by one tell that.
+    """
+    return await service.timelines.of(message_id)
+
+
+@router.get(
+    "",
+    operation_id="findMessages",
+    summary="Find a topic's messages",
+    responses=answer(examples.MESSAGE_PAGE)
+    | problems(GroupNotFoundError, ValidationError, DatabaseUnavailableError),
+)
+async def find_messages(
+    service: TheService,
+    *,
+    topic: Annotated[TopicName, Query()],
+    key: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=KEY_SIZE_MAX,
+            pattern=r"^\S+$",
+            description="one of a message's keys; compared exactly",
+            examples=["UA1545"],
+        ),
+    ] = None,
+    tag: Annotated[
+        str | None,
+        Query(min_length=1, max_length=KEY_SIZE_MAX, description="compared exactly"),
+    ] = None,
+    begin: Annotated[
+        Moment | None,
+        Query(alias="from", description="stored then or later", examples=["2026-11-21T08:00:00Z"]),
+    ] = None,
+    end: Annotated[
+        Moment | None,
+        Query(alias="to", description="stored then or before", examples=["2026-11-22T08:00:00Z"]),
+    ] = None,
+    group: Annotated[
+        GroupFilter | None, Query(description="only what this group has read, or not")
+    ] = None,
+    group_state: Annotated[
+        Literal["past", "not_yet"],
+        Query(description="past: the group's position is behind the message; not_yet: it is not"),
+    ] = "not_yet",
+    bodies: Annotated[
+        bool,
+        Query(description=f"with bodies and properties; limit is {BODY_COUNT_MAX} at most then"),
+    ] = False,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[str | None, Query(max_length=CURSOR_SIZE_MAX)] = None,
+) -> MessagePage:
+    """Return a page of a topic's messages, the newest first.
+
+    Go on with `next_cursor` until it is null: a page may be short, or even empty, before that,
+    where there is much to look through. Messages that are stored meanwhile do not shift pages.
+    """
+    if begin is not None and end is not None and begin > end:
+        raise _refused("from", "it is later than to")
+    if bodies and limit > BODY_COUNT_MAX:
+        raise _refused("limit", f"at most {BODY_COUNT_MAX} messages come with their bodies")
+    before = decode_cursor(cursor)
+    query = PageQuery(
+        topic=topic,
+        key=None if key is None else key.encode(),
+        tag=None if tag is None else tag.encode(),
+        from_ms=0 if begin is None else max(ms_of(begin), 0),
+        to_ms=OFFSET_MAX if end is None else ms_of(end),
+        group=group,
+        group_state=group_state,
+        limit=limit,
+        before=None if before is None else position_of(before),
+    )
+    return await service.search.page(query, bodies=bodies)
+
+
+def _refused(name: str, detail: str) -> ValidationError:
+    pointer = f"/query/{name}"
+    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])

@@ -1,0 +1,60 @@
+"""Status: who this service is and how far it has read; and having the read model made anew."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from eruca.contract.errors import BrokerNotFoundError, DatabaseUnavailableError
+from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
+from eruca_chassis.openapi import answer
+from eruca_chassis.problems import problems
+from eruca_query.api import examples
+from eruca_query.api.dependencies import TheService
+from eruca_query.projection.following import followed_logs
+from eruca_query.projection.rebuilding import request_rebuild
+
+router = APIRouter(prefix="/v1", tags=["status"])
+
+
+@router.get(
+    "/status",
+    operation_id="getStatus",
+    summary="Who the service is and how far it has read",
+    responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
+)
+async def get_status(service: TheService) -> QueryStatus:
+    """Return this instance's own state, and how far all brokers' logs have been read."""
+    async with service.database.transaction() as connection:
+        followed = await followed_logs(connection)
+    return QueryStatus(
+        version=version("eruca-query"),
+        name=service.name,
+        started_at=service.started_at,
+        brokers=sorted(service.work()),
+        faults=service.faults(),
+        followed=followed,
+    )
+
+
+@router.post(
+    "/projection:rebuild",
+    operation_id="rebuildProjection",
+    summary="Make the read model anew",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=answer(examples.REBUILD_BEGUN, HTTPStatus.ACCEPTED)
+    | problems(BrokerNotFoundError, DatabaseUnavailableError),
+)
+async def rebuild_projection(
+    service: TheService,
+    request: Annotated[RebuildRequest | None, Body(examples=[{"brokers": None}])] = None,
+) -> RebuildBegun:
+    """Read the logs anew from where they begin; what is there answers until that has come as far.
+
+    The status tells how far it is. What the logs do not hold any more stays as it is.
+    """
+    wanted = None if request is None else request.brokers
+    return RebuildBegun(brokers=await request_rebuild(service.database, wanted))

@@ -1,0 +1,106 @@
+"""Messages as the read model and the tails of the logs tell of them: without their bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.names import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    is_system_topic,
+)
+from eruca.contract.properties import split_keys
+from eruca.contract.queries import StoredMessage
+from eruca.contract.records import NO_HOST, Host
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class Position(NamedTuple):
+    """Where a message stands among all: by store time, then by where it lies. Unique."""
+
+    stored_ms: int
+    log_offset: int
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message, where it lies and what it is found by."""
+
+    broker_name: str
+    store_host: Host | None  # None: not known
+    log_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    stored_ms: int
+    born_ms: int
+    size: int
+    unique_id: str | None
+    tag: bytes
+    keys: bytes
+
+    @property
+    def position(self) -> Position:
+        """Where it stands among all."""
+        return Position(self.stored_ms, self.log_offset, self.broker_name)
+
+    @property
+    def offset_id(self) -> str:
+        """Its offset id."""
+        return encode_offset_id(self.store_host or NO_HOST, self.log_offset)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it lies in a topic that users send to."""
+        derived = self.topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
+        return not derived and not is_system_topic(self.topic)
+
+    def has_key(self, key: bytes) -> bool:
+        """Tell whether *key* is one of its keys."""
+        return key in self.keys.split(b" ")
+
+    def shown(self) -> StoredMessage:
+        """Return it for an answer."""
+        return StoredMessage(
+            message_id=self.unique_id,
+            offset_message_id=self.offset_id,
+            broker_name=self.broker_name,
+            log_offset=self.log_offset,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=self.queue_offset,
+            tag=_text(self.tag) or None,
+            keys=split_keys(_text(self.keys)),
+            born_at=moment(self.born_ms),
+            stored_at=moment(self.stored_ms),
+            size=self.size,
+        )
+
+
+def moment(ms: int) -> datetime:
+    """Return a time of the log; the first or the last there can be for what is no date."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return _EPOCH if ms < 0 else _LATEST
+
+
+def ms_of(time: datetime) -> int:
+    """Return a time in ms since the epoch, cut to whole ones."""
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def main_of(found: list[FoundMessage]) -> FoundMessage:
+    """Return the one of several with one id that is meant: the first that users see, if any."""
+    ordered = sorted(found, key=lambda message: message.position)
+    return next((message for message in ordered if message.is_users), ordered[0])
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,158 @@
+"""Where consumer groups stand with one message: from positions, subscriptions and deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from eruca.contract.queries import GroupProgress, GroupState, LifeEventKind
+from eruca.core.tag_expression import TAG_TYPE, TagExpressionError, parse_tag_expression
+from eruca_query.core.found_messages import FoundMessage, moment
+from eruca_query.core.group_facts import (
+    GroupFact,
+    GroupGone,
+    PositionMoved,
+    SubscriptionsReplaced,
+    TopicGone,
+)
+from eruca_query.core.life_events import LifeEvent
+
+_DELIVERY_KINDS: Final = frozenset(
+    (LifeEventKind.LEASED, LifeEventKind.EXTENDED, LifeEventKind.ACKED, LifeEventKind.NACKED)
+)
+NO_POSITION: Final = (
+    "it subscribes to the topic, but has committed no position here: it has not begun, or its "
+    "members keep their positions themselves"
+)
+SQL_FILTER: Final = "it has a condition over properties, so it may have passed over the message"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One group and one message's queue."""
+
+    next_offset: int | None = None
+    by_deliveries: bool = False  # the position tells what was handed out, not what is done
+    since_ms: int | None = None  # since when the position is behind the message
+    filter: str | None = None  # of its subscription; None: it has none
+    filter_type: str = TAG_TYPE
+
+
+@dataclass(slots=True)
+class Standings:
+    """All groups that have to do with the queue of one message."""
+
+    message: FoundMessage
+    groups: dict[str, Standing] = field(default_factory=dict)
+
+    def put(self, group: str, **changes: object) -> None:
+        """Note something about a group."""
+        self.groups[group] = replace(self.groups.get(group, Standing()), **changes)  # type: ignore[arg-type]  # fields by name
+
+    def apply(self, facts: Iterable[GroupFact]) -> None:
+        """Change what is known by what the log's tail tells."""
+        for fact in facts:
+            match fact:
+                case PositionMoved() if fact.source != "snapshot":
+                    self._move(fact)
+                case SubscriptionsReplaced():
+                    self._subscribe(fact)
+                case GroupGone():
+                    self.groups.pop(fact.group, None)
+                case TopicGone() if fact.topic == self.message.topic:
+                    self.groups.clear()
+                case _:
+                    continue
+
+    def progress(self, events: Iterable[LifeEvent]) -> list[GroupProgress]:
+        """Return where each group stands, by name.
+
+        Args:
+            events: What befell the message in its place, in the log's order.
+        """
+        last: dict[str, LifeEvent] = {}
+        for event in events:
+            if event.kind in _DELIVERY_KINDS:
+                last[event.detail["group"]] = event
+        for group in last.keys() - self.groups.keys():
+            self.put(group)
+        return [
+            self._progress(group, self.groups[group], last.get(group))
+            for group in sorted(self.groups)
+        ]
+
+    def _move(self, moved: PositionMoved) -> None:
+        if (moved.topic, moved.queue_id) != (self.message.topic, self.message.queue_id):
+            return
+        before = self.groups.get(moved.group, Standing())
+        was_past = before.since_ms is not None
+        is_past = moved.next_offset > self.message.queue_offset
+        since = before.since_ms if was_past and is_past else moved.at_ms if is_past else None
+        self.put(
+            moved.group,
+            next_offset=moved.next_offset,
+            by_deliveries=moved.source == "deliveries",
+            since_ms=since,
+        )
+
+    def _subscribe(self, fact: SubscriptionsReplaced) -> None:
+        for topic, text, kind in fact.subscriptions:
+            if topic == self.message.topic:
+                self.put(fact.group, filter=text, filter_type=kind)
+
+    def _progress(self, group: str, standing: Standing, last: LifeEvent | None) -> GroupProgress:
+        state, since_ms, detail = _state(self.message, standing, last)
+        return GroupProgress(
+            group=group,
+            broker_name=self.message.broker_name,
+            topic=self.message.topic,
+            queue_id=self.message.queue_id,
+            queue_offset=self.message.queue_offset,
+            next_offset=standing.next_offset,
+            state=state,
+            since=None if since_ms is None else moment(since_ms),
+            detail=detail,
+        )
+
+
+def _state(
+    message: FoundMessage, standing: Standing, last: LifeEvent | None
+) -> tuple[GroupState, int | None, str | None]:
+    if last is not None and (told := _by_delivery(last)) is not None:
+        return told
+    if standing.next_offset is None:
+        return "unknown", None, NO_POSITION
+    if standing.next_offset <= message.queue_offset:
+        return "not_yet", None, None
+    if _is_filtered(message, standing):
+        return "filtered", standing.since_ms, f"it asks for {standing.filter}"
+    is_sql = standing.filter is not None and not _is_by_tag(standing)
+    return "past", standing.since_ms, SQL_FILTER if is_sql else None
+
+
+def _by_delivery(last: LifeEvent) -> tuple[GroupState, int | None, str | None] | None:
+    match last.kind:
+        case LifeEventKind.ACKED:
+            return "done", last.at_ms, None
+        case LifeEventKind.LEASED | LifeEventKind.EXTENDED:
+            until = moment(last.detail["visible_at_ms"]).isoformat(timespec="milliseconds")
+            return "in_delivery", last.at_ms, f"handed out until {until}"
+        case _ if last.detail.get("is_dead"):
+            return "done", last.at_ms, "it has given up on it: see dead_letter"
+        case _:
+            return "not_yet", last.at_ms, "it was given up, and comes again"
+
+
+def _is_by_tag(standing: Standing) -> bool:
+    return standing.filter_type.upper() == TAG_TYPE
+
+
+def _is_filtered(message: FoundMessage, standing: Standing) -> bool:
+    if standing.filter is None or not _is_by_tag(standing):
+        return False
+    try:
+        subscription = parse_tag_expression(standing.filter)
+    except TagExpressionError:
+        return False
+    return not subscription.matches_tag(message.tag.decode("utf-8", "replace") or None)

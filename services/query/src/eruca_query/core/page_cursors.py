@@ -1,0 +1,35 @@
+"""Cursors of pages: after which message the next page begins, or before which time it goes on."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from eruca.contract.errors import ValidationError
+from eruca_query.core.found_messages import Position
+
+_FORM: Final = re.compile(r"([0-9]{1,19}):([0-9]{1,19}):([A-Za-z0-9_.@-]{0,127})")
+_INT64_MAX: Final = 2**63 - 1
+
+
+def position_text(position: Position) -> str:
+    """Return what a cursor says; see :func:`eruca_chassis.cursors.encode_cursor`."""
+    return f"{position.stored_ms}:{position.log_offset}:{position.broker_name}"
+
+
+def position_of(text: str) -> Position:
+    """Return the position that a cursor says.
+
+    Raises:
+        ValidationError: No list of ours gave out this cursor.
+    """
+    match = _FORM.fullmatch(text)
+    numbers = (int(match[1]), int(match[2])) if match is not None else None
+    if match is None or numbers is None or max(numbers) > _INT64_MAX:
+        detail = "not a cursor that a list gave as next_cursor"
+        raise ValidationError(
+            f"/query/cursor: {detail}",
+            errors=[{"pointer": "/query/cursor", "detail": detail}],
+            fix="leave cursor out to begin with the first page",
+        )
+    return Position(*numbers, match[3])

@@ -1,0 +1,61 @@
+"""Which chunks to look into, newest first, a bounded number at a time.
+
+A chunk is a stretch of one broker's log, so it is a stretch of time; chunks of different brokers
+overlap. A **window** is a stretch of time and every chunk that may hold something of it. Looking
+into one window after the other gives what was stored in it, newest first, and each statement has
+few partitions to plan for and lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class ChunkSpan(NamedTuple):
+    """A chunk, and the store times of its first and last record."""
+
+    chunk: int
+    first_ms: int
+    last_ms: int
+
+
+class Window(NamedTuple):
+    """What was stored from one time to another, both included, and which chunks may hold it."""
+
+    from_ms: int
+    to_ms: int
+    chunks: list[int]
+
+
+def windows(
+    spans: Sequence[ChunkSpan], *, from_ms: int, to_ms: int, chunks_max: int
+) -> Iterator[Window]:
+    """Yield windows from *to_ms* back to *from_ms*, each of about *chunks_max* chunks at most.
+
+    More than that are in a window only where as many hold the same millisecond. Stretches of time
+    of which no chunk holds anything are left out.
+    """
+    left = sorted(
+        (span for span in spans if span.last_ms >= from_ms and span.first_ms <= to_ms),
+        key=lambda span: (-span.last_ms, span.chunk),
+    )
+    active: list[ChunkSpan] = []
+    while left or active:
+        if not active:
+            to_ms = min(to_ms, left[0].last_ms)
+        room = max(chunks_max - len(active), 1)
+        active += left[:room]
+        left = left[room:]
+        low = max(from_ms, left[0].last_ms + 1) if left else from_ms
+        if low > to_ms:  # so many end in one millisecond that they need a window of their own
+            while left and left[0].last_ms >= to_ms:
+                active.append(left.pop(0))
+            low = max(from_ms, left[0].last_ms + 1) if left else from_ms
+        held = [span.chunk for span in active if span.first_ms <= to_ms]
+        if held:
+            yield Window(low, to_ms, held)
+        to_ms = low - 1
+        active = [span for span in active if span.first_ms <= to_ms]
+        if to_ms < from_ms:
+            return

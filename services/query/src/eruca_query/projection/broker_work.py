@@ -1,0 +1,31 @@
+"""What is done about one broker while its lease is ours: following its log."""
+
+from __future__ import annotations
+
+from eruca_chassis.loops import BackgroundLoop
+from eruca_postgres.log_projector import LogProjector
+
+
+class FollowedBroker:
+    """A log projector in a loop."""
+
+    def __init__(self, projector: LogProjector) -> None:
+        self.projector = projector
+        # Without a pause: a step waits for news by itself.
+        self._loop = BackgroundLoop(
+            f"log of {projector.broker_name}", projector.step, period_seconds=0
+        )
+
+    @property
+    def fault(self) -> str | None:
+        """Why the log cannot be followed just now."""
+        return self.projector.fault
+
+    def start(self) -> None:
+        """Begin."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """End; what is being written is finished first."""
+        self.projector.begin_stop()
+        await self._loop.stop()

@@ -1,0 +1,83 @@
+"""Which address a broker's records bear: with the log offset it makes a message's offset id.
+
+It is part of every record, and changes when the broker is started under another address. So rows
+leave it out, and a small table says from where on which one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca_query.core.block_columns import BlockColumns
+from eruca_query.projection.generations import Generation
+from eruca_query.projection.tables import store_hosts
+
+
+class StoreHost(NamedTuple):
+    """An address and a port."""
+
+    address: bytes
+    port: int
+
+
+async def note_store_hosts(
+    connection: AsyncConnection,
+    generation: Generation,
+    columns: BlockColumns,
+    known: StoreHost | None,
+) -> StoreHost | None:
+    """Note where the address changes in a block, and return the one that holds behind it.
+
+    Args:
+        connection: With the transaction that writes the block.
+        generation: What the block is written to.
+        columns: The block.
+        known: The address that holds before it; None: the table knows.
+    """
+    if not len(columns):
+        return known
+    host = known or await _latest(connection, generation)
+    for log_offset, changed in _changes(columns, host):
+        host = changed
+        await connection.execute(
+            insert(store_hosts).values(
+                broker_no=generation.broker_no,
+                generation=generation.number,
+                from_offset=log_offset,
+                address=changed.address,
+                port=changed.port,
+            )
+        )
+    return host
+
+
+async def _latest(connection: AsyncConnection, generation: Generation) -> StoreHost | None:
+    found = await connection.execute(
+        select(store_hosts.c.address, store_hosts.c.port)
+        .where(
+            store_hosts.c.broker_no == generation.broker_no,
+            store_hosts.c.generation == generation.number,
+        )
+        .order_by(store_hosts.c.from_offset.desc())
+        .limit(1)
+    )
+    row = found.first()
+    return None if row is None else StoreHost(row.address, row.port)
+
+
+def _changes(columns: BlockColumns, before: StoreHost | None) -> Iterator[tuple[int, StoreHost]]:
+    # A broker has one address while it runs: where the first and the last record have the one that
+    # held before, so have all between them.
+    last = len(columns) - 1
+    if StoreHost(*columns.store_host(0)) == StoreHost(*columns.store_host(last)) == before:
+        return
+    for row in range(len(columns)):
+        host = StoreHost(*columns.store_host(row))
+        if host != before:
+            yield int(columns.columns.log_offsets[row]), host
+            before = host

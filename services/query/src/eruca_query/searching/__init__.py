@@ -1,0 +1,1 @@
+"""Answering questions: what the rows say, and what the brokers' logs say behind them."""

@@ -1,0 +1,71 @@
+"""Which brokers there are, where they are reached, and what their records call them.
+
+The name servers are asked at most every few seconds, and at once where a broker did not answer at
+the address that was known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from eruca.contract.errors import ErucaError
+from eruca.contract.models import BrokerGroup
+from eruca.contract.records import Host
+from eruca.core.route_table import MASTER_ID
+from eruca_chassis.clock import Clock
+
+if TYPE_CHECKING:
+    from eruca import AsyncClient
+
+REMEMBER_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBrokers:
+    """What the name servers said."""
+
+    urls: dict[str, str] = field(default_factory=dict)  # by broker name
+    hosts: dict[Host, str] = field(default_factory=dict)  # whose address that is now
+    fault: str | None = None  # why this is what was known before, or nothing
+
+
+class BrokerDirectory:
+    """Asks the name servers, and remembers for a moment."""
+
+    def __init__(self, client: AsyncClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._known = KnownBrokers()
+        self._good_until = 0.0
+
+    def forget(self) -> None:
+        """Ask anew the next time: somebody was not where he was said to be."""
+        self._good_until = 0.0
+
+    async def brokers(self) -> KnownBrokers:
+        """Return the living brokers; those known before where no name server answers."""
+        if self._clock.monotonic() < self._good_until:
+            return self._known
+        try:
+            groups = await self._client.admin.brokers()
+        except ErucaError as error:
+            return KnownBrokers(self._known.urls, self._known.hosts, str(error))
+        self._known = _known_of(groups, self._client.settings.network)
+        self._good_until = self._clock.monotonic() + REMEMBER_SECONDS
+        return self._known
+
+
+def _known_of(groups: list[BrokerGroup], network: str) -> KnownBrokers:
+    urls: dict[str, str] = {}
+    hosts: dict[Host, str] = {}
+    for group in groups:
+        for broker in group.brokers:
+            if broker.broker_id == MASTER_ID:
+                urls[group.broker_name] = (
+                    broker.urls.get(network)
+                    or broker.urls.get("default")
+                    or min(broker.urls.values())
+                )
+                hosts[Host.from_text(broker.store_host)] = group.broker_name
+    return KnownBrokers(urls, hosts)

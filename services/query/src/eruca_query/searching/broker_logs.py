@@ -1,0 +1,160 @@
+"""Reading from brokers what the read model lacks: the tails of their logs, records, keys.
+
+A broker that does not answer is no error here but a *fault* in what is returned: an answer goes
+without it and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from eruca.aio.broker_api import BrokerApi
+from eruca.aio.transport import problem_error, target_of
+from eruca.contract.errors import ErucaError, RecordNotFoundError, TransportError
+from eruca.contract.messages import LogRecordView, PulledMessage
+from eruca.contract.queries import IncompleteReason
+from eruca.contract.wire import LOG_MEDIA_TYPE, MAX_OFFSET_HEADER, NEXT_OFFSET_HEADER
+from eruca.core.log_block import LogBlock
+from eruca_query.core.log_tails import LogTail
+from eruca_query.searching.broker_directory import BrokerDirectory, KnownBrokers
+
+if TYPE_CHECKING:
+    from eruca import AsyncClient
+
+_HEADERS: Final = (("accept", LOG_MEDIA_TYPE),)
+NOT_REGISTERED: Final = "no name server knows it: it is stopped, or cut off from them"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why something of a broker is missing."""
+
+    reason: IncompleteReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TailAnswer:
+    """What lies behind the read model in one broker's log, or why that is not known."""
+
+    end_offset: int | None  # where the log ends; None: not known
+    tail: LogTail | None
+    fault: Fault | None
+
+
+class BrokerLogs:
+    """Asks brokers, each at most for some seconds.
+
+    Args:
+        client: Its connections are used.
+        directory: Knows where the brokers are.
+        timeout: Seconds for one answer.
+        tail_size_max: About how many bytes of a log are looked through.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        directory: BrokerDirectory,
+        *,
+        timeout: float,
+        tail_size_max: int,
+    ) -> None:
+        self._transport = client.context.hot_transport
+        self._api = BrokerApi(self._transport, timeout)
+        self._directory = directory
+        self._timeout = timeout
+        self._tail_size_max = tail_size_max
+
+    async def brokers(self) -> KnownBrokers:
+        """Return the living brokers."""
+        return await self._directory.brokers()
+
+    async def tails(self, positions: Mapping[str, int | None]) -> dict[str, TailAnswer]:
+        """Return what lies behind each position; None: behind the begin of the log."""
+        known = await self.brokers()
+        answers = await asyncio.gather(
+            *(self._tail(known, name, offset) for name, offset in positions.items())
+        )
+        return dict(zip(positions, answers, strict=True))
+
+    async def record(self, broker_name: str, log_offset: int) -> LogRecordView | Fault | None:
+        """Return a record; None where the log has none there (any more)."""
+        url = (await self.brokers()).urls.get(broker_name)
+        if url is None:
+            return Fault("broker_unreachable", NOT_REGISTERED)
+        try:
+            return await self._api.record(url, log_offset)
+        except RecordNotFoundError:
+            return None
+        except ErucaError as error:
+            self._directory.forget()
+            return Fault("broker_unreachable", str(error))
+
+    async def by_key(
+        self, broker_name: str, topic: str, key: str, *, begin: datetime | None, limit: int
+    ) -> list[PulledMessage] | Fault:
+        """Return a topic's messages with a key or id from a broker's own index, newest first."""
+        url = (await self.brokers()).urls.get(broker_name)
+        if url is None:
+            return Fault("broker_unreachable", NOT_REGISTERED)
+        try:
+            return await self._api.messages_by_key(
+                url, topic, key, begin=begin, end=None, limit=limit
+            )
+        except ErucaError as error:
+            if error.status == RecordNotFoundError.status:
+                return []  # it has no such topic
+            self._directory.forget()
+            return Fault("broker_unreachable", str(error))
+
+    async def _tail(
+        self, known: KnownBrokers, broker_name: str, from_offset: int | None
+    ) -> TailAnswer:
+        url = known.urls.get(broker_name)
+        if url is None:
+            detail = known.fault or NOT_REGISTERED
+            return TailAnswer(None, None, Fault("broker_unreachable", detail))
+        try:
+            if from_offset is None:
+                log = (await self._api.status(url)).log
+                from_offset = log.min_offset
+            block = await self._read(url, broker_name, from_offset)
+        except RecordNotFoundError as error:
+            detail = f"its log does not go on at {from_offset}: {error.detail}"
+            return TailAnswer(None, None, Fault("log_gap", detail))
+        except ErucaError as error:
+            self._directory.forget()
+            return TailAnswer(None, None, Fault("broker_unreachable", str(error)))
+        tail = LogTail(block)
+        if tail.is_whole:
+            return TailAnswer(block.end_offset, tail, None)
+        behind = block.end_offset - from_offset
+        fault = Fault(
+            "model_behind",
+            f"the read model is {behind} bytes behind its log, of which the last "
+            f"{block.end_offset - block.next_offset} were not looked through",
+        )
+        return TailAnswer(block.end_offset, tail, fault)
+
+    async def _read(self, url: str, broker_name: str, from_offset: int) -> LogBlock:
+        target = target_of("/v1/log", from_offset=from_offset, max_bytes=self._tail_size_max)
+        answer = await self._transport.request(
+            "GET", url, target, headers=_HEADERS, timeout=self._timeout
+        )
+        if answer.status != 200:
+            raise problem_error(answer, f"GET {url}{target}")
+        try:
+            return LogBlock(
+                broker_name,
+                from_offset=from_offset,
+                next_offset=int(answer.headers[NEXT_OFFSET_HEADER]),
+                end_offset=int(answer.headers[MAX_OFFSET_HEADER]),
+                data=answer.body,
+            )
+        except (KeyError, ValueError) as error:
+            raise TransportError(f"{url}{target}: the answer is no part of a log") from error

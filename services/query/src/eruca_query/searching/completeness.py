@@ -1,0 +1,78 @@
+"""How complete an answer is: how far the read model has come, and what may be missing and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eruca.contract.queries import Missing, ReadModelPosition
+from eruca_query.core.found_messages import moment
+from eruca_query.searching.broker_directory import KnownBrokers
+from eruca_query.searching.broker_logs import TailAnswer
+from eruca_query.searching.read_view import ReadView, ServingGeneration
+
+
+@dataclass(slots=True)
+class Completeness:
+    """What an answer says beside its messages."""
+
+    read_model: list[ReadModelPosition]
+    missing: list[Missing]
+
+    def undecided(self) -> list[Missing]:
+        """Return what keeps an id that was not found from being surely not there."""
+        return [missing for missing in self.missing if missing.reason != "log_gap"]
+
+    def add(self, missing: Missing) -> None:
+        """Note one more thing that may be missing."""
+        self.missing.append(missing)
+
+    def forgive(self, broker_name: str) -> None:
+        """Note that what the read model lacks of a broker was found in another way."""
+        self.missing = [
+            missing
+            for missing in self.missing
+            if (missing.broker_name, missing.reason) != (broker_name, "model_behind")
+        ]
+
+
+def positions_of(view: ReadView, known: KnownBrokers) -> dict[str, int | None]:
+    """Return where the tail of each broker's log begins; None: nothing of it has been read."""
+    positions: dict[str, int | None] = dict.fromkeys(known.urls)
+    positions.update({name: its.log_offset for name, its in view.by_name.items()})
+    return dict(sorted(positions.items()))
+
+
+def completeness_of(
+    serving: Mapping[str, ServingGeneration],
+    known: KnownBrokers,
+    tails: Mapping[str, TailAnswer],
+) -> Completeness:
+    """Return how complete what was found in the rows and in *tails* is."""
+    positions, missing = [], []
+    if known.fault is not None:
+        detail = f"there may be brokers that are not known: {known.fault}"
+        missing.append(Missing(broker_name=None, reason="name_servers_unreachable", detail=detail))
+    for name, answer in tails.items():
+        its = serving.get(name)
+        positions.append(_position(name, its, answer))
+        if answer.fault is not None:
+            missing.append(
+                Missing(broker_name=name, reason=answer.fault.reason, detail=answer.fault.detail)
+            )
+        for begin, end in its.gaps if its is not None else ():
+            detail = f"log offsets {begin} to {end} were deleted before they had been read"
+            missing.append(Missing(broker_name=name, reason="log_gap", detail=detail))
+    return Completeness(positions, missing)
+
+
+def _position(name: str, its: ServingGeneration | None, answer: TailAnswer) -> ReadModelPosition:
+    log_offset = None if its is None else its.log_offset
+    end = answer.end_offset
+    return ReadModelPosition(
+        broker_name=name,
+        log_offset=log_offset,
+        end_offset=end,
+        lag_bytes=None if end is None or log_offset is None else max(end - log_offset, 0),
+        as_of=None if its is None or its.stored_ms is None else moment(its.stored_ms),
+    )

@@ -1,0 +1,106 @@
+"""Statements that find messages' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Select, exists, func, literal, or_, select, text, tuple_
+from sqlalchemy.dialects.postgresql import BYTEA
+
+from eruca_query.core.key_hashes import key_hash
+from eruca_query.core.page_queries import PageQuery
+from eruca_query.core.time_windows import Window
+from eruca_query.core.unique_ids import stored_id
+from eruca_query.projection.tables import NO_ID, generations, group_positions, messages
+from eruca_query.searching.read_view import MESSAGE_COLUMNS
+
+CHUNKS_MAX: Final = 64  # partitions that one statement looks into
+
+
+def by_unique_id(unique_id: bytes, chunks: Sequence[int]) -> Select[Any]:
+    """Return a statement for the messages with a unique id."""
+    code, other = stored_id(unique_id)
+    return select(*MESSAGE_COLUMNS).where(
+        messages.c.chunk.in_(chunks),
+        messages.c.unique_id == UUID(bytes=code),
+        messages.c.unique_id != text(NO_ID),  # for the index, which leaves those out
+        messages.c.other_id == other,
+        messages.c.key_no == 0,
+    )
+
+
+def by_log_offset(broker_no: int, log_offset: int, chunk: int) -> Select[Any]:
+    """Return a statement for the message that a broker stored at a log offset."""
+    return select(*MESSAGE_COLUMNS).where(
+        messages.c.chunk == chunk,
+        messages.c.log_offset == log_offset,
+        messages.c.broker_no == broker_no,
+        messages.c.key_no == 0,
+    )
+
+
+def page(
+    query: PageQuery,
+    window: Window,
+    *,
+    topic_no: int,
+    group_no: int | None,
+    ends: Mapping[int, int],
+    limit: int,
+) -> Select[Any]:
+    """Return a statement for a page's messages within a window, the newest first.
+
+    Args:
+        query: What is asked for. That a key is one of several is left for the caller to check.
+        window: Which chunks, and which time.
+        topic_no: The topic's number.
+        group_no: The group's number, if one is asked for.
+        ends: By broker number, before which log offset the topic's messages are no more.
+        limit: Rows at most.
+    """
+    its = messages.c
+    statement: Select[Any] = (
+        select(*MESSAGE_COLUMNS)
+        .where(
+            its.chunk.in_(window.chunks),
+            its.topic_no == topic_no,
+            its.stored_ms.between(max(window.from_ms, query.from_ms), window.to_ms),
+        )
+        .order_by(its.stored_ms.desc(), its.log_offset.desc(), its.broker_no.desc())
+        .limit(limit)
+    )
+    if query.key is None:
+        statement = statement.where(its.key_no == 0)
+    else:
+        statement = statement.where(
+            its.key_hash == key_hash(topic_no, query.key),
+            its.key_hash != 0,  # for the index, which leaves those out
+            func.position(literal(query.key, BYTEA).op("IN")(its["keys"])) > 0,
+        )
+    if query.tag is not None:
+        statement = statement.where(its.tag == query.tag)
+    if query.before is not None:
+        before = tuple_(query.before.stored_ms, query.before.log_offset)
+        statement = statement.where(tuple_(its.stored_ms, its.log_offset) <= before)
+    for broker_no, end in ends.items():
+        statement = statement.where(or_(its.broker_no != broker_no, its.log_offset >= end))
+    if group_no is not None:
+        statement = _for_group(statement, query, group_no)
+    return statement
+
+
+def _for_group(statement: Select[Any], query: PageQuery, group_no: int) -> Select[Any]:
+    its = messages.c
+    is_past = exists().where(
+        group_positions.c.broker_no == its.broker_no,
+        group_positions.c.topic_no == its.topic_no,
+        group_positions.c.queue_id == its.queue_id,
+        group_positions.c.group_no == group_no,
+        group_positions.c.next_offset > its.queue_offset,
+        generations.c.broker_no == group_positions.c.broker_no,
+        generations.c.generation == group_positions.c.generation,
+        generations.c.is_serving,
+    )
+    return statement.where(is_past if query.group_state == "past" else ~is_past)

@@ -1,0 +1,222 @@
+"""One consistent look at the read model: how far it has come, and the rows as of that moment.
+
+Everything is read in one transaction that sees one state. So a log's tail, read from the position
+that the view shows, continues the rows without a gap and without an overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Column, Select, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca.contract.records import Host
+from eruca_postgres.database import Database
+from eruca_query.core.found_messages import FoundMessage
+from eruca_query.core.time_windows import ChunkSpan
+from eruca_query.core.unique_ids import id_text
+from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.tables import (
+    brokers,
+    chunks,
+    gaps,
+    generations,
+    messages,
+    names,
+    store_hosts,
+    topic_ends,
+)
+
+_BEGIN: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+_NO_PARALLEL: Final = text("SET LOCAL max_parallel_workers_per_gather = 0")
+MESSAGE_COLUMNS: Final[tuple[Column[Any], ...]] = (
+    messages.c.log_offset,
+    messages.c.stored_ms,
+    messages.c.born_ms,
+    messages.c.queue_offset,
+    messages.c.unique_id,
+    messages.c.topic_no,
+    messages.c.queue_id,
+    messages.c.size,
+    messages.c.broker_no,
+    messages.c.tag,
+    messages.c["keys"],
+    messages.c.other_id,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingGeneration:
+    """A broker's rows, and how far they go."""
+
+    broker_no: int
+    broker_name: str
+    generation: int
+    log_offset: int
+    stored_ms: int | None
+    gaps: tuple[tuple[int, int], ...]
+
+
+class ReadView:
+    """The read model as of one moment; made by :func:`read_view`."""
+
+    def __init__(
+        self, connection: AsyncConnection, numbers: NameNumbers, serving: list[ServingGeneration]
+    ) -> None:
+        self.connection = connection
+        self.numbers = numbers
+        self.by_number = {its.broker_no: its for its in serving}
+        self.by_name = {its.broker_name: its for its in serving}
+        self._hosts: list[tuple[int, int, Host]] | None = None
+
+    async def spans(self, *, broker_no: int | None = None) -> list[ChunkSpan]:
+        """Return the chunks that are served, of all brokers or one."""
+        statement = self._served(select(chunks.c.chunk, chunks.c.first_ms, chunks.c.last_ms))
+        if broker_no is not None:
+            statement = statement.where(chunks.c.broker_no == broker_no)
+        return [ChunkSpan(*row) for row in await self.connection.execute(statement)]
+
+    async def chunk_at(self, broker_no: int, log_offset: int) -> int | None:
+        """Return the chunk that holds what a broker stored at a log offset."""
+        number: int | None = await self.connection.scalar(
+            self._served(select(chunks.c.chunk)).where(
+                chunks.c.broker_no == broker_no,
+                chunks.c.from_offset <= log_offset,
+                chunks.c.to_offset > log_offset,
+            )
+        )
+        return number
+
+    async def topic_number(self, topic: str) -> int | None:
+        """Return a topic's number; None where the read model has never met it."""
+        return (await self.numbers.known(self.connection, [topic])).get(topic)
+
+    async def ends_of_topic(self, topic_no: int) -> dict[int, int]:
+        """Return before which log offset a topic's messages are no more, by broker number."""
+        found = await self.connection.execute(
+            select(topic_ends.c.broker_no, topic_ends.c.generation, topic_ends.c.log_offset).where(
+                topic_ends.c.topic_no == topic_no
+            )
+        )
+        return {
+            row.broker_no: row.log_offset
+            for row in found
+            if row.broker_no in self.by_number
+            and self.by_number[row.broker_no].generation == row.generation
+        }
+
+    async def names_of(self, wanted: Iterable[int]) -> dict[int, str]:
+        """Return names by their numbers."""
+        found = await self.connection.execute(
+            select(names.c.name_no, names.c.name).where(names.c.name_no.in_(set(wanted)))
+        )
+        return {row.name_no: row.name for row in found}
+
+    async def host_owners(self, host: Host) -> list[str]:
+        """Return the brokers whose records bear an address."""
+        await self._load_hosts()
+        assert self._hosts is not None
+        owners = {number for number, _, its in self._hosts if its == host}
+        return sorted(self.by_number[number].broker_name for number in owners)
+
+    async def found(self, rows: Iterable[Any]) -> list[FoundMessage]:
+        """Return the messages of rows of ``MESSAGE_COLUMNS``."""
+        rows = list(rows)
+        if not rows:
+            return []
+        await self._load_hosts()
+        topics = await self.names_of(row.topic_no for row in rows)
+        return [
+            FoundMessage(
+                broker_name=self.by_number[row.broker_no].broker_name,
+                store_host=self._host(row.broker_no, row.log_offset),
+                log_offset=row.log_offset,
+                topic=topics[row.topic_no],
+                queue_id=row.queue_id,
+                queue_offset=row.queue_offset,
+                stored_ms=row.stored_ms,
+                born_ms=row.born_ms,
+                size=row.size,
+                unique_id=id_text(row.unique_id.bytes, row.other_id),
+                tag=row.tag,
+                keys=row.keys,
+            )
+            for row in rows
+        ]
+
+    def _served(self, statement: Select[Any]) -> Select[Any]:
+        return statement.join(
+            generations,
+            (generations.c.broker_no == chunks.c.broker_no)
+            & (generations.c.generation == chunks.c.generation)
+            & generations.c.is_serving,
+        )
+
+    async def _load_hosts(self) -> None:
+        if self._hosts is None:
+            found = await self.connection.execute(
+                select(store_hosts).order_by(store_hosts.c.from_offset.desc())
+            )
+            self._hosts = [
+                (row.broker_no, row.from_offset, Host(row.address, row.port))
+                for row in found
+                if row.broker_no in self.by_number
+                and self.by_number[row.broker_no].generation == row.generation
+            ]
+
+    def _host(self, broker_no: int, log_offset: int) -> Host | None:
+        assert self._hosts is not None
+        return next(
+            (
+                host
+                for number, from_offset, host in self._hosts
+                if number == broker_no and from_offset <= log_offset
+            ),
+            None,
+        )
+
+
+@asynccontextmanager
+async def read_view(database: Database, numbers: NameNumbers) -> AsyncIterator[ReadView]:
+    """Open a view.
+
+    Raises:
+        DatabaseUnavailableError: PostgreSQL is not there.
+    """
+    async with database.transaction() as connection:
+        await connection.execute(_BEGIN)
+        await connection.execute(_NO_PARALLEL)  # a look-up is over before a worker has started
+        yield ReadView(connection, numbers, await _serving(connection))
+
+
+async def _serving(connection: AsyncConnection) -> list[ServingGeneration]:
+    missed: dict[int, list[tuple[int, int]]] = {}
+    for row in await connection.execute(
+        select(gaps).join(
+            generations,
+            (generations.c.broker_no == gaps.c.broker_no)
+            & (generations.c.generation == gaps.c.generation)
+            & generations.c.is_serving,
+        )
+    ):
+        missed.setdefault(row.broker_no, []).append((row.from_offset, row.to_offset))
+    found = await connection.execute(
+        select(brokers.c.broker_name, generations)
+        .join(generations, generations.c.broker_no == brokers.c.broker_no)
+        .where(generations.c.is_serving)
+    )
+    return [
+        ServingGeneration(
+            broker_no=row.broker_no,
+            broker_name=row.broker_name,
+            generation=row.generation,
+            log_offset=row.log_offset,
+            stored_ms=row.stored_ms,
+            gaps=tuple(missed.get(row.broker_no, ())),
+        )
+        for row in found
+    ]

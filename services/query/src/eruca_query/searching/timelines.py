@@ -1,0 +1,208 @@
+"""Life lines: everything that is known to have befallen a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from eruca.contract.queries import LifeEvent as ShownEvent
+from eruca.contract.queries import LifeEventKind, Missing, Timeline
+from eruca_postgres.database import Database
+from eruca_query.core.found_messages import FoundMessage, moment
+from eruca_query.core.group_standing import Standings
+from eruca_query.core.life_events import LifeEvent, Place, id_bytes
+from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.searching.broker_logs import BrokerLogs, TailAnswer
+from eruca_query.searching.completeness import completeness_of, positions_of
+from eruca_query.searching.life_sql import PLACES_MAX, events_of, standings_of
+from eruca_query.searching.message_search import (
+    MessageSearch,
+    in_tails,
+    not_found,
+    rows_by_id,
+)
+from eruca_query.searching.read_view import read_view
+
+_MS_SUFFIX: Final = "_ms"
+
+
+class _Told(NamedTuple):
+    """An event and the broker whose log tells it."""
+
+    broker_name: str
+    event: LifeEvent
+
+
+class Timelines:
+    """Tells messages' lives.
+
+    Args:
+        database: The read model's.
+        numbers: Of names; shared with the projection.
+        logs: What the brokers know.
+        search: Finds the messages.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        numbers: NameNumbers,
+        logs: BrokerLogs,
+        search: MessageSearch,
+    ) -> None:
+        self._database = database
+        self._numbers = numbers
+        self._logs = logs
+        self._search = search
+
+    async def of(self, message_id: str) -> Timeline:
+        """Return the life of the message with an offset id or a unique id.
+
+        Raises:
+            MessageNotFoundError: There is none.
+            SearchIncompleteError: None was found, and not everything could be looked through.
+        """
+        known = await self._logs.brokers()
+        named, fault = await self._search.by_offset_id(message_id, known)
+        unique_id = message_id if named is None else named.message.unique_id
+        own = [] if named is None else [named.message]
+        async with read_view(self._database, self._numbers) as view:
+            rows = [] if unique_id is None else await rows_by_id(view, unique_id)
+            in_rows = _places([*rows, *own])
+            its_rows = [
+                place
+                for place in in_rows[:PLACES_MAX]
+                if (its := view.by_name.get(place.broker_name)) is not None
+                and place.log_offset < its.log_offset
+            ]
+            told = [_Told(*told) for told in await events_of(view, unique_id, its_rows)]
+            standings = {
+                place.position: await standings_of(view, place)
+                for place in its_rows
+                if place.is_users
+            }
+            serving, positions = view.by_name, positions_of(view, known)
+        tails = await self._logs.tails(positions)
+        completeness = completeness_of(serving, known, tails)
+        if fault is not None:
+            completeness.add(fault)
+        behind = [] if unique_id is None else in_tails(unique_id, tails)
+        places = _places([*in_rows, *behind])
+        if len(places) > PLACES_MAX:
+            detail = f"it lies in {len(places)} places, of which the first {PLACES_MAX} are told"
+            completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
+            places = places[:PLACES_MAX]
+        told += _told_by_tails(unique_id, places, tails)
+        if not places and not told:
+            raise not_found(message_id, completeness)
+        for place in places:
+            if place.is_users:
+                answer = tails.get(place.broker_name)
+                standing = standings.setdefault(place.position, Standings(place))
+                if answer is not None and answer.tail is not None:
+                    standing.apply(answer.tail.group_facts())
+        return Timeline(
+            message_id=unique_id,
+            places=[place.shown() for place in places],
+            events=_shown(places, told),
+            groups=[
+                progress
+                for its in standings.values()
+                for progress in its.progress(_in_place(its.message, told))
+            ],
+            read_model=completeness.read_model,
+            incomplete=completeness.missing,
+        )
+
+
+def _places(found: Iterable[FoundMessage]) -> list[FoundMessage]:
+    """Return each place once, the oldest first."""
+    by_position = {message.position: message for message in found}
+    return [by_position[position] for position in sorted(by_position)]
+
+
+def _told_by_tails(
+    unique_id: str | None, places: Sequence[FoundMessage], tails: Mapping[str, TailAnswer]
+) -> list[_Told]:
+    wanted = None if unique_id is None else id_bytes(unique_id)
+    told = []
+    for name, answer in tails.items():
+        if answer.tail is None:
+            continue
+        own = [place for place in places if place.broker_name == name]
+        lies_at = {Place(p.topic, p.queue_id, p.queue_offset) for p in own}
+        waited_at = {place.log_offset for place in own}
+        told += [
+            _Told(name, event)
+            for event in answer.tail.events()
+            if (wanted is not None and event.unique_id == wanted)
+            or event.place in lies_at
+            or event.waited_at in waited_at
+        ]
+    return told
+
+
+def _in_place(message: FoundMessage, told: Iterable[_Told]) -> list[LifeEvent]:
+    """Return what befell a message where it lies, in the log's order."""
+    place = Place(message.topic, message.queue_id, message.queue_offset)
+    events = [
+        its.event
+        for its in told
+        if its.broker_name == message.broker_name and its.event.place == place
+    ]
+    return sorted(events, key=lambda event: event.log_offset)
+
+
+def _shown(places: Sequence[FoundMessage], told: Iterable[_Told]) -> list[ShownEvent]:
+    stored = [
+        _Told(
+            place.broker_name,
+            LifeEvent(
+                place.log_offset,
+                place.stored_ms,
+                LifeEventKind.STORED,
+                {},
+                place=Place(place.topic, place.queue_id, place.queue_offset),
+            ),
+        )
+        for place in places
+        if place.is_users
+    ]
+    # What is found by the id and by the place is the same event.
+    events = {
+        (
+            its.event.at_ms,
+            its.broker_name,
+            its.event.log_offset,
+            its.event.kind,
+            its.event.place,
+            its.event.waited_at,
+        ): its
+        for its in (*stored, *told)
+    }
+    ordered = sorted(
+        events.values(), key=lambda its: (its.event.at_ms, its.broker_name, its.event.log_offset)
+    )
+    return [_shown_event(its.broker_name, its.event) for its in ordered]
+
+
+def _shown_event(broker_name: str, event: LifeEvent) -> ShownEvent:
+    place = event.place
+    return ShownEvent(
+        at=moment(event.at_ms),
+        kind=event.kind,
+        broker_name=broker_name,
+        log_offset=event.log_offset,
+        topic=None if place is None else place.topic,
+        queue_id=None if place is None else place.queue_id,
+        queue_offset=None if place is None else place.queue_offset,
+        detail=dict(_with_times(event.detail)),
+    )
+
+
+def _with_times(detail: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in detail.items():
+        if name.endswith(_MS_SUFFIX) and isinstance(value, int):
+            yield name.removesuffix(_MS_SUFFIX), moment(value)
+        else:
+            yield name, value

@@ -1,0 +1,76 @@
+"""Messages with their bodies, which the brokers' logs have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from eruca.contract.messages import LogRecordView
+from eruca.contract.queries import BodyMissing, WholeMessage
+from eruca_query.core.found_messages import FoundMessage
+from eruca_query.searching.broker_logs import BrokerLogs, Fault
+
+PARALLEL_MAX: Final = 16  # requests for bodies at a time, for one answer
+
+
+def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMessage:
+    """Return a message with what its record says; with the reason where there is none."""
+    if record is None:
+        return without_body(found, "retention")
+    if isinstance(record, Fault):
+        return without_body(found, "broker_unreachable")
+    message = record.message
+    return WholeMessage(
+        **_fields(found),
+        body=msgspec.to_builtins(message.body),
+        body_missing=None,
+        properties=message.properties,
+        sharding_key=message.sharding_key,
+        reconsume_times=message.reconsume_times,
+        flag=message.flag,
+        system_properties=record.system_properties,
+    )
+
+
+def without_body(found: FoundMessage, missing: BodyMissing) -> WholeMessage:
+    """Return a message as it is known without its record."""
+    return WholeMessage(
+        **_fields(found),
+        body=None,
+        body_missing=missing,
+        properties=None,
+        sharding_key=None,
+        reconsume_times=None,
+        flag=None,
+        system_properties=None,
+    )
+
+
+async def with_bodies(logs: BrokerLogs, found: Sequence[FoundMessage]) -> list[WholeMessage]:
+    """Return messages with their bodies, in their order."""
+    places = asyncio.Semaphore(PARALLEL_MAX)
+
+    async def fetch(message: FoundMessage) -> WholeMessage:
+        async with places:
+            record = await logs.record(message.broker_name, message.log_offset)
+        return whole(message, record if _is_same(message, record) else None)
+
+    return list(await asyncio.gather(*map(fetch, found)))
+
+
+def _is_same(found: FoundMessage, record: LogRecordView | Fault | None) -> bool:
+    """Tell whether a record is the message's, and not another's in a log that began anew."""
+    if not isinstance(record, LogRecordView):
+        return record is not None
+    return (record.message.topic, record.message.queue_offset, record.size) == (
+        found.topic,
+        found.queue_offset,
+        found.size,
+    )
+
+
+def _fields(found: FoundMessage) -> dict[str, Any]:
+    return found.shown().model_dump()

@@ -1,0 +1,162 @@
+"""Messages found over HTTP: by ids, by topic, key, tag and time, page by page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import eruca
+from support.query_services import Queried
+
+pytestmark = pytest.mark.anyio
+TOPIC = "flights"
+
+
+async def send(
+    queried: Queried,
+    count: int = 1,
+    **fields: Any,  # noqa: ANN401  (Message's)
+) -> list[eruca.SendResult]:
+    async with queried.client.producer() as producer:
+        sent = await producer.send_many(
+            [eruca.Message(TOPIC, f"body {n}", **fields) for n in range(count)]
+        )
+    return list(sent)
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [message["message_id"] for message in page["messages"]]
+
+
+async def test_a_message_is_found_by_either_id(queried: Queried) -> None:
+    [sent] = await send(queried, tag="UA", keys=["UA1545"], properties={"origin": "EWR"})
+    await queried.caught_up()
+
+    for message_id in (sent.message_id, sent.offset_message_id, sent.offset_message_id.lower()):
+        found = await queried.get(f"/v1/messages/{message_id}")
+
+        message = found["message"]
+        assert message["message_id"] == sent.message_id
+        assert message["offset_message_id"] == sent.offset_message_id
+        assert message["body"] == {"text": "body 0"}
+        assert message["body_missing"] is None
+        assert message["properties"] == {"origin": "EWR"}
+        assert (message["tag"], message["keys"]) == ("UA", ["UA1545"])
+        assert message["broker_name"] == sent.queue.broker_name
+        assert found["also_stored"] == found["incomplete"] == []
+
+
+async def test_how_far_the_read_model_has_come_is_told_of_each_broker(queried: Queried) -> None:
+    await send(queried, 8)
+    await queried.caught_up()
+
+    page = await queried.get("/v1/messages", topic=TOPIC)
+
+    assert [its["broker_name"] for its in page["read_model"]] == ["broker-a", "broker-b"]
+    assert {its["lag_bytes"] for its in page["read_model"]} == {0}
+    assert len(page["messages"]) == 8
+
+
+async def test_messages_come_page_by_page_the_newest_first(queried: Queried) -> None:
+    sent = await send(queried, 57, tag="UA")
+    await queried.caught_up()
+
+    pages: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await queried.get("/v1/messages", topic=TOPIC, limit=10, **cursor)
+        pages.append(page)
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+
+    shown = [message for page in pages for message in page["messages"]]
+    assert [len(page["messages"]) for page in pages] == [10, 10, 10, 10, 10, 7]
+    assert {message["message_id"] for message in shown} == {one.message_id for one in sent}
+    times = [message["stored_at"] for message in shown]
+    assert times == sorted(times, reverse=True)
+    assert {message["body_missing"] for message in shown} == {"not_asked"}
+
+
+async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> None:
+    [first] = await send(queried, tag="UA", keys=["UA1545", "EWR"])
+    [second] = await send(queried, tag="UA", keys=["UA15"])
+    [third] = await send(queried, tag="AA", keys=["EWR"])
+    await queried.caught_up()
+    message = (await queried.get(f"/v1/messages/{second.message_id}"))["message"]
+
+    by_key = await queried.get("/v1/messages", topic=TOPIC, key="EWR")
+    by_part = await queried.get("/v1/messages", topic=TOPIC, key="UA15")
+    by_tag = await queried.get("/v1/messages", topic=TOPIC, tag="UA")
+    by_both = await queried.get("/v1/messages", topic=TOPIC, tag="AA", key="EWR")
+    none = await queried.get("/v1/messages", topic=TOPIC, key="E")
+    elsewhere = await queried.get("/v1/messages", topic="other", key="EWR")
+    until = await queried.get("/v1/messages", topic=TOPIC, to=message["stored_at"])
+
+    assert ids(by_key) == [third.message_id, first.message_id]
+    assert ids(by_part) == [second.message_id]
+    assert ids(by_tag) == [second.message_id, first.message_id]
+    assert ids(by_both) == [third.message_id]
+    assert ids(none) == ids(elsewhere) == []
+    assert second.message_id in ids(until)
+    assert all(m["stored_at"] <= message["stored_at"] for m in until["messages"])
+
+
+async def test_a_page_comes_with_bodies_where_they_are_asked_for(queried: Queried) -> None:
+    await send(queried, 3)
+    await queried.caught_up()
+
+    page = await queried.get("/v1/messages", topic=TOPIC, bodies=True, limit=2)
+
+    assert {m["body"]["text"] for m in page["messages"]} < {"body 0", "body 1", "body 2"}
+    assert len(page["messages"]) == 2
+
+
+async def test_an_id_that_nobody_has_is_not_found(queried: Queried) -> None:
+    await queried.caught_up()
+
+    for message_id in ("7F0000010000A1B20000000100000001", "no-such-id", "%00%ff"):
+        answer = await queried.http.get(f"/v1/messages/{message_id}")
+
+        assert answer.status_code == 404, answer.text
+        assert answer.json()["code"] == "message-not-found"
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ({}, "/query/topic"),
+        ({"topic": "a b"}, "/query/topic"),
+        ({"topic": "t", "key": "a b"}, "/query/key"),
+        ({"topic": "t", "limit": 0}, "/query/limit"),
+        ({"topic": "t", "limit": 1001}, "/query/limit"),
+        ({"topic": "t", "limit": 101, "bodies": True}, "/query/limit"),
+        ({"topic": "t", "cursor": "nonsense"}, "/query/cursor"),
+        ({"topic": "t", "cursor": "MTox"}, "/query/cursor"),
+        ({"topic": "t", "from": "yesterday"}, "/query/from"),
+        (
+            {"topic": "t", "from": "2026-11-22T00:00:00Z", "to": "2026-11-21T00:00:00Z"},
+            "/query/from",
+        ),
+        ({"topic": "t", "group_state": "perhaps"}, "/query/group_state"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(
+    queried: Queried, query: dict[str, Any], pointer: str
+) -> None:
+    answer = await queried.http.get("/v1/messages", params=query)
+
+    assert answer.status_code == 422, answer.text
+    assert pointer in [error["pointer"] for error in answer.json()["errors"]]
+
+
+async def test_times_are_told_in_utc(queried: Queried) -> None:
+    before = datetime.now(UTC)
+    [sent] = await send(queried)
+
+    message = (await queried.get(f"/v1/messages/{sent.message_id}"))["message"]
+
+    stored_at = datetime.fromisoformat(message["stored_at"])
+    assert abs((stored_at - before).total_seconds()) < 60

@@ -1,0 +1,94 @@
+"""A query service under test: the real application on a real port, over a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+import eruca
+from eruca_chassis.app import ServiceApp
+from eruca_query.app import create_app
+from eruca_query.service import QueryService
+from eruca_query.settings import QuerySettings
+from support.in_process_cluster import InProcessCluster
+from support.services import serving
+from support.waiting import until_told
+
+QUICK: Final = {"port": 0, "lease_seconds": 5.0, "broker_seconds": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Queried:
+    """A running query service and its clients."""
+
+    app: ServiceApp
+    url: str
+    http: httpx.AsyncClient
+    client: eruca.AsyncClient  # of the cluster
+
+    @property
+    def service(self) -> QueryService:
+        """What the application works with."""
+        service: QueryService = self.app.state.service
+        return service
+
+    async def get(self, path: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return a good answer."""
+        answer = await self.http.get(path, params=params)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        shown: dict[str, Any] = answer.json()
+        return shown
+
+    async def caught_up(self) -> None:
+        """Wait until the read model has everything that is in the logs now."""
+        ends = {
+            group.broker_name: (
+                await self.client.admin.broker_status(group.broker_name)
+            ).log.max_offset
+            for group in await self.client.admin.brokers()
+        }
+        await self.read_to(ends)
+
+    async def read_to(self, ends: dict[str, int]) -> None:
+        """Wait until the read model has come so far."""
+
+        async def followed() -> dict[str, int]:
+            status = await self.http.get("/v1/status")
+            if status.status_code != httpx.codes.OK:
+                return {}
+            return {its["broker_name"]: its["log_offset"] or 0 for its in status.json()["followed"]}
+
+        await until_told(
+            followed,
+            lambda offsets: all(offsets.get(name, 0) >= end for name, end in ends.items()),
+        )
+
+
+@asynccontextmanager
+async def queried_by(
+    cluster: InProcessCluster,
+    database_url: str,
+    **settings: Any,  # noqa: ANN401  (QuerySettings' fields, of their types)
+) -> AsyncIterator[Queried]:
+    """Yield a query service of *cluster* that is ready."""
+    chosen = QuerySettings.model_validate(
+        {
+            **QUICK,
+            "DATABASE_URL": database_url,
+            "namesrv_urls": ";".join(cluster.namesrv_urls),
+            **settings,
+        }
+    )
+    app = create_app(chosen)
+    async with serving(app, chosen) as (_, (host, port)):
+        url = f"http://{host}:{port}"
+        async with (
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http,
+            eruca.AsyncClient(cluster.namesrv_urls) as client,
+        ):
+            await until_told(lambda: http.get("/readyz"), lambda a: a.status_code == 200)
+            yield Queried(app, url, http, client)
