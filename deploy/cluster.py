@@ -17,6 +17,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,7 +26,7 @@ import httpx
 import psutil
 
 from deploy.backoff import exit_text
-from deploy.plan import ClusterPlan, Service, plan_cluster, ports_from
+from deploy.plan import MODULES, ClusterPlan, Service, plan_cluster, ports_from
 from deploy.ports import check_ports, free_ports
 from deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer
@@ -48,7 +49,8 @@ class LocalCluster:
     Args:
         brokers: How many brokers, each one process with a store of its own.
         namesrvs: How many name servers, independent of each other.
-        txn_checkers: How many transaction checkers, which share one PostgreSQL.
+        txn_checkers: How many transaction checkers.
+        queries: How many query services; with the transaction checkers they share one PostgreSQL.
         data_dir: Where the stores lie; None: a temporary directory, removed at the end.
         base_port: The first port; 0: free ones; None: the standard ports.
         settings: ``ERUCA_*`` settings for the children, above those of the environment.
@@ -65,6 +67,7 @@ class LocalCluster:
         brokers: int = 1,
         namesrvs: int = 1,
         txn_checkers: int = 0,
+        queries: int = 0,
         data_dir: Path | None = None,
         base_port: int | None = 0,
         settings: Mapping[str, str] | None = None,
@@ -77,6 +80,7 @@ class LocalCluster:
         self._brokers = brokers
         self._namesrvs = namesrvs
         self._txn_checkers = txn_checkers
+        self._queries = queries
         self._data_dir = data_dir
         self._base_port = base_port
         self._environment = {**os.environ, **(settings or {}), "PYTHONUNBUFFERED": "1"}
@@ -109,6 +113,11 @@ class LocalCluster:
     def txn_checker_urls(self) -> list[str]:
         """Return the transaction checkers' URLs."""
         return [service.url for service in self.plan.txn_checkers]
+
+    @property
+    def query_urls(self) -> list[str]:
+        """Return the query services' URLs."""
+        return [service.url for service in self.plan.queries]
 
     def pid(self, name: str) -> int | None:
         """Return a child's process id, or None while it is dead."""
@@ -182,10 +191,14 @@ class LocalCluster:
         """Stop everything, name servers last, and remove the data if it was temporary."""
         if self._plan is not None:
             plan = self._plan
-            for services in (plan.txn_checkers, plan.brokers, plan.namesrvs):
+            for services in (plan.queries, plan.txn_checkers, plan.brokers, plan.namesrvs):
                 children = [self._children[s.name] for s in services if s.name in self._children]
                 await asyncio.gather(*(child.stop(self._stop_seconds) for child in children))
-            embedded = {s.directory for s in plan.txn_checkers if s.has_directory}
+            embedded = {
+                service.directory
+                for service in (*plan.txn_checkers, *plan.queries)
+                if service.has_directory
+            }
             await asyncio.to_thread(_stop_postgres, embedded)
         self._children.clear()
         if self._temporary is not None:
@@ -232,27 +245,27 @@ class LocalCluster:
             raise StartError(self._not_ready_report()) from error
 
     def _make_plan(self) -> ClusterPlan:
-        brokers, namesrvs, txn_checkers = self._brokers, self._namesrvs, self._txn_checkers
-        ports = ports_from(
-            self._base_port or None, namesrvs=namesrvs, brokers=brokers, txn_checkers=txn_checkers
-        )
-        namesrv_host = self._environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
-        broker_host = self._environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
-        checker_host = self._environment.get("ERUCA_TXN_CHECKER_HOST", "127.0.0.1")
+        counts = {
+            "namesrvs": self._namesrvs,
+            "brokers": self._brokers,
+            "txn_checkers": self._txn_checkers,
+            "queries": self._queries,
+        }
+        ports = ports_from(self._base_port or None, **counts)
         if self._base_port == 0:
+            broker_host = self._environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
             ports = free_ports(broker_host, len(ports))
         else:
-            check_ports(namesrv_host, ports[:namesrvs])
-            check_ports(broker_host, ports[namesrvs : namesrvs + brokers])
-            check_ports(checker_host, ports[namesrvs + brokers :])
+            unchecked = iter(ports)
+            for module, count in zip(MODULES, counts.values(), strict=True):
+                host = self._environment.get(f"{module.upper()}_HOST", "127.0.0.1")
+                check_ports(host, list(islice(unchecked, count)))
         if self._data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
         data_dir = self._data_dir or self._temporary
         assert data_dir is not None
         return plan_cluster(
-            namesrvs=namesrvs,
-            brokers=brokers,
-            txn_checkers=txn_checkers,
+            **counts,
             ports=ports,
             data_dir=data_dir.absolute(),
             environment=self._environment,

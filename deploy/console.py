@@ -82,7 +82,11 @@ def ready_report(
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
     )
-    return Group(Text(), table, Text(summary), Text(), _try_this(plan, environment), Text())
+    parts: list[RenderableType] = [Text(), table, Text(summary), Text()]
+    if plan.queries:
+        explorer = f"Every service's API, to read and to try: {plan.queries[0].url}/docs"
+        parts += [Text(explorer, style="bold"), Text()]
+    return Group(*parts, _try_this(plan, environment), Text())
 
 
 def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableType:

@@ -22,6 +22,7 @@ from deploy.plan import (
     BROKER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
+    QUERY_COUNT_MAX,
     TXN_CHECKER_COUNT_MAX,
     PlanError,
 )
@@ -32,6 +33,7 @@ _LOG_STYLES: Final = (
     "ERUCA_NAMESRV_LOG_STYLE",
     "ERUCA_BROKER_LOG_STYLE",
     "ERUCA_TXN_CHECKER_LOG_STYLE",
+    "ERUCA_QUERY_LOG_STYLE",
 )
 
 
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         brokers=options.brokers,
         namesrvs=options.namesrvs,
         txn_checkers=options.txn_checkers,
+        queries=options.queries,
         data_dir=options.data,
         base_port=options.base_port,
         settings={name: os.environ.get(name, "console") for name in _LOG_STYLES},
@@ -140,7 +143,22 @@ def _parser() -> argparse.ArgumentParser:
         dest="txn_checkers",
         action="store_const",
         const=0,
-        help="no transaction checker, and so no PostgreSQL",
+        help="no transaction checker",
+    )
+    queries = parser.add_mutually_exclusive_group()
+    queries.add_argument(
+        "--queries",
+        type=_count(QUERY_COUNT_MAX),
+        default=1,
+        metavar="N",
+        help=f"query services, 1 to {QUERY_COUNT_MAX} (default 1)",
+    )
+    queries.add_argument(
+        "--no-query",
+        dest="queries",
+        action="store_const",
+        const=0,
+        help="no query service; without a transaction checker either, no PostgreSQL is started",
     )
     parser.add_argument(
         "--data",
@@ -154,8 +172,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_base_port,
         default=None,
         metavar="P",
-        help="name servers at P and on, then brokers, then transaction checkers; 0: free ports "
-        "(default: 9876 and on, 10911 and on, 10921 and on)",
+        help="name servers at P and on, then brokers, transaction checkers and query services; "
+        "0: free ports (default: 9876 and on, 10911 and on, 10921 and on, 10931 and on)",
     )
     return parser
 

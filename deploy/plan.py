@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 TXN_CHECKER_PORT: Final = 10921
+QUERY_PORT: Final = 10931
 PORT_MAX: Final = 65_535
 
 BROKER_COUNT_MAX: Final = 9  # 10921 and 10931, which follow, are other services' standard ports
 NAMESRV_COUNT_MAX: Final = 9
 TXN_CHECKER_COUNT_MAX: Final = 9
+QUERY_COUNT_MAX: Final = 9
 
 NAMESRV_MODULE: Final = "eruca_namesrv"
 BROKER_MODULE: Final = "eruca_broker"
 TXN_CHECKER_MODULE: Final = "eruca_txn_checker"
+QUERY_MODULE: Final = "eruca_query"
+MODULES: Final = (NAMESRV_MODULE, BROKER_MODULE, TXN_CHECKER_MODULE, QUERY_MODULE)  # as ports go
 POSTGRES_DIRECTORY: Final = "postgres"
 
 GOVERNED: Final[Mapping[str, str]] = {
@@ -43,6 +47,9 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_TXN_CHECKER_NAME": "--txn-checkers",
     "ERUCA_TXN_CHECKER_NAMESRV_URLS": "--namesrvs",
     "ERUCA_TXN_CHECKER_POSTGRES_DIR": "--data",
+    "ERUCA_QUERY_PORT": "--base-port",
+    "ERUCA_QUERY_NAMESRV_URLS": "--namesrvs",
+    "ERUCA_QUERY_POSTGRES_DIR": "--data",
 }
 """Settings that differ from child to child, and the option that governs each instead."""
 
@@ -76,11 +83,12 @@ class ClusterPlan:
     namesrvs: tuple[Service, ...]
     brokers: tuple[Service, ...]
     txn_checkers: tuple[Service, ...] = ()
+    queries: tuple[Service, ...] = ()
 
     @property
     def services(self) -> tuple[Service, ...]:
         """Return all of them, name servers first."""
-        return self.namesrvs + self.brokers + self.txn_checkers
+        return self.namesrvs + self.brokers + self.txn_checkers + self.queries
 
 
 def broker_name(index: int) -> str:
@@ -95,7 +103,7 @@ def local_url(host: str, port: int) -> str:
 
 
 def ports_from(
-    base_port: int | None, *, namesrvs: int, brokers: int, txn_checkers: int = 0
+    base_port: int | None, *, namesrvs: int, brokers: int, txn_checkers: int = 0, queries: int = 0
 ) -> list[int]:
     """Return the ports, name servers' first; None stands for the standard ones.
 
@@ -108,13 +116,16 @@ def ports_from(
         raise PlanError(f"{brokers} brokers: 1 to {BROKER_COUNT_MAX} are possible")
     if not 0 <= txn_checkers <= TXN_CHECKER_COUNT_MAX:
         raise PlanError(f"{txn_checkers} checkers: up to {TXN_CHECKER_COUNT_MAX} are possible")
+    if not 0 <= queries <= QUERY_COUNT_MAX:
+        raise PlanError(f"{queries} query services: up to {QUERY_COUNT_MAX} are possible")
     if base_port is None:
         return [
             *range(NAMESRV_PORT, NAMESRV_PORT + namesrvs),
             *range(BROKER_PORT, BROKER_PORT + brokers),
             *range(TXN_CHECKER_PORT, TXN_CHECKER_PORT + txn_checkers),
+            *range(QUERY_PORT, QUERY_PORT + queries),
         ]
-    last = base_port + namesrvs + brokers + txn_checkers - 1
+    last = base_port + namesrvs + brokers + txn_checkers + queries - 1
     if base_port < 1 or last > PORT_MAX:
         raise PlanError(f"ports {base_port} to {last}: 1 to {PORT_MAX} are possible")
     return list(range(base_port, last + 1))
@@ -125,6 +136,7 @@ def plan_cluster(
     namesrvs: int,
     brokers: int,
     txn_checkers: int = 0,
+    queries: int = 0,
     ports: Sequence[int],
     data_dir: Path,
     environment: Mapping[str, str],
@@ -135,12 +147,14 @@ def plan_cluster(
         namesrvs: How many name servers.
         brokers: How many brokers.
         txn_checkers: How many transaction checkers.
+        queries: How many query services.
         ports: One for each service, name servers first.
         data_dir: Holds one directory per service, and one for PostgreSQL.
         environment: What the children inherit; of it only the hosts to bind, how far webhooks may
-            reach, and whether there is a PostgreSQL are read here.
+            reach, which pages may call the services, and whether there is a PostgreSQL are read
+            here.
     """
-    assert len(ports) == namesrvs + brokers + txn_checkers
+    assert len(ports) == namesrvs + brokers + txn_checkers + queries
     namesrv_host = environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
     broker_host = environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
     name_servers = tuple(
@@ -148,7 +162,7 @@ def plan_cluster(
         for index in range(namesrvs)
     )
     namesrv_urls = ";".join(service.url for service in name_servers)
-    return ClusterPlan(
+    plan = ClusterPlan(
         namesrvs=name_servers,
         brokers=tuple(
             _broker(
@@ -166,7 +180,18 @@ def plan_cluster(
             )
             for index in range(txn_checkers)
         ),
+        queries=tuple(
+            _query(
+                "query" if index == 0 else f"query-{index + 1}",
+                ports[namesrvs + brokers + txn_checkers + index],
+                data_dir,
+                namesrv_urls,
+                environment,
+            )
+            for index in range(queries)
+        ),
     )
+    return _explored(plan, environment) if queries else plan
 
 
 def _namesrv(name: str, host: str, port: int, data_dir: Path) -> Service:
@@ -210,3 +235,40 @@ def _txn_checker(
     }
     is_embedded = not environment.get("DATABASE_URL")
     return Service(name, TXN_CHECKER_MODULE, host, port, directory, settings, is_embedded)
+
+
+def _query(
+    name: str, port: int, data_dir: Path, namesrv_urls: str, environment: Mapping[str, str]
+) -> Service:
+    host = environment.get("ERUCA_QUERY_HOST", "127.0.0.1")
+    directory = data_dir / POSTGRES_DIRECTORY
+    settings = {
+        "ERUCA_QUERY_HOST": host,
+        "ERUCA_QUERY_PORT": str(port),
+        "ERUCA_QUERY_NAMESRV_URLS": namesrv_urls,
+        "ERUCA_QUERY_POSTGRES_DIR": str(directory),
+    }
+    is_embedded = not environment.get("DATABASE_URL")
+    return Service(name, QUERY_MODULE, host, port, directory, settings, is_embedded)
+
+
+def _explored(plan: ClusterPlan, environment: Mapping[str, str]) -> ClusterPlan:
+    """Return *plan* with services that the query services' docs explorer may call."""
+    origins = [
+        origin
+        for service in plan.queries
+        for origin in (service.url, f"http://localhost:{service.port}")
+    ]
+
+    def explored(service: Service) -> Service:
+        variable = f"{service.module.upper()}_EXPLORER_ORIGINS"
+        more = environment.get(variable)
+        settings = {variable: ";".join([*origins, *([more] if more else [])])}
+        return replace(service, settings={**service.settings, **settings})
+
+    return ClusterPlan(
+        namesrvs=tuple(map(explored, plan.namesrvs)),
+        brokers=tuple(map(explored, plan.brokers)),
+        txn_checkers=tuple(map(explored, plan.txn_checkers)),
+        queries=plan.queries,
+    )

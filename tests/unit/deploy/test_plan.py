@@ -10,6 +10,7 @@ from deploy.plan import (
     BROKER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
+    QUERY_COUNT_MAX,
     TXN_CHECKER_COUNT_MAX,
     PlanError,
     local_url,
@@ -24,18 +25,20 @@ def test_standard_ports_leave_those_of_other_services_alone() -> None:
         namesrvs=NAMESRV_COUNT_MAX,
         brokers=BROKER_COUNT_MAX,
         txn_checkers=TXN_CHECKER_COUNT_MAX,
+        queries=QUERY_COUNT_MAX,
     )
 
     assert ports[0] == 9876
     assert ports[NAMESRV_COUNT_MAX] == 10911
     assert ports[NAMESRV_COUNT_MAX + BROKER_COUNT_MAX] == 10921
-    assert 10931 not in ports
+    assert ports[-QUERY_COUNT_MAX] == 10931
     assert len(set(ports)) == len(ports)
 
 
 def test_a_base_port_numbers_name_servers_first() -> None:
     assert ports_from(7000, namesrvs=2, brokers=3) == [7000, 7001, 7002, 7003, 7004]
     assert ports_from(7000, namesrvs=1, brokers=1, txn_checkers=1) == [7000, 7001, 7002]
+    assert ports_from(7000, namesrvs=1, brokers=1, queries=1) == [7000, 7001, 7002]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,8 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         namesrvs=1,
         brokers=1,
         txn_checkers=1,
-        ports=[1, 2, 3],
+        queries=1,
+        ports=[1, 2, 3, 4],
         data_dir=tmp_path,
         environment={},
     )
@@ -106,6 +110,10 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         "ERUCA_BROKER_HOST",
         "ERUCA_TXN_CHECKER_HOST",
         "ERUCA_TXN_CHECKER_WEBHOOK_REACH",
+        "ERUCA_QUERY_HOST",
+        "ERUCA_NAMESRV_EXPLORER_ORIGINS",
+        "ERUCA_BROKER_EXPLORER_ORIGINS",
+        "ERUCA_TXN_CHECKER_EXPLORER_ORIGINS",
     }
     assert settings - inherited == set(GOVERNED)
 
@@ -113,21 +121,50 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
 @pytest.mark.parametrize(
     ("environment", "has_directory"), [({}, True), ({"DATABASE_URL": "postgresql://other"}, False)]
 )
-def test_checkers_share_one_postgres(
+def test_checkers_and_query_services_share_one_postgres(
     tmp_path: Path, environment: dict[str, str], *, has_directory: bool
 ) -> None:
     plan = plan_cluster(
         namesrvs=1,
         brokers=1,
         txn_checkers=2,
-        ports=[1, 2, 3, 4],
+        queries=2,
+        ports=[1, 2, 3, 4, 5, 6],
         data_dir=tmp_path,
         environment=environment,
     )
 
     assert [service.name for service in plan.txn_checkers] == ["txn-checker", "txn-checker-2"]
-    assert {service.directory for service in plan.txn_checkers} == {tmp_path / "postgres"}
-    assert {service.has_directory for service in plan.txn_checkers} == {has_directory}
+    assert [service.name for service in plan.queries] == ["query", "query-2"]
+    sharing = plan.txn_checkers + plan.queries
+    assert {service.directory for service in sharing} == {tmp_path / "postgres"}
+    assert {service.has_directory for service in sharing} == {has_directory}
+
+
+def test_the_query_services_pages_may_call_every_other_service(tmp_path: Path) -> None:
+    environment = {"ERUCA_BROKER_EXPLORER_ORIGINS": "https://docs.example"}
+
+    plan = plan_cluster(
+        namesrvs=1,
+        brokers=1,
+        txn_checkers=1,
+        queries=1,
+        ports=[1, 2, 3, 4],
+        data_dir=tmp_path,
+        environment=environment,
+    )
+
+    explorer = "http://127.0.0.1:4;http://localhost:4"
+    [namesrv], [broker], [checker], [query] = (
+        plan.namesrvs,
+        plan.brokers,
+        plan.txn_checkers,
+        plan.queries,
+    )
+    assert namesrv.settings["ERUCA_NAMESRV_EXPLORER_ORIGINS"] == explorer
+    assert broker.settings["ERUCA_BROKER_EXPLORER_ORIGINS"] == f"{explorer};https://docs.example"
+    assert checker.settings["ERUCA_TXN_CHECKER_EXPLORER_ORIGINS"] == explorer
+    assert "ERUCA_QUERY_EXPLORER_ORIGINS" not in query.settings
 
 
 @pytest.mark.parametrize(
