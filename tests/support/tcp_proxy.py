@@ -58,13 +58,13 @@ class TcpProxy:
             await self.start()
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         # A task of our own: asyncio's complains about one that is cancelled.
         task = asyncio.create_task(self._pass_on(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
         try:
             await self._flowing.wait()
             there, back = await self._connect()
