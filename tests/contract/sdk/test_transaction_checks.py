@@ -14,7 +14,7 @@ from deploy.cluster import LocalCluster
 from support.clusters import SMALL_STORE
 from support.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SETTINGS = SMALL_STORE | {
     "ERUCA_TXN_CHECKER_TIMEOUT_SECONDS": "0.3",
