@@ -80,7 +80,10 @@ def export_cluster(directory: Path, *, brokers: int = 2) -> Iterator[ExportClust
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and all that came from it, whatever process group they have moved to."""
+    """Kill a process and all that came from it, whatever process group they have moved to.
+
+    The process itself is left for its parent to wait for.
+    """
     try:
         root = psutil.Process(pid)
         processes = [root, *root.children(recursive=True)]
@@ -91,7 +94,7 @@ def kill_tree(pid: int) -> None:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(processes, timeout=_END_SECONDS)
+    psutil.wait_procs(processes[1:], timeout=_END_SECONDS)
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def test_offsets_are_told_by_queue() -> None:
         ({"columns": "tag,tag"}, "columns"),
         ({"codec": "gzip"}, "one of none, lz4, zstd"),
         ({"partitionRows": "0"}, "a number from 1"),
+        ({"partitionRows": "5000001"}, "a number from 1 to 5000000"),
         ({"maxRowsPerTrigger": "many"}, "a number from 1"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),
         ({"retrySeconds": "-1"}, "a number of seconds"),
