@@ -15,6 +15,8 @@ from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import ServiceApp
 from eruca_namesrv.app import create_app as create_namesrv
 from eruca_namesrv.settings import NamesrvSettings
+from eruca_query.app import create_app as create_query
+from eruca_query.settings import QuerySettings
 from eruca_txn_checker.app import create_app as create_txn_checker
 from eruca_txn_checker.settings import TxnCheckerSettings
 
@@ -22,6 +24,7 @@ DIRECTORY: Final = Path(__file__).parents[1] / "contract" / "openapi"
 SERVICES: Final[dict[str, Callable[[], ServiceApp]]] = {
     "broker": lambda: create_broker(BrokerSettings()),
     "namesrv": lambda: create_namesrv(NamesrvSettings()),
+    "query": lambda: create_query(QuerySettings()),
     "txn-checker": lambda: create_txn_checker(TxnCheckerSettings()),
 }
 

@@ -46,7 +46,12 @@ async def test_without_a_name_server_the_page_shows_what_is_known_and_says_why()
 
 async def test_the_page_may_call_every_service_it_shows(tmp_path: Path) -> None:
     async with in_process_cluster(tmp_path, brokers=1) as cluster:
-        app = create_app(QuerySettings(namesrv_urls=cluster.namesrv_urls[0]))
+        without_database = {"DATABASE_URL": "postgresql://127.0.0.1:1/none"}
+        app = create_app(
+            QuerySettings.model_validate(
+                {"namesrv_urls": cluster.namesrv_urls[0], **without_database}
+            )
+        )
         async with client_of(app) as client:
             page = await client.get("/docs")
 
