@@ -13,7 +13,6 @@ import eruca
 
 SOURCE = Path(eruca.__file__)
 HEAVY = ("httpx", "pydantic", "numpy", "uvloop", "typer", "rich", "fastapi")
-IMPORT_MS_MAX = 150  # of CPU, beside the interpreter's own start
 
 
 def test_every_public_name_is_there() -> None:
@@ -55,12 +54,6 @@ def test_importing_loads_nothing_heavy() -> None:
     code = EVERYTHING + f"import sys; print([n for n in {HEAVY!r} if n in sys.modules])"
 
     assert after_import(code) == "[]"
-
-
-def test_importing_is_quick() -> None:
-    code = f"import time; t = time.process_time(); {EVERYTHING}print(time.process_time() - t)"
-
-    assert min(float(after_import(code)) for _ in range(3)) * 1000 < IMPORT_MS_MAX
 
 
 def test_importing_starts_opens_and_configures_nothing() -> None:
