@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check bench interop
+LINT := tests/contract/lint
+
+.PHONY: help up demo test check bench interop lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
@@ -14,6 +16,7 @@ help:
 	@echo "make check    format, lint, types, imports, fast tests: before each commit"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
+	@echo "make lint-openapi  Spectral on the services' OpenAPI documents; needs Node.js"
 
 $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -44,3 +47,10 @@ bench: $(VENV)/.synced
 
 interop: $(VENV)/.synced
 	@$(BIN)/python -m interop $(ARGS)
+
+$(LINT)/node_modules/.synced: $(LINT)/package-lock.json
+	npm ci --prefix $(LINT) --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+lint-openapi: $(LINT)/node_modules/.synced
+	$(LINT)/node_modules/.bin/spectral lint --fail-severity=warn --ruleset $(LINT)/.spectral.yaml tests/contract/openapi/*.json
