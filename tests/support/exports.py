@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ import pyarrow as pa
 from eruca import AsyncClient
 from eruca.contract.exports import ExportPlan
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.serving import Server
+from eruca_chassis.serving import Server, run
+from eruca_chassis.settings import settings_or_exit
 from eruca_query.exports import routes
 from eruca_query.exports.service import Exports, exports_of
 from eruca_query.settings import QuerySettings
@@ -60,6 +62,33 @@ class ExportService:
         )
 
 
+def export_app(settings: QuerySettings) -> ServiceApp:
+    """Return a service that exports and does nothing else."""
+
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        async with AsyncClient(settings.namesrv_urls) as client:
+            with exports_of(app, client, settings) as app.state.exports:
+                app.readiness.ready()
+                yield
+
+    return ServiceApp(
+        title="Exports",
+        summary="Exports",
+        description="Exports",
+        version="1",
+        routers=(routes.router,),
+        tags=(routes.TAG,),
+        lifespan=lifespan,
+    )
+
+
+def main() -> None:
+    """Serve until a signal comes, as a process of its own: ``python -m support.exports``."""
+    settings = settings_or_exit(QuerySettings, sys.argv[1:])
+    run(lambda: export_app(settings), settings, name="query")
+
+
 @asynccontextmanager
 async def export_service(
     cluster: InProcessCluster,
@@ -70,22 +99,7 @@ async def export_service(
         **{"namesrv_urls": ";".join(cluster.namesrv_urls), "port": 0, **settings}
     )
 
-    @asynccontextmanager
-    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        async with AsyncClient(chosen.namesrv_urls) as client:
-            with exports_of(app, client, chosen) as app.state.exports:
-                app.readiness.ready()
-                yield
-
-    app = ServiceApp(
-        title="Exports",
-        summary="Exports",
-        description="Exports",
-        version="1",
-        routers=(routes.router,),
-        tags=(routes.TAG,),
-        lifespan=lifespan,
-    )
+    app = export_app(chosen)
     async with serving(app, chosen) as (server, (host, port)):
         url = f"http://{host}:{port}"
         async with httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -93,3 +107,7 @@ async def export_service(
             assert (await http.get("/readyz")).status_code == 200
             exports: Exports = app.state.exports
             yield ExportService(url, (host, port), exports, server, exports.client, http)
+
+
+if __name__ == "__main__":
+    main()

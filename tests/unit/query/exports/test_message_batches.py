@@ -25,8 +25,9 @@ from eruca.contract.records import (
     encode_record,
 )
 from eruca_query.exports.arrow_schema import EXPORT_ARROW_SCHEMA
+from eruca_query.exports.blocks import Block
 from eruca_query.exports.bodies import BATCH_UNPACKED_SIZE_MAX, UNPACKED_SIZE_MAX
-from eruca_query.exports.message_batches import MS_MAX, MS_MIN, message_batches
+from eruca_query.exports.message_batches import MS_MAX, MS_MIN, first_batch
 from eruca_query.exports.property_columns import COLUMN_PROPERTIES
 from support.records import RECORDS, example_record
 
@@ -34,9 +35,23 @@ ALL = [column.name for column in EXPORT_COLUMNS]
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
+def block_of(encoded: Sequence[bytes], from_offset: int = 0) -> Block:
+    """Return records as a broker would send them, their queue offsets counted up."""
+    numbered = [
+        raw[:20] + (from_offset + n).to_bytes(8, "big") + raw[28:] for n, raw in enumerate(encoded)
+    ]
+    sizes = np.array([len(raw) for raw in numbered], np.int64)
+    return Block("broker-a", 0, from_offset, sizes, memoryview(b"".join(numbered)))
+
+
 def batches_of(encoded: Sequence[bytes], columns: Sequence[str] = ALL) -> list[pa.RecordBatch]:
-    sizes = np.array([len(record) for record in encoded], np.int64)
-    return list(message_batches("orders", "broker-a", b"".join(encoded), sizes, columns))
+    batches = []
+    rest: Block | None = block_of(encoded)
+    while rest is not None:
+        batch = first_batch(rest, "orders", columns)
+        batches.append(batch)
+        rest = rest.behind(batch.num_rows)
+    return batches
 
 
 def rows_of(encoded: Sequence[bytes], columns: Sequence[str] = ALL) -> list[dict[str, Any]]:
@@ -53,6 +68,10 @@ def without_surrogates(text: str) -> str:
 
 def moment(ms: int) -> datetime | None:
     return EPOCH + timedelta(milliseconds=ms) if MS_MIN <= ms <= MS_MAX else None
+
+
+def expected_rows(encoded: Sequence[bytes]) -> list[dict[str, Any]]:
+    return [expected_row(raw) | {"queue_offset": offset} for offset, raw in enumerate(encoded)]
 
 
 def expected_row(encoded: bytes) -> dict[str, Any]:
@@ -90,7 +109,7 @@ def expected_row(encoded: bytes) -> dict[str, Any]:
 def test_each_row_tells_what_its_record_does(records: list[Record]) -> None:
     encoded = [encode_record(record) for record in records]
 
-    assert rows_of(encoded) == [expected_row(raw) for raw in encoded]
+    assert rows_of(encoded) == expected_rows(encoded)
 
 
 TEXT_PIECES = st.sampled_from(
@@ -115,7 +134,7 @@ def test_properties_are_read_as_every_reader_does_however_they_are_written(
         for text in texts
     ]
 
-    assert rows_of(encoded) == [expected_row(raw) for raw in encoded]
+    assert rows_of(encoded) == expected_rows(encoded)
 
 
 @given(st.lists(st.integers(0, 80), min_size=1, max_size=120, unique=True), st.integers(0, 80))
@@ -128,7 +147,7 @@ def test_many_names_are_told_apart_and_a_name_twice_counts_once(
         encode_record(Record("orders", b"body", properties="name-0\x01x\x02")),
     ]
 
-    assert rows_of(encoded) == [expected_row(raw) for raw in encoded]
+    assert rows_of(encoded) == expected_rows(encoded)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -226,23 +245,27 @@ def test_messages_of_several_store_hosts_have_the_ids_of_theirs() -> None:
     ]
 
 
-def test_no_records_make_no_batch() -> None:
-    assert batches_of([]) == []
+def test_an_offset_that_is_not_the_next_one_is_noticed() -> None:
+    block = block_of([encode_record(Record("orders", b"body"))] * 3, from_offset=7)
+    other = Block("broker-a", 0, 8, block.sizes, block.records)
+
+    with pytest.raises(DamagedRecordError, match="where offset 8 is to be, a record says it is 7"):
+        first_batch(other, "orders", ALL)
 
 
 @given(st.data())
 @settings(max_examples=150)
 def test_damage_is_noticed_or_harmless(data: st.DataObject) -> None:
     """Nothing that a broker could send leads outside the block, or to a batch that is not valid."""
-    encoded = [encode_record(example_record(body=bytes(n))) for n in range(3)]
-    block = bytearray(b"".join(encoded))
+    whole = block_of([encode_record(example_record(body=bytes(n))) for n in range(3)])
+    octets = bytearray(whole.records)
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(block) - 1))
-        block[place] = data.draw(st.integers(0, 255))
-    sizes = np.array([len(record) for record in encoded], np.int64)
+        place = data.draw(st.integers(0, len(octets) - 1))
+        octets[place] = data.draw(st.integers(0, 255))
+    damaged = Block("broker-a", 0, 0, whole.sizes, memoryview(bytes(octets)))
 
     try:
-        (batch,) = message_batches("orders", "broker-a", bytes(block), sizes, ALL)
+        batch = first_batch(damaged, "orders", ALL)
     except DamagedRecordError:
         return
 
@@ -252,7 +275,8 @@ def test_damage_is_noticed_or_harmless(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("sizes", [[1], [91, 1], [10_000], [2**62, 2**62], [-1, 92]])
 def test_sizes_that_are_not_those_of_the_records_are_refused(sizes: list[int]) -> None:
-    block = encode_record(Record("", b""))
+    record = memoryview(encode_record(Record("", b"")))
+    block = Block("broker-a", 0, 0, np.array(sizes, np.int64), record)
 
     with pytest.raises(DamagedRecordError):
-        list(message_batches("orders", "broker-a", block, np.array(sizes, np.int64), ALL))
+        first_batch(block, "orders", ALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from eruca.contract.exports import EXPORT_COLUMNS
 from eruca.contract.records import Record, encode_record
-from eruca_query.exports.message_batches import message_batches
+from eruca_query.exports.blocks import Block
+from eruca_query.exports.message_batches import first_batch
 from eruca_query.exports.ndjson import ndjson_lines
 from support.records import RECORDS, example_record
 
@@ -22,10 +24,11 @@ ALL = [column.name for column in EXPORT_COLUMNS]
 
 
 def batch_of(records: list[Record]) -> pa.RecordBatch:
-    encoded = [encode_record(record) for record in records]
+    encoded = [
+        encode_record(replace(record, queue_offset=offset)) for offset, record in enumerate(records)
+    ]
     sizes = np.array([len(raw) for raw in encoded], np.int64)
-    (batch,) = message_batches("orders", "broker-a", b"".join(encoded), sizes, ALL)
-    return batch
+    return first_batch(Block("broker-a", 0, 0, sizes, memoryview(b"".join(encoded))), "orders", ALL)
 
 
 def as_arrow_has_it(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ What can be known before the first row is told as a problem. What goes wrong lat
 stream is then cut, so that the connection ends without the last chunk, and Arrow's stream without
 its end marker. The reader goes on from the first row it has not got.
 
-Memory: for each export one block in use, one that is being fetched, and one piece that the
-connection has not taken yet.
+Memory: for each export one block that is being fetched ahead, and one that is in use or the piece
+that was made of it, of which the connection takes a little at a time.
 
 Concurrency rule: blocks are turned into bytes in threads, one step of an export at a time. When the
 client leaves, the service stops, or something fails, whatever is under way is given up and waited
@@ -15,7 +15,7 @@ for, before the slot is free again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
@@ -25,13 +25,15 @@ from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from eruca.contract.errors import ErucaError
-from eruca.contract.exports import EXPORT_ROWS_HEADER, ExportRange
+from eruca.contract.exports import EXPORT_ROWS_HEADER
 from eruca.contract.records import DamagedRecordError
+from eruca_query.exports.blocks import Block
 from eruca_query.exports.encoders import RowEncoder
-from eruca_query.exports.message_batches import message_batches
-from eruca_query.exports.range_reader import Block, RangeReader
+from eruca_query.exports.message_batches import first_batch
+from eruca_query.exports.range_reader import RangeReader
 from eruca_query.exports.slots import ExportSlots
 
+WRITE_SIZE: Final = 256 * 1024  # bytes that are handed to the connection, and copied, at a time
 _FAILURES: Final = (ErucaError, DamagedRecordError)
 
 _log = structlog.get_logger()
@@ -79,7 +81,7 @@ class ExportResponse(Response):
         with self._slots.slot():
             await self._reader.check()
             async with aclosing(self._pieces()) as pieces:
-                first = await anext(pieces)
+                first = [await anext(pieces)]  # until here, errors are problems
                 stream = asyncio.create_task(self._send_all(first, pieces, send))
                 gone = asyncio.create_task(_gone(receive))
                 with self._slots.stoppable(stream):
@@ -95,7 +97,7 @@ class ExportResponse(Response):
                 stream.result()
 
     async def _send_all(
-        self, first: _Piece, pieces: AsyncGenerator[_Piece, None], send: Send
+        self, first: list[_Piece], pieces: AsyncGenerator[_Piece, None], send: Send
     ) -> None:
         await send(
             {
@@ -104,8 +106,8 @@ class ExportResponse(Response):
                 "headers": self.raw_headers,
             }
         )
-        await self._send(first, send)
         try:
+            await self._send(first.pop(), send)  # not held any longer than the others
             async for piece in pieces:
                 await self._send(piece, send)
         except _FAILURES as error:
@@ -115,38 +117,28 @@ class ExportResponse(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, piece: _Piece, send: Send) -> None:
-        await send({"type": "http.response.body", "body": piece.data, "more_body": True})
+        view = memoryview(piece.data)
+        for start in range(0, len(view), WRITE_SIZE):
+            data = view[start : start + WRITE_SIZE]
+            await send({"type": "http.response.body", "body": data, "more_body": True})
         self._slots.rows += piece.rows
-        self._slots.bytes += len(piece.data)
+        self._slots.bytes += len(view)
 
     async def _pieces(self) -> AsyncGenerator[_Piece, None]:
         async with aclosing(self._reader.blocks()) as blocks:
             async for block in blocks:
-                steps = self._encoded(block)
-                while (
-                    piece := await self._slots.in_thread(partial(next, steps, None))
-                ) is not None:
+                rest: Block | None = block
+                del block  # while a piece waits for its reader, nothing else is to be held
+                while rest is not None:
+                    piece, rest = await self._slots.in_thread(partial(self._encoded, rest))
                     yield piece
         yield _Piece(await self._slots.in_thread(self._encoder.end), 0)
 
-    def _encoded(self, block: Block) -> Iterator[_Piece]:
-        offset = block.from_offset
-        for batch in message_batches(
-            self._topic,
-            block.broker_name,
-            block.pulled.records,
-            block.pulled.sizes,
-            self._columns,
-            first_offset=offset,
-        ):
-            covered = ExportRange(
-                broker_name=block.broker_name,
-                queue_id=block.queue_id,
-                from_offset=offset,
-                to_offset=offset + batch.num_rows,
-            )
-            offset = covered.to_offset
-            yield _Piece(self._encoder.add(batch, covered), batch.num_rows)
+    def _encoded(self, block: Block) -> tuple[_Piece, Block | None]:
+        """Return the first of the block's messages as bytes, and what is left of it."""
+        batch = first_batch(block, self._topic, self._columns)
+        count = batch.num_rows
+        return _Piece(self._encoder.add(batch, block.first(count)), count), block.behind(count)
 
 
 async def _gone(receive: Receive) -> None:

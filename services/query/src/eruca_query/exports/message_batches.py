@@ -7,7 +7,7 @@ nobody wants cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from eruca.contract.properties import SHARDING_KEY, TAGS, UNIQ_KEY
-from eruca.contract.records import Buffer, DamagedRecordError
+from eruca.contract.records import DamagedRecordError
 from eruca_query.exports.arrow_schema import STRING, TIMESTAMP, arrow_schema
+from eruca_query.exports.blocks import Block
 from eruca_query.exports.bodies import Bodies, plain_bodies
 from eruca_query.exports.offset_ids import offset_ids
 from eruca_query.exports.property_columns import keys_of, others_of, values_of
@@ -71,41 +72,21 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
 }
 
 
-def message_batches(
-    topic: str,
-    broker_name: str,
-    buffer: Buffer,
-    sizes: Int64Array,
-    columns: Sequence[str],
-    *,
-    first_offset: int | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages whose records fill *buffer* as batches of *columns*, in order.
+def first_batch(block: Block, topic: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return messages of *block* as a batch of *columns*: all, or the first of them.
 
-    There is one batch, or more where bodies grow large when they are unpacked.
-
-    Args:
-        topic: Where they lie.
-        broker_name: Where they lie.
-        buffer: The records, back to back.
-        sizes: Of each record.
-        columns: Names of columns.
-        first_offset: What their queue offsets are to count up from; None: whatever they are.
+    It is all of them unless bodies grow large when they are unpacked, and one at least.
 
     Raises:
-        DamagedRecordError: The bytes are not such records.
+        DamagedRecordError: The bytes are not the records that they are to be.
     """
+    fields = read_fields(block.records, block.sizes)
+    _check_offsets(fields.queue_offsets, block.from_offset)
+    rows = Rows(topic, block.broker_name, fields)
+    arrays = [_COLUMNS[name](rows) for name in columns]
+    count = min(map(len, arrays))
     schema = arrow_schema(columns)
-    view = memoryview(buffer)
-    while len(sizes):
-        rows = Rows(topic, broker_name, read_fields(view, sizes))
-        if first_offset is not None:
-            _check_offsets(rows.fields.queue_offsets, first_offset)
-        arrays = [_COLUMNS[name](rows) for name in columns]
-        count = min(map(len, arrays))
-        yield pa.RecordBatch.from_arrays([array[:count] for array in arrays], schema=schema)
-        view, sizes = view[int(sizes[:count].sum()) :], sizes[count:]
-        first_offset = None if first_offset is None else first_offset + count
+    return pa.RecordBatch.from_arrays([array[:count] for array in arrays], schema=schema)
 
 
 def _check_offsets(offsets: Int64Array, first: int) -> None:

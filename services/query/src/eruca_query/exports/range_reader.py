@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from eruca.contract.errors import (
     QueueNotFoundError,
@@ -21,21 +21,12 @@ from eruca.contract.exports import ExportRange
 from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.models import QueueOffsets
 from eruca.contract.wire import PullStatus
-from eruca_query.exports.pulled_block import PulledBlock
+from eruca_query.exports.blocks import Block
 from eruca_query.exports.topic_brokers import TopicBrokers
 
 BLOCK_SIZE: Final = 2 * 1024 * 1024  # bytes of records; one larger message comes by itself
 _PAUSE_SECONDS: Final = 0.25  # between two tries
 _FAULTS_MAX: Final = 32  # ranges that one error points at
-
-
-class Block(NamedTuple):
-    """Messages of one queue, from an offset on."""
-
-    broker_name: str
-    queue_id: int
-    from_offset: int
-    pulled: PulledBlock
 
 
 class RangeReader:
@@ -88,9 +79,12 @@ class RangeReader:
         try:
             while (found := await reading) is not None:
                 index, block = found
-                offset = block.from_offset + len(block.pulled.sizes)
+                offset = block.from_offset + len(block.sizes)
                 reading = asyncio.create_task(self._next_of(index, offset))
-                yield block
+                # Whoever gets the block is to be the last to hold it, however long it waits there.
+                handed_on = [block]
+                del block, found
+                yield handed_on.pop()
         finally:
             reading.cancel()
             await asyncio.wait((reading,))
@@ -107,11 +101,9 @@ class RangeReader:
             offset = self._first_offset(index)
         if index >= len(self._ranges):
             return None
-        a_range = self._ranges[index]
-        pulled = await self._pull(a_range, offset)
-        return index, Block(a_range.broker_name, a_range.queue_id, offset, pulled)
+        return index, await self._pull(self._ranges[index], offset)
 
-    async def _pull(self, a_range: ExportRange, offset: int) -> PulledBlock:
+    async def _pull(self, a_range: ExportRange, offset: int) -> Block:
         deadline = asyncio.get_running_loop().time() + self._patience_seconds
         while True:
             try:
@@ -123,7 +115,7 @@ class RangeReader:
                 await asyncio.sleep(pause)
                 self._brokers = None  # it may be elsewhere when it comes back
 
-    async def _pull_once(self, a_range: ExportRange, offset: int) -> PulledBlock:
+    async def _pull_once(self, a_range: ExportRange, offset: int) -> Block:
         if self._brokers is None:
             self._brokers = await self._find()
         pulled = await self._brokers.pull(
@@ -137,7 +129,7 @@ class RangeReader:
             raise RangeDeletedError(_deleted(a_range, offset, pulled.min_offset))
         if pulled.status is not PullStatus.FOUND or not len(pulled.sizes):
             raise ValidationError(_beyond_end(a_range, pulled.max_offset))
-        return pulled
+        return Block(a_range.broker_name, a_range.queue_id, offset, pulled.sizes, pulled.records)
 
 
 def check_ranges(

@@ -29,7 +29,7 @@ from eruca.contract.models import QueueOffsets
 from eruca.contract.names import is_system_topic
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
 from eruca.core.route_table import DEFAULT_NETWORK, MASTER_ID
-from eruca_query.exports.pulled_block import PulledBlock, decode_block
+from eruca_query.exports.blocks import PulledBlock, decode_block
 
 RETRY_AFTER_SECONDS: Final = 1.0
 _HEADERS: Final = (("accept", RECORDS_MEDIA_TYPE),)

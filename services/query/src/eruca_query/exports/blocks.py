@@ -1,4 +1,4 @@
-"""A broker's answer to a pull, decoded no further than its preamble, and without a loop.
+"""Blocks: consecutive messages of one queue, as a broker's answer to a pull brings them.
 
 The layout is told in :mod:`eruca.contract.wire`; unlike its decoder, this one keeps the sizes as
 an array, for thousands of messages at a time.
@@ -6,24 +6,58 @@ an array, for thousands of messages at a time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from eruca.contract.exports import ExportRange
 from eruca.contract.wire import PULL_MAGIC, PULL_PREAMBLE, MalformedRecordsError, PullStatus
 from eruca_query.exports.record_fields import Int64Array
 
 _STATUSES: Final = tuple(PullStatus)
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages of one queue, from an offset on; one at least."""
+
+    broker_name: str
+    queue_id: int
+    from_offset: int
+    sizes: Int64Array  # bytes of each record
+    records: memoryview  # back to back
+
+    def first(self, count: int) -> ExportRange:
+        """Return the range of its first *count* messages."""
+        return ExportRange(
+            broker_name=self.broker_name,
+            queue_id=self.queue_id,
+            from_offset=self.from_offset,
+            to_offset=self.from_offset + count,
+        )
+
+    def behind(self, count: int) -> Block | None:
+        """Return what follows its first *count* messages; None where nothing does."""
+        if count == len(self.sizes):
+            return None
+        return Block(
+            self.broker_name,
+            self.queue_id,
+            self.from_offset + count,
+            self.sizes[count:],
+            self.records[int(self.sizes[:count].sum()) :],
+        )
+
+
 class PulledBlock(NamedTuple):
-    """Consecutive messages of one queue."""
+    """What a pull of one queue has brought."""
 
     status: PullStatus
     min_offset: int  # of the queue
     max_offset: int
-    sizes: Int64Array  # bytes of each record
-    records: memoryview  # back to back
+    sizes: Int64Array
+    records: memoryview
 
 
 def decode_block(body: bytes) -> PulledBlock:
