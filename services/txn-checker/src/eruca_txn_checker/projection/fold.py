@@ -6,23 +6,24 @@ itself, which are nearly all, pass through here once and are never looked at aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import any_, delete, literal, select, update
+from sqlalchemy import any_, delete, func, literal, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca.contract.errors import TransportError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, decode_properties
+from eruca.contract.records import DamagedRecordError
 from eruca.contract.transaction_events import (
     TRANSACTION_TAGS,
     TransactionChecked,
     TransactionEvent,
     decode_transaction_event,
 )
-from eruca.core.log_block import LogRecord
+from eruca.core.log_block import LogBlock, LogRecord
 from eruca_chassis.clock import Clock
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
@@ -31,6 +32,7 @@ from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
 
 _KEY: Final = ("broker_name", "transaction_id")
+_MARK: Final = b"transaction_"  # what every tag begins with
 
 
 class LoggedEvent(NamedTuple):
@@ -65,13 +67,22 @@ class TransactionProjection:
         self._on_checks = on_checks
         self._on_folded = on_folded
 
-    async def fold(
-        self, connection: AsyncConnection, broker_name: str, records: Sequence[LogRecord]
+    async def fold_block(
+        self, connection: AsyncConnection, block: LogBlock
     ) -> Callable[[], None] | None:
-        """Fold what *records* say of transactions."""
-        events = list(transaction_events(records))
-        if not events:
-            return None
+        """Fold what *block* says of transactions."""
+        if _MARK not in block.data:
+            return None  # as nearly all are, where transactions are few
+        try:
+            events = list(transaction_events(block.records()))
+        except DamagedRecordError as error:
+            raise TransportError(f"{block} is no stretch of a log: {error}") from error
+        return await self.fold(connection, block.broker_name, events) if events else None
+
+    async def fold(
+        self, connection: AsyncConnection, broker_name: str, events: Sequence[LoggedEvent]
+    ) -> Callable[[], None]:
+        """Fold *events*; return what tells others of them once they are committed."""
         before = await _rows(connection, broker_name, {e.event.transaction_id for e in events})
         after = dict(before)
         granted: dict[tuple[str, int], TransactionChecked] = {}
@@ -114,7 +125,7 @@ class TransactionProjection:
         )
 
 
-def transaction_events(records: Sequence[LogRecord]) -> Iterator[LoggedEvent]:
+def transaction_events(records: Iterable[LogRecord]) -> Iterator[LoggedEvent]:
     """Yield what *records* say of transactions, in order."""
     for record in records:
         if record.topic != EVENTS_TOPIC:
@@ -137,18 +148,19 @@ async def _rows(
 
 
 async def _write(connection: AsyncConnection, rows: list[TransactionRow]) -> None:
+    """Insert or replace *rows* by one statement, whose parameters are columns."""
     if not rows:
         return
-    statement = insert(transactions)
-    changed = {
-        column.name: statement.excluded[column.name]
+    columns = [
+        literal([getattr(row, column.name) for row in rows], ARRAY(column.type))
         for column in COLUMNS
-        if column.name not in _KEY
-    }
-    await connection.execute(
-        statement.on_conflict_do_update(index_elements=_KEY, set_=changed),
-        [asdict(row) for row in rows],
+    ]
+    names = [column.name for column in COLUMNS]
+    statement = insert(transactions).from_select(
+        names, select(func.unnest(*columns).table_valued(*names).render_derived())
     )
+    changed = {name: statement.excluded[name] for name in names if name not in _KEY}
+    await connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changed))
 
 
 async def _close_checks(

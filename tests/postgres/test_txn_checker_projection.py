@@ -1,0 +1,345 @@
+"""The transaction checker's rows: made of any stretches of the log they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
+from random import Random
+
+import anyio.to_thread
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, select
+
+from eruca.contract.transaction_events import (
+    TransactionBegun,
+    TransactionChecked,
+    TransactionDecided,
+    TransactionEvent,
+    TransactionParked,
+)
+from eruca_postgres.database import Database
+from eruca_postgres.migrations import upgrade
+from eruca_postgres.settings import sqlalchemy_url
+from eruca_postgres.tables import metadata as shared_tables
+from eruca_txn_checker.app import MIGRATIONS
+from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
+from eruca_txn_checker.projection.check_rows import (
+    CheckRow,
+    checks_of,
+    close_unsent,
+    give_back,
+    note_answer,
+    note_settled,
+    open_counts,
+    settling_checks,
+    take_for_producer,
+)
+from eruca_txn_checker.projection.due_rows import delete_history, due_rows, refresh_due
+from eruca_txn_checker.projection.fold import LoggedEvent, TransactionProjection
+from eruca_txn_checker.projection.listing import find_rows, page_of
+from eruca_txn_checker.projection.tables import SCHEMA, metadata, transactions
+from support.clocks import ManualClock
+from support.postgres import drop_schema
+
+pytestmark = pytest.mark.anyio
+
+T0 = 1_700_000_000_000
+RULES = CheckRules()
+BROKER = "broker-a"
+
+
+@pytest.fixture
+async def rows(postgres_url: str) -> AsyncIterator[Database]:
+    """A database with the checker's empty tables."""
+    url = sqlalchemy_url(postgres_url)
+    drop_schema(postgres_url, SCHEMA)
+    await anyio.to_thread.run_sync(upgrade, url, SCHEMA, MIGRATIONS)
+    database = Database(url, SCHEMA, connections_max=4)
+    yield database
+    await database.close()
+
+
+class Folder:
+    """Folds events, and keeps what others are told."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.groups: list[set[str]] = []
+        self.ids: list[set[str]] = []
+        self.clock = ManualClock(now_ms=T0)
+        self._offset = 0
+        self._projection = TransactionProjection(
+            RULES, self.clock, on_checks=self.groups.append, on_folded=self._note
+        )
+
+    async def fold(self, *events: TransactionEvent) -> None:
+        """Fold one stretch."""
+        async with self.database.transaction() as connection:
+            tell = await self._projection.fold(connection, BROKER, [*map(self._logged, events)])
+        tell()
+
+    async def forget(self) -> None:
+        """Forget the broker."""
+        async with self.database.transaction() as connection:
+            await self._projection.forget(connection, BROKER)
+
+    def _logged(self, event: TransactionEvent) -> LoggedEvent:
+        self._offset += 100
+        return LoggedEvent(event, self._offset)
+
+    def _note(self, _broker_name: str, ids: Collection[str]) -> None:
+        self.ids.append(set(ids))
+
+
+@pytest.fixture
+def folder(rows: Database) -> Folder:
+    return Folder(rows)
+
+
+def begun(name: str = "t", *, at: int = T0, group: str = "orders") -> TransactionBegun:
+    return TransactionBegun(name, group, "payments", 1, at, None, group_size=10)
+
+
+def checked(name: str = "t", number: int = 1, *, at: int = T0 + 10_000) -> TransactionChecked:
+    return TransactionChecked(name, number, "checker", at)
+
+
+def decided(name: str = "t", *, at: int = T0 + 20_000) -> TransactionDecided:
+    return TransactionDecided(
+        name, "commit", "producer", at, "orders", "payments", 1, T0, checks=0, group_size=10
+    )
+
+
+def parked(name: str = "t") -> TransactionParked:
+    return TransactionParked(name, 15, "checker", T0 + 30_000, group_size=10)
+
+
+async def take(database: Database, now_ms: int = T0, limit: int = 10) -> list[str]:
+    async with database.transaction() as connection:
+        taken = await take_for_producer(
+            connection, "orders", "me", now_ms=now_ms, interval_ms=30_000, limit=limit
+        )
+    return [check.check_id for check in taken]
+
+
+async def only_check(database: Database, name: str = "t") -> CheckRow:
+    async with database.transaction() as connection:
+        [check] = await checks_of(connection, BROKER, name)
+    return check
+
+
+async def due(database: Database, now_ms: int, **more: object) -> list[str]:
+    settings: dict[str, object] = {"limit": 10, "without": (), "groups": None, "rules": RULES}
+    async with database.transaction() as connection:
+        found = await due_rows(connection, BROKER, now_ms=now_ms, **(settings | more))  # type: ignore[arg-type]  # of its parameters
+    return [row.transaction_id for row in found]
+
+
+def _differences(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(
+        connection, opts={"include_schemas": False, "compare_type": True}
+    )
+    return [
+        difference
+        for difference in compare_metadata(context, metadata)
+        if not (difference[0] == "remove_table" and difference[1].name in shared_tables.tables)
+    ]
+
+
+async def test_the_migrations_make_the_tables_that_are_declared(rows: Database) -> None:
+    async with rows.transaction() as connection:
+        differences = await connection.run_sync(_differences)
+
+    left = [d for d in differences if "alembic_version" not in str(d)]
+    assert left == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_rows_are_what_the_fold_says_however_the_log_is_cut(
+    folder: Folder, seed: int
+) -> None:
+    random = Random(seed)
+    names = [f"t{number}" for number in range(6)]
+    history: list[TransactionEvent] = []
+    for name in random.choices(names, k=60):
+        some: list[TransactionEvent] = [begun(name), decided(name), parked(name)]
+        history.append(random.choice([*some, checked(name, random.randrange(1, 4))]))
+    expected: dict[str, TransactionRow] = {}
+    for number, event in enumerate(history, 1):
+        row = folded(
+            expected.get(event.transaction_id),
+            event,
+            broker_name=BROKER,
+            next_offset=100 * number,
+            rules=RULES,
+        )
+        if row is not None:
+            expected[event.transaction_id] = row
+
+    left = list(history)
+    while left:
+        count = random.randrange(1, 20)
+        await folder.fold(*left[:count])
+        del left[:count]
+
+    async with folder.database.transaction() as connection:
+        found = await page_of(
+            connection, state=None, producer_group=None, broker_name=None, after=None, limit=100
+        )
+    assert {row.transaction_id: row for row in found} == expected
+
+
+async def test_a_check_can_be_taken_once(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+
+    first = await take(folder.database)
+    second = await take(folder.database)
+
+    assert (len(first), second) == (1, [])
+    assert folder.groups == [{"orders"}]
+    assert folder.ids == [{"t"}]
+
+
+async def test_what_is_given_back_can_be_taken_again_while_it_is_worth_it(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+    taken = await take(folder.database)
+    async with folder.database.transaction() as connection:
+        await give_back(connection, taken)
+    assert await take(folder.database) == taken
+
+    await folder.fold(checked(number=2))
+    async with folder.database.transaction() as connection:
+        await give_back(connection, taken)
+
+    [second] = await take(folder.database)
+    assert second != taken[0]
+
+
+@pytest.mark.parametrize("event", [decided(), parked()])
+async def test_a_check_is_closed_by_what_makes_it_needless(
+    folder: Folder, event: TransactionEvent
+) -> None:
+    await folder.fold(begun(), checked())
+
+    await folder.fold(event)
+
+    assert await take(folder.database) == []
+
+
+async def test_a_check_that_was_not_sent_names_nobody(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+    async with folder.database.transaction() as connection:
+        await close_unsent(connection, await take(folder.database))
+
+    assert (await only_check(folder.database)).asked is None
+    assert await take(folder.database) == []
+
+
+async def test_a_check_is_asked_only_until_the_next_one_is_nearly_due(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+
+    async with folder.database.transaction() as connection:
+        counts = [
+            await open_counts(connection, ["orders"], now_ms=T0 + later, interval_ms=30_000)
+            for later in (26_999, 27_000)
+        ]
+
+    assert counts == [{"orders": 1}, {}]
+    assert await take(folder.database, now_ms=T0 + 27_000) == []
+    assert len(await take(folder.database, now_ms=T0 + 26_999)) == 1
+
+
+async def test_the_first_decisive_answer_is_kept_and_waits_for_the_broker(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+    [check_id] = await take(folder.database)
+
+    async with folder.database.transaction() as connection:
+        answers = []
+        for answer in ("unknown", "commit", "rollback", "unknown"):
+            known = await note_answer(
+                connection, check_id, answer, answered_by=None, reason=None, now_ms=T0
+            )
+            assert known is not None
+            answers.append(known.answer)
+        left = await settling_checks(connection, BROKER, before_ms=T0 + 1, limit=10)
+        await note_settled(connection, check_id)
+        settled = await settling_checks(connection, BROKER, before_ms=T0 + 1, limit=10)
+
+    assert answers == ["unknown", "commit", "commit", "commit"]
+    assert ([known.check_id for known in left], settled) == ([check_id], [])
+    assert (await only_check(folder.database)).answered_by == "me"
+
+
+async def test_what_is_due_comes_in_the_order_it_fell_due(folder: Folder) -> None:
+    await folder.fold(
+        begun("late", at=T0 + 5), begun("early"), begun("checked"), checked("checked")
+    )
+
+    assert await due(folder.database, T0 + 6_000) == []
+    assert await due(folder.database, T0 + 6_006) == ["early", "late"]
+    assert await due(folder.database, T0 + 40_000) == ["early", "late", "checked"]
+    assert await due(folder.database, T0 + 40_000, limit=1) == ["early"]
+    assert await due(folder.database, T0 + 40_000, without=["early", "late"]) == ["checked"]
+
+
+async def test_what_is_answered_and_not_told_yet_is_not_due(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+    [check_id] = await take(folder.database)
+    assert await due(folder.database, T0 + 50_000) == ["t"]
+
+    async with folder.database.transaction() as connection:
+        await note_answer(connection, check_id, "commit", answered_by="me", reason=None, now_ms=T0)
+
+    assert await due(folder.database, T0 + 50_000) == []
+
+
+async def test_only_groups_that_can_be_reached_are_checked_and_others_given_up_in_time(
+    folder: Folder,
+) -> None:
+    await folder.fold(begun("ours"), begun("theirs", group="others"))
+
+    assert await due(folder.database, T0 + 10_000, groups={"orders"}) == ["ours"]
+    assert await due(folder.database, T0 + 10_000, groups=set()) == []
+    old = T0 + RULES.age_max_ms + 1
+    assert await due(folder.database, old, groups=set()) == ["ours", "theirs"]
+
+
+async def test_rules_that_have_changed_hold_for_what_was_there_before(folder: Folder) -> None:
+    await folder.fold(begun("new"), begun("checked"), checked("checked"))
+    rules = replace(RULES, timeout_ms=1_000, interval_ms=2_000)
+
+    async with folder.database.transaction() as connection:
+        await refresh_due(connection, BROKER, rules)
+
+    assert await due(folder.database, T0 + 1_001) == ["new"]
+    assert await due(folder.database, T0 + 12_000) == ["new", "checked"]
+
+
+async def test_history_is_deleted_in_pieces_and_what_is_not_over_stays(folder: Folder) -> None:
+    over = [f"over-{number}" for number in range(3)]
+    await folder.fold(*map(begun, [*over, "pending", "parked"]), *map(decided, over))
+    await folder.fold(checked("parked"), parked("parked"))
+
+    async with folder.database.transaction() as connection:
+        counts = [
+            await delete_history(connection, BROKER, before_ms=before_ms, limit=2)
+            for before_ms in (T0 + 20_000, T0 + 90_000, T0 + 90_000, T0 + 90_000)
+        ]
+        left = set(await connection.scalars(select(transactions.c.transaction_id)))
+
+    assert counts == [0, 2, 1, 0]
+    assert left == {"pending", "parked"}
+
+
+async def test_a_broker_that_is_forgotten_takes_its_checks_along(folder: Folder) -> None:
+    await folder.fold(begun(), checked(), begun("over"), decided("over"))
+
+    await folder.forget()
+
+    async with folder.database.transaction() as connection:
+        assert await find_rows(connection, "t") == []
+        assert await checks_of(connection, BROKER, "t") == []
+        assert await find_rows(connection, "over") == []
