@@ -17,6 +17,7 @@ CATCHES_ALL = {  # the outermost frames, which log with context and count
     "sdk/src/eruca/aio/check_loop.py",  # around the program's own function
     "sdk/src/eruca/aio/push/calling.py",  # around the program's own functions
     "sdk/src/eruca/aio/push/standby.py",  # a thread's; what it was is told to the event loop
+    "services/broker/src/eruca_broker/processors/turns.py",  # whoever waited is told
     "services/chassis/src/eruca_chassis/app.py",
     "services/chassis/src/eruca_chassis/exchange.py",
     "services/chassis/src/eruca_chassis/loops.py",

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -45,7 +44,7 @@ from eruca_broker.core.scheduled import (
 )
 from eruca_broker.core.timers import Timer
 from eruca_broker.core.timers_events import TimersCancelled
-from eruca_broker.core.times import moment
+from eruca_broker.core.times import moment, ms_not_before
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 
@@ -53,7 +52,6 @@ LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks a
 _SAME_ID_MAX: Final = 64  # messages of one id that are recalled together
 _RETRY_AFTER_SECONDS: Final = 5.0
 _TIME_MAX: Final = 2**63 - 1
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class Later(NamedTuple):
@@ -222,18 +220,23 @@ class Scheduled:
         if message.delay_level is not None:
             wait = Wait(level=message.delay_level)
         elif message.delay_seconds is not None:
+            if message.delay_seconds > self._delay_max_seconds:  # before it is a number of ms
+                raise self._too_late(f"{pointer}/delay_seconds", message.delay_seconds)
             wait = Wait(deliver_at_ms=now_ms + math.ceil(message.delay_seconds * 1000))
         else:
             assert message.deliver_at is not None
-            wait = Wait(deliver_at_ms=_ms_not_before(message.deliver_at))
+            wait = Wait(deliver_at_ms=ms_not_before(message.deliver_at))
         delay_ms = wait.time_ms(now_ms) - now_ms
         if delay_ms > self._delay_max_seconds * 1000:
-            raise _fault(
-                f"{pointer}/{ways[0]}",
-                f"it asks for a delay of {delay_ms / 1000:.0f} seconds; delay_max_seconds of this "
-                f"broker is {self._delay_max_seconds:.0f}",
-            )
+            raise self._too_late(f"{pointer}/{ways[0]}", delay_ms / 1000)
         return wait if delay_ms > 0 else None
+
+    def _too_late(self, pointer: str, seconds: float) -> ValidationError:
+        return _fault(
+            pointer,
+            f"it asks for a delay of {seconds:.15g} seconds; delay_max_seconds of this broker is "
+            f"{self._delay_max_seconds:.15g}",
+        )
 
     def _message(self, timer: Timer, topic: str | None) -> ScheduledMessage | None:
         raw = self._store.raw_record(timer.id)
@@ -279,12 +282,6 @@ def _is_delayed(message: NewMessage) -> bool:
     return not (
         message.deliver_at is None and message.delay_seconds is None and message.delay_level is None
     )
-
-
-def _ms_not_before(when: datetime) -> int:
-    """Return the first millisecond that is not before *when*."""
-    since = when - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1000 + math.ceil(since.microseconds / 1000)
 
 
 def _fault(pointer: str, detail: str) -> ValidationError:

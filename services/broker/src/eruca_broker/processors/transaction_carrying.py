@@ -70,7 +70,9 @@ class TransactionCarrier:
                     break
                 future = asyncio.get_running_loop().create_future()
                 if self._turns.is_taken(live.transaction_id):
-                    self._turns.wait(live.transaction_id, partial(_wake, future))
+                    self._turns.wait(
+                        live.transaction_id, partial(_wake, future), future.set_exception
+                    )
                 else:
                     size += self._carry(live, future)
                 written.append(future)

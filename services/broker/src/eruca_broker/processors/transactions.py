@@ -17,6 +17,7 @@ a second commit stores a second message, and one that was rolled back can be com
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ from eruca_broker.core.half_messages import (
 )
 from eruca_broker.core.new_messages import body_bytes
 from eruca_broker.core.scheduled import Destination, PropertiesTooLargeError, Wait
-from eruca_broker.core.times import moment, ms_of, rfc3339
+from eruca_broker.core.times import moment, ms_not_before, rfc3339
 from eruca_broker.core.transactions import LiveTransaction
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Draft, Sender
@@ -162,7 +163,7 @@ class Transactions:
             _check_id(message_id)
             if self.turns.is_taken(message_id):
                 again = partial(self.begin, request, born_host, done)
-                self.turns.wait(message_id, partial(_retried, again, done))
+                self.turns.wait(message_id, again, done)
                 return
             if (known := self._begun_before(message_id, request)) is not None:
                 self.counts.repeated += 1
@@ -300,7 +301,7 @@ class Transactions:
         _check_decide(request)
         if self.turns.is_taken(transaction_id):
             again = partial(self.decide, transaction_id, outcome, request, done)
-            self.turns.wait(transaction_id, partial(_retried, again, done))
+            self.turns.wait(transaction_id, again, done)
             return
         live = self._store.state.transactions.get(transaction_id)
         if live is None:
@@ -428,7 +429,7 @@ class Transactions:
         """
         if self.turns.is_taken(transaction_id):
             again = partial(self.check, transaction_id, request, done)
-            self.turns.wait(transaction_id, partial(_retried, again, done))
+            self.turns.wait(transaction_id, again, done)
             return
         live, now_ms = self._pending(transaction_id, "checked"), self._clock.now_ms()
         if request.number != live.checks + 1:
@@ -466,7 +467,7 @@ class Transactions:
         """
         if self.turns.is_taken(transaction_id):
             again = partial(self.expire, transaction_id, request, done)
-            self.turns.wait(transaction_id, partial(_retried, again, done))
+            self.turns.wait(transaction_id, again, done)
             return
         known = self._store.state.transactions.get(transaction_id)
         if known is not None and known.parked_at is not None:
@@ -554,20 +555,12 @@ class Transactions:
 _PAST: Final = {"commit": "committed", "rollback": "rolled back"}
 
 
-def _retried(again: Callable[[], None], done: Callable[[Exception], None]) -> None:
-    """Call *again*; what it raises *done* is told."""
-    try:
-        again()
-    except Exception as error:  # whoever waits gets it
-        done(error)
-
-
 def _delay_of(message: NewMessage) -> dict[str, str]:
     seconds, deliver_at = message.delay_seconds, message.deliver_at
     return delay_properties(
         level=message.delay_level,
-        delay_ms=None if seconds is None else round(seconds * 1000),
-        deliver_at_ms=None if deliver_at is None else ms_of(deliver_at),
+        delay_ms=None if seconds is None else math.ceil(seconds * 1000),
+        deliver_at_ms=None if deliver_at is None else ms_not_before(deliver_at),
     )
 
 
