@@ -11,6 +11,7 @@ import pytest
 
 from eruca_broker.app import BrokerApp
 from support.brokers import broker_of, client_of, open_broker
+from support.clocks import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -75,10 +76,63 @@ async def test_a_delayed_message_comes_when_it_is_time_and_as_it_was_sent(
 
 
 async def test_a_delay_level_is_worth_what_it_is_in_rocketmq(client: httpx.AsyncClient) -> None:
-    for level, seconds in ((1, 1), (3, 10), (18, 7_200)):
+    minutes = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)
+    for level, seconds in enumerate((1, 5, 10, 30, *(60 * n for n in minutes)), 1):
         receipt = await send(client, delay_level=level)
         delay = moment(receipt["deliver_at"]) - moment(receipt["stored_at"])
         assert delay == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [
+        {"delay_level": 3},
+        {"delay_seconds": 10},
+        {"delay_seconds": 9.9991},  # the first millisecond that is not too early
+        {"deliver_at": "2023-11-14T22:13:30Z"},
+        {"deliver_at": "2023-11-14T23:13:30.000+01:00"},
+        {"deliver_at": "2023-11-14T22:13:29.9991Z"},
+    ],
+)
+async def test_a_message_comes_in_its_very_millisecond(
+    tmp_path: Path, delay: dict[str, Any]
+) -> None:
+    clock = ManualClock()  # 2023-11-14T22:13:20Z
+    async with open_broker(tmp_path / "exact", clock) as app, client_of(app) as client:
+        receipt = await send(client, **delay)
+        assert receipt["deliver_at"] == "2023-11-14T22:13:30.000Z"
+
+        clock.advance(9.999)
+        await broker_of(app).timers.fire()
+        assert await pull(client) == []
+        clock.advance(0.001)
+        await broker_of(app).timers.fire()
+
+        [message] = await pull(client, wait_seconds=5)
+        assert message["stored_at"] == "2023-11-14T22:13:30.000Z"
+
+
+async def test_a_clock_that_steps_neither_loses_nor_doubles_across_restarts(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    texts: list[str] = []
+    for step in (-7_200, 7_260, -60, 86_400):  # seconds, each while the broker is down
+        async with open_broker(tmp_path / "steps", clock) as app, client_of(app) as client:
+            await send(client, delay_seconds=3_600, body={"text": f"before {step}"})
+            await send(client, delay_seconds=0.001, body={"text": f"soon {step}"})
+        clock.advance(step)
+    clock.advance(7_200)
+    async with open_broker(tmp_path / "steps", clock) as app, client_of(app) as client:
+        while await broker_of(app).timers.fire():
+            pass
+        texts = [message["body"]["text"] for message in await pull(client)]
+        assert await listed(client) == []
+
+    steps = (-7_200, 7_260, -60, 86_400)
+    assert sorted(texts) == sorted(
+        f"{what} {step}" for what in ("before", "soon") for step in steps
+    )
 
 
 async def test_a_time_that_has_passed_delays_nothing(client: httpx.AsyncClient) -> None:
@@ -140,6 +194,19 @@ async def test_a_recalled_message_never_comes(client: httpx.AsyncClient, app: Br
     assert len(broker_of(app).store.timers) == 0
     again = await client.delete(f"/scheduled/{recalled['message_id']}")
     assert again.status_code == 204
+
+
+async def test_a_message_that_is_being_delivered_cannot_be_recalled(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    receipt = await send(client, delay_seconds=1_000)
+    timers = broker_of(app).store.timers
+    held = timers.take(list(timers.following(None)))  # as whoever fires them holds them
+
+    answer = await client.delete(f"/scheduled/{receipt['message_id']}")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "already-delivered")
+    timers.give_back(held)
 
 
 async def test_a_delivered_message_cannot_be_recalled(client: httpx.AsyncClient) -> None:
@@ -253,6 +320,18 @@ async def test_nonsense_is_refused_and_stores_nothing(
     assert broker_of(app).store.log_max_offset == end
 
 
+async def test_forty_days_are_the_most_and_the_limit_is_named(client: httpx.AsyncClient) -> None:
+    await send(client, delay_seconds=40 * 86_400)
+    late = (datetime.now(UTC) + timedelta(days=40, seconds=9)).isoformat()
+    for field, value in (("delay_seconds", 40 * 86_400 + 0.001), ("deliver_at", late)):
+        answer = await client.post(
+            "/topics/orders/messages", json={"body": {"text": "x"}, field: value}
+        )
+
+        assert answer.status_code == 422, answer.text
+        assert "delay_max_seconds of this broker is 3456000" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "MQ", "MS4", "Li4u", "MS4yLjM", "é"])
 async def test_a_cursor_of_no_list_is_refused(client: httpx.AsyncClient, cursor: str) -> None:
     answer = await client.get("/scheduled", params={"cursor": cursor})
@@ -269,6 +348,11 @@ async def test_delays_have_limits_with_names(tmp_path: Path) -> None:
             "/topics/orders/messages", json={"body": {"text": "x"}, "delay_level": 6}
         )
         assert (long.status_code, "delay_max_seconds" in long.json()["detail"]) == (422, True)
+        for seconds in (60.001, 40 * 86_400 + 1, 1e300):
+            long = await client.post(
+                "/topics/orders/messages", json={"body": {"text": "x"}, "delay_seconds": seconds}
+            )
+            assert (long.status_code, "delay_max_seconds" in long.json()["detail"]) == (422, True)
         for _ in range(2):
             await send(client, delay_seconds=50)
 

@@ -246,6 +246,17 @@ async def test_a_delay_counts_from_the_commit(
     assert message["message_id"] == transaction_id
 
 
+async def test_no_part_of_a_delay_is_lost_on_the_way_to_the_commit(
+    client: httpx.AsyncClient,
+) -> None:
+    for delay, due in (
+        ({"delay_seconds": 0.0001}, "2023-11-14T22:13:20.001Z"),
+        ({"deliver_at": "2023-11-14T22:13:20.0011Z"}, "2023-11-14T22:13:20.002Z"),
+    ):
+        transaction_id = (await begin(client, message=delay))["transaction_id"]
+        assert (await done(client, transaction_id, "commit"))["message"]["deliver_at"] == due
+
+
 @pytest.mark.parametrize("delay", [{"delay_level": 2}, {"deliver_at": "2023-11-14T22:13:30Z"}])
 async def test_levels_and_times_delay_too_and_a_time_that_has_passed_does_not(
     client: httpx.AsyncClient, clock: ManualClock, delay: dict[str, Any]

@@ -47,7 +47,10 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
     flag: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0  # the application's own
     # At most one of the three. A time that has passed delays nothing.
     deliver_at: Annotated[datetime, Meta(tz=True)] | None = None  # RFC 3339, to the millisecond
-    delay_seconds: Annotated[float, Meta(ge=0, le=DELAY_SECONDS_MAX)] | None = None
+    # The broker's own limit, delay_max_seconds, may be lower; it is what a refusal names.
+    delay_seconds: (
+        Annotated[float, Meta(ge=0, extra_json_schema={"maximum": DELAY_SECONDS_MAX})] | None
+    ) = None
     delay_level: Annotated[int, Meta(ge=1, le=DELAY_LEVEL_MAX)] | None = None  # 1 s … 2 h
 
 

@@ -32,6 +32,11 @@ def ms_of(when: datetime) -> int:
     return (when - _EPOCH) // _MS
 
 
+def ms_not_before(when: datetime) -> int:
+    """Return the first millisecond since the epoch that is not before an aware datetime."""
+    return -((_EPOCH - when) // _MS)
+
+
 @lru_cache(maxsize=1024)
 def _whole_second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S").zfill(19)
