@@ -11,14 +11,11 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from typing import Final
 
 import psycopg
 
 import eruca
 from examples.orders.shop import TOPIC, Shop
-
-QUIET_SECONDS: Final = 1.0  # without a message: there is none left
 
 
 def main() -> int:
@@ -45,10 +42,12 @@ def main() -> int:
 
 def compare(client: eruca.Client, database_url: str) -> int:
     """Tell whether the messages are the orders, each once; return the exit code."""
+    queues = client.admin.queues(TOPIC).values()
+    count = sum(offsets.max_offset - offsets.min_offset for offsets in queues)
     delivered: list[str] = []
     with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
-        while messages := consumer.poll(wait=QUIET_SECONDS):
-            delivered += [message.json()["order_id"] for message in messages]
+        while len(delivered) < count:
+            delivered += [message.json()["order_id"] for message in consumer.poll(wait=10)]
     with psycopg.connect(database_url) as connection:
         stored = {row[0] for row in connection.execute("SELECT order_id FROM orders")}
     say(f"{len(stored)} orders, {len(delivered)} messages")
