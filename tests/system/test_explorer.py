@@ -30,7 +30,7 @@ TRIED: Final = [  # service, where its page opens, the status it is answered wit
     ("broker-b", "status/getStatus", "200"),
     ("namesrv", "key-value table/putKv", "200"),
     ("txn-checker", "transactions/listTransactions", "200"),
-    ("query", "operations/readiness", "200"),
+    ("query", "messages/findMessages", "200"),
 ]
 STATUS: Final = ".opblock.is-open .live-responses-table tbody .response-col_status"
 ANSWER: Final = ".opblock.is-open .live-responses-table tbody .highlight-code"
