@@ -121,7 +121,8 @@ async def test_choosing_another_service_shows_its_operations(
         "document.getElementById('service').dispatchEvent(new Event('change'))"
     )
 
-    await page.wait_for("document.querySelector('.info .title')?.textContent.includes('name server')")
+    title = "document.querySelector('.info .title')?.textContent"
+    await page.wait_for(f"{title}.includes('name server')")
     assert await page.evaluate("document.getElementById('service').value") == "namesrv"
     assert_quiet(page, cluster)
 
