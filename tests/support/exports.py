@@ -22,6 +22,8 @@ from eruca_query.settings import QuerySettings
 from support.in_process_cluster import InProcessCluster
 from support.services import serving
 
+TIMEOUT_SECONDS = 30.0  # of requests to brokers; machines that run tests are busy
+
 
 @dataclass(slots=True)
 class ExportService:
@@ -67,7 +69,7 @@ def export_app(settings: QuerySettings) -> ServiceApp:
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        async with AsyncClient(settings.namesrv_urls) as client:
+        async with AsyncClient(settings.namesrv_urls, timeout=TIMEOUT_SECONDS) as client:
             with exports_of(app, client, settings) as app.state.exports:
                 app.readiness.ready()
                 yield

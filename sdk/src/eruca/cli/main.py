@@ -15,6 +15,7 @@ from eruca.cli import (
     consuming,
     dead_letters,
     doctor,
+    export,
     groups,
     log,
     messages,
@@ -49,6 +50,7 @@ for module in (
     scheduled,
     cluster,
     log,
+    export,
     doctor,
 ):
     module.register(app)

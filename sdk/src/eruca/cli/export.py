@@ -1,0 +1,245 @@
+"""``eruca export``: a topic as a file."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.reading import checked_start
+from eruca.cli.session import Session
+from eruca.cli.starts import QueueEnd
+from eruca.cli.topics import TopicArgument
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from eruca.cli.export_files import FileFormat
+    from eruca.cli.export_parts import ExportParts, ExportRequest
+    from eruca.cli.export_service import ExportService
+    from eruca.contract.exports import ExportPartition, ExportPlan
+
+PART_ROWS: Final = 100_000  # what a broken connection has to read again, at most
+TRIES: Final = 5  # of one part, in a row
+_PAUSE_SECONDS: Final = 0.5  # before the second try; doubles
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "export")(export)
+
+
+async def export(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    to: Annotated[
+        Path,
+        typer.Option(
+            "--to",
+            metavar="FILE",
+            help="The file: .ndjson, .arrow or .parquet. The last two need the extra 'arrow'.",
+        ),
+    ],
+    columns: Annotated[
+        str | None, typer.Option(help="Names of columns, parted by ','; by default all.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Stored then or later: a time, or so long ago.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Stored before then.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file if it is there.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Drop what an interrupted run has left.")
+    ] = False,
+    query_url: Annotated[
+        str | None,
+        typer.Option(
+            "--query",
+            metavar="URL",
+            envvar="ERUCA_QUERY_URLS",
+            show_envvar=False,
+            help="Query services, parted by ';' [ERUCA_QUERY_URLS, else by the name servers].",
+        ),
+    ] = None,
+) -> None:
+    """Export what a topic holds now to a file, all of it, each message once.
+
+    Interrupted, the same command goes on where it was: what has been read is kept beside the file,
+    in FILE.parts, until the file is whole. Dead letters are in %DLQ%GROUP, what brokers record of
+    themselves is in ERUCA_SYS_EVENTS.
+    """
+    import httpx
+
+    from eruca.cli.export_files import check_available, format_of
+    from eruca.cli.export_parts import ExportRequest
+    from eruca.cli.export_service import STALL_SECONDS, ExportService, query_urls
+
+    file_format = format_of(to)
+    check_available(file_format)
+    _check_target(to, force=force)
+    async with session.client() as client, httpx.AsyncClient(timeout=STALL_SECONDS) as http:
+        service = ExportService(http, await query_urls(client, query_url), topic)
+        request = ExportRequest(topic, file_format.media_type, columns, since, until)
+        parts = await _parts(service, to, request, restart=restart)
+        await _export(session, service, parts, to, file_format)
+    parts.delete()
+    _show(session, to, parts.plan.rows)
+
+
+async def _export(
+    session: Session,
+    service: ExportService,
+    parts: ExportParts,
+    target: Path,
+    file_format: FileFormat,
+) -> None:
+    """Read what is missing, and make the file of it."""
+    from eruca.cli.export_files import write_file
+
+    plan, missing = parts.plan, parts.missing()
+    done = plan.rows - sum(partition.rows for partition in missing)
+    if done:
+        session.say(f"goes on: {done} of {plan.rows} messages have been read before")
+    with _progress() as progress:
+        reading = progress.add_task(plan.topic, total=plan.rows, completed=done)
+        columns = parts.request.columns
+        query = {"codec": file_format.codec} | ({} if columns is None else {"columns": columns})
+        for partition in missing:
+            await _read_part(service, parts, partition, file_format, query)
+            progress.advance(reading, partition.rows)
+        writing = progress.add_task(target.name, total=plan.rows)
+        paths = [parts.path(partition) for partition in plan.partitions]
+        await asyncio.to_thread(
+            write_file, target, file_format, paths, lambda rows: progress.advance(writing, rows)
+        )
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    from eruca.contract.errors import ConflictError
+
+    if target.exists() and not force:
+        raise ConflictError(f"{target} is there already", fix="give --force to replace it")
+
+
+async def _parts(
+    service: ExportService, target: Path, request: ExportRequest, *, restart: bool
+) -> ExportParts:
+    """Return the parts that an earlier run has left, else those of a new plan."""
+    from eruca.cli.export_parts import ExportParts
+
+    found = None if restart else ExportParts.found(target, request)
+    if found is not None:
+        return found
+    times = {"from": request.since, "to": request.until}
+    query = {name: _moment(text) for name, text in times.items() if text is not None}
+    plan = await service.plan({**query, "partition_rows": str(PART_ROWS)})
+    return ExportParts.begun(target, request, _with_a_partition(plan))
+
+
+def _moment(text: str) -> str:
+    from eruca.aio.broker_api import utc_text
+
+    start = checked_start(text)
+    if isinstance(start, QueueEnd):
+        raise typer.BadParameter(f"{text!r} is no time")
+    return utc_text(start)
+
+
+def _with_a_partition(plan: ExportPlan) -> ExportPlan:
+    """Return *plan* with a partition without rows, where it has none: it tells the columns."""
+    from eruca.contract.exports import ExportPartition, ExportRange
+
+    if plan.partitions:
+        return plan
+    queue = plan.queues[0]
+    nothing = ExportRange(
+        broker_name=queue.broker_name,
+        queue_id=queue.queue_id,
+        from_offset=queue.max_offset,
+        to_offset=queue.max_offset,
+    )
+    empty = ExportPartition(index=0, rows=0, ranges=[nothing])
+    return plan.model_copy(update={"partitions": [empty]})
+
+
+async def _read_part(
+    service: ExportService,
+    parts: ExportParts,
+    partition: ExportPartition,
+    file_format: FileFormat,
+    query: Mapping[str, str],
+) -> None:
+    """Read a partition into its part, again where it breaks off."""
+    from eruca.contract.errors import ErucaError
+
+    pause = _PAUSE_SECONDS
+    for left in reversed(range(TRIES)):
+        try:
+            await _read_once(service, parts, partition, file_format, query)
+        except ErucaError as error:
+            if not (left and error.retryable):
+                raise
+            service.turn_away()
+            await asyncio.sleep(max(pause, error.retry_after_seconds or 0.0))
+            pause *= 2
+        else:
+            return
+
+
+async def _read_once(
+    service: ExportService,
+    parts: ExportParts,
+    partition: ExportPartition,
+    file_format: FileFormat,
+    query: Mapping[str, str],
+) -> None:
+    from eruca.cli.export_files import is_whole
+    from eruca.contract.errors import TransportError
+
+    media_type = file_format.media_type
+    with parts.open_part(partition) as file:
+        async with aclosing(service.rows(partition.ranges, query, media_type)) as pieces:
+            async for piece in pieces:
+                file.write(piece)
+    unfinished = parts.unfinished(partition)
+    if not await asyncio.to_thread(is_whole, unfinished, media_type, partition.rows):
+        raise TransportError(f"what came has not the {partition.rows} rows that were asked for")
+    parts.keep(partition)
+
+
+def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def _show(session: Session, target: Path, rows: int) -> None:
+    size = target.stat().st_size
+    if session.is_json:
+        session.show_json({"file": str(target), "rows": rows, "size": size})
+    else:
+        session.say(f"{target}: {rows} messages, {size} bytes")

@@ -1,0 +1,225 @@
+"""``eruca export`` as a person types it: whole files, and runs that are broken off and go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import feather, parquet
+
+import eruca
+from eruca.contract.queries import QUERY_INSTANCES_NAMESPACE
+from support.command_line import ERUCA
+from support.exports import ExportService, export_service
+from support.in_process_cluster import in_process_cluster
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 210_000  # messages: three parts
+
+
+class CommandLine:
+    """Runs the command as a process of its own."""
+
+    def __init__(self, namesrv_url: str) -> None:
+        self._environment = {
+            **{name: text for name, text in os.environ.items() if not name.startswith("ERUCA_")},
+            "ERUCA_NAMESRV_URLS": namesrv_url,
+        }
+
+    async def start(self, *arguments: str | Path) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            ERUCA,
+            *arguments,
+            env=self._environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def __call__(self, *arguments: str | Path, code: int = 0) -> str:
+        """Return what the command says, on either way out."""
+        process = await self.start(*arguments)
+        output, errors = await process.communicate()
+        said = output.decode() + errors.decode()
+        assert process.returncode == code, said
+        assert "Traceback" not in said
+        return said
+
+
+@asynccontextmanager
+async def exporting(
+    directory: Path, count: int = 0
+) -> AsyncIterator[tuple[CommandLine, ExportService]]:
+    async with (
+        in_process_cluster(directory / "cluster", brokers=1) as cluster,
+        export_service(cluster) as service,
+    ):
+        await service.client.admin.create_topic("orders", queue_count=2)
+        await service.client.admin.put_kv(QUERY_INSTANCES_NAMESPACE, "query-1", service.url)
+        async with service.client.producer() as producer:
+            await producer.send_many(
+                [eruca.Message("orders", f"body {n}", keys=[f"key-{n}"]) for n in range(count)]
+            )
+        yield CommandLine(cluster.namesrv_urls[0]), service
+
+
+def numbers(bodies: list[bytes]) -> list[int]:
+    return sorted(int(body.split()[1]) for body in bodies)
+
+
+async def test_a_topic_becomes_a_file_of_each_kind_with_the_same_rows(tmp_path: Path) -> None:
+    async with exporting(tmp_path, 3_000) as (command, _):
+        said = await command("export", "orders", "--to", tmp_path / "orders.parquet")
+        await command("export", "orders", "--to", tmp_path / "orders.arrow")
+        await command("export", "orders", "--to", tmp_path / "orders.ndjson")
+
+    table = parquet.read_table(tmp_path / "orders.parquet")
+    assert numbers(table["body"].to_pylist()) == list(range(3_000))
+    assert feather.read_table(tmp_path / "orders.arrow").equals(table)
+    lines = [json.loads(line) for line in (tmp_path / "orders.ndjson").read_text().splitlines()]
+    assert [line["offset_message_id"] for line in lines] == table["offset_message_id"].to_pylist()
+    assert "3000 messages" in said
+    assert not (tmp_path / "orders.parquet.parts").exists()
+
+
+async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
+    async with exporting(tmp_path, 30) as (command, _):
+        file = tmp_path / "orders.parquet"
+        told = await command(
+            *("export", "orders", "--to", file, "--columns", "queue_offset,keys"),
+            *("--since", "1h", "--output=json"),
+        )
+        await command(
+            "export", "orders", "--to", tmp_path / "old.parquet", "--until", "2020-01-01T00:00:00Z"
+        )
+
+    table = parquet.read_table(file)
+    assert (table.column_names, table.num_rows) == (["queue_offset", "keys"], 30)
+    assert json.loads(told) == {"file": str(file), "rows": 30, "size": file.stat().st_size}
+    old = parquet.read_table(tmp_path / "old.parquet")
+    assert (old.num_rows, "body" in old.column_names) == (0, True)
+
+
+@pytest.mark.slow
+async def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with exporting(tmp_path, 0) as (command, service):
+        async with service.client.producer() as producer:
+            for first in range(0, COUNT, 10_000):
+                await producer.send_many(
+                    [eruca.Message("orders", f"body {n}") for n in range(first, first + 10_000)]
+                )
+        file = tmp_path / "orders.parquet"
+        parts = tmp_path / "orders.parquet.parts"
+        process = await command.start("export", "orders", "--to", file)
+        await until(lambda: (parts / "000000").exists(), within_seconds=60)
+        process.send_signal(signal.SIGKILL)
+        await process.communicate()
+        assert not file.exists()
+        async with service.client.producer() as producer:
+            await producer.send(eruca.Message("orders", f"body {COUNT}"))
+        read_before = service.exports.slots.rows
+
+        said = await command("export", "orders", "--to", file)
+
+    assert "goes on" in said
+    assert service.exports.slots.rows - read_before < COUNT
+    # What came later is not in it: the first run has fixed what there is.
+    assert numbers(parquet.read_table(file)["body"].to_pylist()) == list(range(COUNT))
+    assert not parts.exists()
+
+
+async def test_parts_of_another_export_are_not_mixed_up_with_this_one(tmp_path: Path) -> None:
+    async with exporting(tmp_path, 30) as (command, service):
+        file = tmp_path / "orders.ndjson"
+        await service.client.admin.create_topic("other")
+        (tmp_path / "orders.ndjson.parts").mkdir()
+        plan = await service.plan("other")
+        (tmp_path / "orders.ndjson.parts" / "plan.json").write_text(
+            json.dumps(
+                {
+                    "request": {
+                        "topic": "other",
+                        "media_type": "application/x-ndjson",
+                        "columns": None,
+                        "since": None,
+                        "until": None,
+                    },
+                    "plan": plan.model_dump(mode="json"),
+                }
+            )
+        )
+
+        refused = await command("export", "orders", "--to", file, code=1)
+        await command("export", "orders", "--to", file, "--restart")
+
+    assert "topic other" in refused
+    assert "--restart" in refused
+    assert len(file.read_text().splitlines()) == 30
+
+
+async def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path) -> None:
+    async with exporting(tmp_path, 3) as (command, _):
+        file = tmp_path / "orders.ndjson"
+        file.write_text("precious")
+
+        refused = await command("export", "orders", "--to", file, code=1)
+        assert file.read_text() == "precious"
+        await command("export", "orders", "--to", file, "--force")
+
+    assert "--force" in refused
+    assert len(file.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["orders", "--to", "orders.csv"], "ends in none of"),
+        (["no-such-topic", "--to", "x.ndjson"], "no-such-topic"),
+        (["orders", "--to", "x.ndjson", "--columns", "colour"], "there is no column 'colour'"),
+        (["orders", "--to", "x.ndjson", "--query", "http://127.0.0.1:1"], "127.0.0.1:1"),
+        (["orders", "--to", "no-such-directory/x.ndjson"], "no-such-directory"),
+    ],
+)
+async def test_what_cannot_be_exported_is_said_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with exporting(tmp_path, 3) as (command, _):
+        refused = await command("export", *arguments, code=1)
+
+    assert said in refused
+    assert len(refused.splitlines()) == 1
+
+
+async def test_without_a_query_service_it_is_said_how_to_have_one(tmp_path: Path) -> None:
+    async with in_process_cluster(tmp_path, brokers=0) as cluster:
+        command = CommandLine(cluster.namesrv_urls[0])
+        refused = await command("export", "orders", "--to", tmp_path / "x.ndjson", code=1)
+
+    assert "no query service is known" in refused
+    assert "ERUCA_QUERY_URLS" in refused
+
+
+def test_the_arrow_file_is_of_the_kind_that_can_be_mapped(tmp_path: Path) -> None:
+    """A stream cannot be; what ends in .arrow is expected to be a file."""
+    from eruca.cli.export_files import FileFormat, write_file
+
+    schema = pa.schema([pa.field("n", pa.int64())])
+    part = tmp_path / "part"
+    with pa.OSFile(str(part), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array([1, 2])], schema=schema))
+
+    told: list[int] = []
+    write_file(tmp_path / "n.arrow", FileFormat.ARROW, [part, part], told.append)
+
+    with pa.ipc.open_file(str(tmp_path / "n.arrow")) as reader:
+        assert reader.read_all()["n"].to_pylist() == [1, 2, 1, 2]
+    assert told == [2, 2]
