@@ -32,10 +32,12 @@ def exports_of(app: ServiceApp, client: AsyncClient, settings: QuerySettings) ->
         count_max=settings.export_count_max, thread_count=settings.export_thread_count
     )
     app.stop_hooks.append(slots.stop)
-    app.registry.register(_ExportMetrics(slots))
+    metrics = _ExportMetrics(slots)
+    app.registry.register(metrics)
     try:
         yield Exports(client, slots, settings.export_patience_seconds)
     finally:
+        app.registry.unregister(metrics)
         slots.close()
 
 
