@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from eruca_broker.app import BrokerApp, create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app
 from eruca_namesrv.name_server import NameServer
 from eruca_namesrv.settings import NamesrvSettings
@@ -24,6 +26,25 @@ class InProcessCluster:
     namesrv_urls: list[str]
     brokers: dict[str, BrokerApp]
     broker_urls: dict[str, str]
+    servers: dict[str, Server]  # by URL
+
+    async def stop_broker(self, name: str) -> None:
+        """Stop a broker for good."""
+        await self._stop(self.broker_urls[name])
+
+    async def stop_name_servers(self) -> None:
+        """Stop all name servers for good."""
+        for url in self.namesrv_urls:
+            await self._stop(url)
+
+    async def _stop(self, url: str) -> None:
+        self.servers[url].should_exit = True
+        await until(lambda: not self.servers[url].started or not self._listens(url))
+
+    def _listens(self, url: str) -> bool:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) == 0
 
 
 @asynccontextmanager
@@ -37,12 +58,14 @@ async def in_process_cluster(
     """Yield a cluster whose name servers know all of its brokers."""
     async with AsyncExitStack() as stack:
         urls: list[str] = []
+        servers: dict[str, Server] = {}
         name_servers: list[NameServer] = []
         for number in range(namesrvs):
             its_settings = NamesrvSettings(kv_file=directory / f"kv-{number}.json", port=0)
             app = create_namesrv_app(its_settings)
-            _, (host, port) = await stack.enter_async_context(serving(app, its_settings))
+            server, (host, port) = await stack.enter_async_context(serving(app, its_settings))
             urls.append(f"http://{host}:{port}")
+            servers[urls[-1]] = server
             name_servers.append(app.state.name_server)
         apps: dict[str, BrokerApp] = {}
         broker_urls: dict[str, str] = {}
@@ -59,8 +82,9 @@ async def in_process_cluster(
             }
             broker_settings = BrokerSettings(**{**chosen, **settings})
             broker = create_app(broker_settings)
-            _, (host, port) = await stack.enter_async_context(serving(broker, broker_settings))
+            server, (host, port) = await stack.enter_async_context(serving(broker, broker_settings))
             apps[broker_settings.name] = broker
-            broker_urls[broker_settings.name] = f"http://{host}:{port}"
+            url = broker_urls[broker_settings.name] = f"http://{host}:{port}"
+            servers[url] = server
         await until(lambda: all(len(list(n.table.brokers())) == brokers for n in name_servers))
-        yield InProcessCluster(urls, apps, broker_urls)
+        yield InProcessCluster(urls, apps, broker_urls, servers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
+from sqlalchemy import text
 
 import eruca
 from eruca_chassis.app import ServiceApp
@@ -16,12 +17,19 @@ from eruca_query.service import QueryService
 from eruca_query.settings import QuerySettings
 from support.in_process_cluster import InProcessCluster
 from support.services import serving
-from support.waiting import until_told
+from support.waiting import until, until_told
 
-QUICK: Final = {"port": 0, "lease_seconds": 5.0, "broker_seconds": 2.0}
+_TAKE_LEASE: Final = text(
+    "INSERT INTO leases (name, holder, fence, expires_at) "
+    "VALUES (:name, 'nobody', nextval('lease_fences'), now() + interval '1 hour') "
+    "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, fence = excluded.fence, "
+    "expires_at = excluded.expires_at"
+)
+WITHIN_SECONDS: Final = 60.0  # what is waited for takes a moment, on a busy machine many of them
+QUICK: Final = {"port": 0, "lease_seconds": 5.0, "broker_seconds": 30.0}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Queried:
     """A running query service and its clients."""
 
@@ -29,6 +37,7 @@ class Queried:
     url: str
     http: httpx.AsyncClient
     client: eruca.AsyncClient  # of the cluster
+    is_following: bool = True
 
     @property
     def service(self) -> QueryService:
@@ -43,8 +52,19 @@ class Queried:
         shown: dict[str, Any] = answer.json()
         return shown
 
+    async def stop_following(self) -> None:
+        """Have somebody else hold all leases for longer than a test may take."""
+        names = [group.broker_name for group in await self.client.admin.brokers()]
+        async with self.service.database.transaction() as connection:
+            for name in names:
+                await connection.execute(_TAKE_LEASE, {"name": name})
+        await until(lambda: not self.service.work(), within_seconds=WITHIN_SECONDS)
+        self.is_following = False
+
     async def caught_up(self) -> None:
-        """Wait until the read model has everything that is in the logs now."""
+        """Wait until the read model has everything that is in the logs now, if it follows them."""
+        if not self.is_following:
+            return
         ends = {
             group.broker_name: (
                 await self.client.admin.broker_status(group.broker_name)
@@ -65,6 +85,7 @@ class Queried:
         await until_told(
             followed,
             lambda offsets: all(offsets.get(name, 0) >= end for name, end in ends.items()),
+            within_seconds=WITHIN_SECONDS,
         )
 
 
@@ -88,7 +109,11 @@ async def queried_by(
         url = f"http://{host}:{port}"
         async with (
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http,
-            eruca.AsyncClient(cluster.namesrv_urls) as client,
+            eruca.AsyncClient(cluster.namesrv_urls, timeout=30) as client,
         ):
-            await until_told(lambda: http.get("/readyz"), lambda a: a.status_code == 200)
+            await until_told(
+                lambda: http.get("/readyz"),
+                lambda a: a.status_code == 200,
+                within_seconds=WITHIN_SECONDS,
+            )
             yield Queried(app, url, http, client)

@@ -1,0 +1,217 @@
+"""What an answer says of itself: how far the read model is, and what is missing and why."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+import eruca
+from support.in_process_cluster import InProcessCluster
+from support.query_services import Queried, queried_by
+from support.waiting import until_told
+
+pytestmark = pytest.mark.anyio
+TOPIC = "flights"
+
+
+async def send(
+    queried: Queried,
+    count: int = 1,
+    *,
+    broker: str = "broker-a",
+    **fields: Any,  # noqa: ANN401
+) -> list[eruca.SendResult]:
+    queue = eruca.MessageQueue(TOPIC, broker, 0)
+    async with queried.client.producer() as producer:
+        sent = await producer.send_many(
+            [eruca.Message(TOPIC, f"body {n}", **fields) for n in range(count)], queue=queue
+        )
+    return list(sent)
+
+
+async def create_topic(queried: Queried) -> None:
+    await queried.client.admin.create_topic(TOPIC, queue_count=1)
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [message["message_id"] for message in page["messages"]]
+
+
+def reasons(answer: dict[str, Any]) -> list[tuple[str | None, str]]:
+    return [(its["broker_name"], its["reason"]) for its in answer["incomplete"]]
+
+
+async def test_a_client_finds_what_it_has_just_sent_however_far_the_read_model_is(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    [old] = await send(queried, tag="UA", keys=["UA1"])
+    await queried.caught_up()
+    await queried.stop_following()
+    [new] = await send(queried, tag="UA", keys=["UA1", "x"])
+    [other] = await send(queried, broker="broker-b", tag="AA", keys=["UA1"])
+
+    found = await queried.get(f"/v1/messages/{new.message_id}")
+    by_offset = await queried.get(f"/v1/messages/{other.offset_message_id}")
+    by_key = await queried.get("/v1/messages", topic=TOPIC, key="UA1")
+    by_tag = await queried.get("/v1/messages", topic=TOPIC, tag="UA")
+    newest = await queried.get("/v1/messages", topic=TOPIC, limit=1)
+    next_page = await queried.get("/v1/messages", topic=TOPIC, cursor=newest["next_cursor"])
+
+    assert found["message"]["body"] == by_offset["message"]["body"] == {"text": "body 0"}
+    assert ids(by_key) == [other.message_id, new.message_id, old.message_id]
+    assert ids(by_tag) == [new.message_id, old.message_id]
+    assert ids(newest) + ids(next_page) == ids(by_key)
+    assert reasons(found) == reasons(by_key) == []
+    lags = {its["broker_name"]: its["lag_bytes"] for its in by_key["read_model"]}
+    assert lags["broker-a"] > 0
+    assert lags["broker-b"] > 0
+
+
+async def test_what_is_too_far_behind_to_be_looked_through_is_said(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with queried_by(cluster, database_url, tail_size_max=64 * 1024) as queried:
+        await create_topic(queried)
+        await queried.caught_up()
+        await queried.stop_following()
+        async with queried.client.producer() as producer:
+            queue = eruca.MessageQueue(TOPIC, "broker-a", 0)
+            sent = await producer.send_many(
+                [eruca.Message(TOPIC, random.randbytes(10_000), keys=[f"k{n}"]) for n in range(20)],
+                queue=queue,
+            )
+
+        early = await queried.get(f"/v1/messages/{sent[0].message_id}")
+        late = await queried.http.get(f"/v1/messages/{sent[19].message_id}")
+        by_offset = await queried.get(f"/v1/messages/{sent[19].offset_message_id}")
+        page = await queried.get("/v1/messages", topic=TOPIC)
+        by_key = await queried.get("/v1/messages", topic=TOPIC, key="k19")
+
+    assert reasons(early) == reasons(page) == [("broker-a", "model_behind")]
+    assert len(page["messages"]) < len(sent)
+    assert late.status_code == 503
+    assert late.json()["code"] == "search-incomplete"
+    assert late.json()["retryable"]
+    assert "broker-a" in late.json()["detail"]
+    assert by_offset["message"]["message_id"] == sent[19].message_id
+    # The broker's own key index knows what the read model does not.
+    assert ids(by_key) == [sent[19].message_id]
+    assert reasons(by_key) == []
+
+
+async def test_a_broker_that_is_gone_is_named_and_what_is_known_of_it_is_still_told(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with queried_by(cluster, database_url) as queried:
+        await create_topic(queried)
+        [sent] = await send(queried, broker="broker-b", keys=["UA1"])
+        await queried.caught_up()
+        await cluster.stop_broker("broker-b")
+
+        async def incomplete() -> dict[str, Any]:
+            return await queried.get("/v1/messages", topic=TOPIC)
+
+        page = await until_told(incomplete, reasons, within_seconds=60)
+        found = await queried.get(f"/v1/messages/{sent.message_id}")
+        by_offset = await queried.get(f"/v1/messages/{sent.offset_message_id}")
+        unknown = await queried.http.get("/v1/messages/no-such-id")
+        elsewhere = await queried.get("/v1/messages", topic="other")
+
+    for answer in (page, found, by_offset, elsewhere):
+        assert reasons(answer) == [("broker-b", "broker_unreachable")]
+        [position] = [its for its in answer["read_model"] if its["broker_name"] == "broker-b"]
+        assert position["end_offset"] is position["lag_bytes"] is None
+        assert position["log_offset"] > 0
+    assert ids(page) == [sent.message_id]
+    for answer in (found, by_offset):
+        assert answer["message"]["message_id"] == sent.message_id
+        assert answer["message"]["body"] is None
+        assert answer["message"]["body_missing"] == "broker_unreachable"
+    assert (unknown.status_code, unknown.json()["code"]) == (503, "search-incomplete")
+
+
+async def test_without_name_servers_what_is_known_is_told_and_the_rest_is_said_to_be_missing(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with queried_by(cluster, database_url) as queried:
+        await create_topic(queried)
+        [sent] = await send(queried)
+        await queried.caught_up()
+        await cluster.stop_name_servers()
+
+        async def incomplete() -> dict[str, Any]:
+            return await queried.get("/v1/messages", topic=TOPIC)
+
+        page = await until_told(incomplete, reasons, within_seconds=60)
+
+    assert (None, "name_servers_unreachable") in reasons(page)
+    assert ids(page) == [sent.message_id]
+
+
+async def test_a_stretch_of_the_log_that_nobody_read_in_time_is_said_to_be_missing(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    await send(queried, 3)
+    await queried.caught_up()
+    # As if the broker had deleted what comes next before it was read: the position is where the
+    # log goes on, and not where the rows end.
+    async with queried.service.database.transaction() as connection:
+        await connection.execute(
+            text(
+                "UPDATE generations SET log_offset = log_offset - 7 FROM brokers "
+                "WHERE generations.broker_no = brokers.broker_no AND broker_name = 'broker-a'"
+            )
+        )
+    [sent] = await send(queried)
+    await queried.caught_up()
+
+    page = await queried.get("/v1/messages", topic=TOPIC)
+    status = await queried.get("/v1/status")
+    unknown = await queried.http.get("/v1/messages/no-such-id")
+
+    assert reasons(page) == [("broker-a", "log_gap")]
+    assert sent.message_id in ids(page)
+    assert [its["gaps"] for its in status["followed"]] == [1, 0]
+    assert unknown.status_code == httpx.codes.NOT_FOUND
+
+
+async def test_messages_of_a_topic_that_was_deleted_are_not_listed_but_known_by_id(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    [before] = await send(queried, keys=["UA1"])
+    await queried.client.admin.delete_topic(TOPIC)
+    await create_topic(queried)
+    [after] = await send(queried, keys=["UA1"])
+
+    for _ in ("in the log's tail", "in the rows"):
+        assert ids(await queried.get("/v1/messages", topic=TOPIC)) == [after.message_id]
+        assert ids(await queried.get("/v1/messages", topic=TOPIC, key="UA1")) == [after.message_id]
+        found = await queried.get(f"/v1/messages/{before.message_id}")
+        assert found["message"]["body"] == {"text": "body 0"}
+        await queried.caught_up()
+
+
+async def test_what_a_group_has_read_and_what_not_is_told_apart(queried: Queried) -> None:
+    await create_topic(queried)
+    sent = await send(queried, 5)
+    broker = (await queried.client.admin.brokers())[0].brokers[0].urls["default"]
+    async with httpx.AsyncClient(base_url=f"{broker}/v1", trust_env=False) as http:
+        await http.put("/groups/billing", json={"start": "earliest"})
+        commit = {"topic": TOPIC, "queue_id": 0, "offset": 3}
+        await http.put("/groups/billing/offsets", json={"offsets": [commit]})
+    await queried.caught_up()
+
+    past = await queried.get("/v1/messages", topic=TOPIC, group="billing", group_state="past")
+    not_yet = await queried.get("/v1/messages", topic=TOPIC, group="billing")
+    unknown = await queried.http.get("/v1/messages", params={"topic": TOPIC, "group": "nobody"})
+
+    assert {*ids(past)} == {one.message_id for one in sent[:3]}
+    assert {*ids(not_yet)} == {one.message_id for one in sent[3:]}
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "group-not-found")
