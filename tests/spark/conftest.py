@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +11,15 @@ from pyspark.sql import SparkSession
 from eruca_spark.session import spark_session
 from support.export_service import ExportService, serving_exports
 from support.spark import SMALL_SPARK
+
+SECONDS_MAX = 900  # of one test: a time-out within Spark ends its session, and all tests after it
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder more time than others."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")
