@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from eruca_spark.compaction import latest_by_key, write_compacted
+from eruca_spark.compaction import KeyColumn, latest_by_key, write_compacted
 from eruca_spark.lake import LAKE_DDL
 from eruca_spark.reports.audit import audit_report, is_sound
 from eruca_spark.reports.dead_letters import dead_letters_report
