@@ -87,6 +87,8 @@ _LATER: Final = {
     "born before the epoch": with_field(_SOUND, RecordLayout.BORN_TIMESTAMP, struct.pack(">q", -1)),
     "reconsumed": good(reconsume_times=1),
     "decides a half message": good(prepared_offset=1),
+    "asks for a delay": good(properties="TAGS\x01a\x02DELAY\x013\x02"),
+    "asks for a time": good(properties="TIMER_DELIVER_MS\x011795248000000\x02"),
     "no body": record("orders", b"", queue_id=1),
     "body longer than the record": with_field(_SOUND, BODY_SIZE_AT, struct.pack(">i", 1000)),
     "body negative": with_field(_SOUND, BODY_SIZE_AT, struct.pack(">i", -4)),

@@ -4,7 +4,8 @@ Between the bodies of two such records lies a *gap*: topic and properties of the
 header of the next. All gaps have one size. The first record is proved by itself; then the smallest
 and largest byte of each column of the gaps tell which columns vary at all. Columns that must not
 (magic, queue, flags, topic, the parts' lengths …) have to agree with the first record's. Of those
-that may, what matters is looked at: sizes, CRCs, and that no properties end in zero.
+that may, what matters is looked at: sizes, CRCs, that no properties end in zero, and that they all
+have the same names.
 
 Whatever is not so regular is left to :mod:`.batch_columns`, which finds out whether it is sound
 and, if not, which record is to blame.
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.records import BODY_CRC_MASK, RecordLayout
+from eruca_broker.core.delayed_records import are_alike_and_sent_now
 from eruca_broker.core.property_shapes import AlikeTexts, column_bounds
 from eruca_broker.core.property_texts import Int64Array, UInt8Array, rows_at
 from eruca_broker.core.record_proof import (
@@ -144,9 +146,10 @@ def _proved_bounds(
     return None if born_max > TIMESTAMP_MAX or ends_in_zero else (low, high)
 
 
-def _texts(rows: UInt8Array, bounds: Bounds, tail_size: int) -> AlikeTexts:
+def _texts(rows: UInt8Array, bounds: Bounds, tail_size: int) -> AlikeTexts | None:
+    """Return the properties; None where their names vary, or one may ask for a delay."""
     low, high = (bound[tail_size - rows.shape[1] : tail_size] for bound in bounds)
-    return AlikeTexts(rows, low, high)
+    return AlikeTexts(rows, low, high) if are_alike_and_sent_now(low, high) else None
 
 
 def _text_at(expected: Expected) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.records import BODY_CRC_MASK, HOST_BITS, MAGIC_V1, RecordLayout
 from eruca_broker.core.alike_records import crcs_of
+from eruca_broker.core.delayed_records import refuse_any_delayed
 from eruca_broker.core.property_texts import Int64Array, rows_at
 from eruca_broker.core.record_proof import (
     BROKERS_FIELDS,
@@ -66,6 +67,7 @@ def prove_columns(
     _require(parts[:, topic_size:].view(">u2")[:, 0] == properties_sizes, WRONG_PARTS)
     last_bytes = np.frombuffer(buffer, np.uint8)[ends - 1]
     _require((last_bytes != 0) | (properties_sizes == 0), ENDS_IN_ZERO)
+    refuse_any_delayed(buffer, ends - properties_sizes, properties_sizes)
     crcs = np.fromiter(crcs_of(buffer, bodies_at, topics_at), np.int64, len(sizes))
     _require(crcs & BODY_CRC_MASK == head["crc"], WRONG_CRC)
     return LooseTexts(ends - properties_sizes, properties_sizes)

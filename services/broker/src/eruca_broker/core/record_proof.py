@@ -1,7 +1,8 @@
 """What a producer's record must be before it may enter the log, and the proof for one record.
 
 Nothing that recovery would refuse may pass: sizes, magic, the body's CRC and the parts' lengths.
-Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset.
+Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset. Nor
+what is to be delivered later (:mod:`.delayed_records`).
 
 Proving is one condition over the fields that matter; only when it fails is it found out which part
 of it did. :func:`prove_each` takes one record after the other; for many, see
@@ -30,6 +31,7 @@ from eruca.contract.records import (
     SysFlag,
     layout_of,
 )
+from eruca_broker.core.delayed_records import SUSPICIOUS, refuse_delayed
 
 SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
 TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, what RFC 3339 can say
@@ -127,6 +129,8 @@ def prove_record(
         raise fault(index, WRONG_PARTS)
     if properties_size and not buffer[end - 1]:
         raise fault(index, ENDS_IN_ZERO)
+    if buffer.find(SUSPICIOUS, properties_at, end) >= 0:
+        refuse_delayed(buffer[properties_at:end], index)
     if crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
         raise fault(index, WRONG_CRC)
     return int(body_size)
