@@ -57,6 +57,17 @@ async def test_the_period_brings_the_next_step_by_itself() -> None:
     await loop.stop()
 
 
+async def test_a_step_that_never_waits_leaves_others_their_turn() -> None:
+    steps = Steps()
+    loop = BackgroundLoop("x", steps, period_seconds=0)
+    loop.start()
+
+    await asyncio.sleep(0)
+    await loop.stop()
+
+    assert steps.count >= 1
+
+
 async def test_a_failing_step_is_logged_counted_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -65,6 +65,8 @@ class BackgroundLoop:
             pause = await self._run_step()
             if not self._is_stopping and pause > 0:
                 await self._pause(pause)
+            else:
+                await asyncio.sleep(0)  # a step may end without waiting; others have their turn
 
     async def _run_step(self) -> float:
         """Run one step and return how long to pause after it."""

@@ -167,6 +167,8 @@ class LogProjector:
 
     async def step(self) -> None:
         """Read and fold once; waits for news where there is none."""
+        if self._stopping.is_set():
+            return
         try:
             await self._step()
         except _AWAY as error:

@@ -12,6 +12,7 @@ the two, the answer is not lost: it is told before anybody is asked again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -44,11 +45,8 @@ from eruca_txn_checker.projection.check_rows import (
     note_answer,
     note_fault,
     note_settled,
-    settling_checks,
 )
 from eruca_txn_checker.projection.listing import find_rows
-
-SETTLE_COUNT_MAX = 64  # answers told again in one go
 
 _FOR_GOOD = (
     AlreadyDecidedError,
@@ -124,16 +122,12 @@ class Answers:
         # It was answered before: the broker tells whether that was the same.
         return outcome_of(known, await self._tell(known, answer.answer, answer.reason))
 
-    async def settle_left(self, broker_name: str, *, before_ms: int) -> None:
-        """Tell a broker the answers it was not heard to know.
+    async def settle_left(self, left: Sequence[KnownCheck]) -> None:
+        """Tell a broker answers that it was not heard to know.
 
         Raises:
             ErucaError: It is away.
         """
-        async with self._database.transaction() as connection:
-            left = await settling_checks(
-                connection, broker_name, before_ms=before_ms, limit=SETTLE_COUNT_MAX
-            )
         for known in left:
             try:
                 await self._calls_settle(known)

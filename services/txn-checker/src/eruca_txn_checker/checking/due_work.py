@@ -34,6 +34,7 @@ from eruca_txn_checker.core.broker_clock import BrokerClock
 from eruca_txn_checker.core.check_rules import CheckRules, Verdict, verdict
 from eruca_txn_checker.core.moments import ms_of
 from eruca_txn_checker.core.transaction_rows import TransactionRow
+from eruca_txn_checker.projection.check_rows import KnownCheck, settling_checks
 from eruca_txn_checker.projection.due_rows import (
     delete_history,
     delete_row,
@@ -46,6 +47,7 @@ DONE_SECONDS: Final = 5.0  # so long the log may take to tell what was done
 TOO_EARLY_SECONDS: Final = 1.0  # the broker's clock is behind: so long it is let alone
 REFUSED_SECONDS: Final = 30.0  # the broker finds fault with the request
 DONE_COUNT_MAX: Final = 2_000  # transactions whose log is waited for; then no more are checked
+SETTLE_COUNT_MAX: Final = 64  # answers told again in one go
 SETTLE_AFTER_MS: Final = 2_000  # an answer that is not known at the broker by then is told again
 HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one go
 
@@ -150,12 +152,9 @@ class DueWork:
         """Do some of what is due; tell whether there may be more."""
         if not self._is_refreshed:
             await self._refresh(lease)
-        settled_before_ms = self._clock.now_ms() - SETTLE_AFTER_MS
-        await self._answers.settle_left(self._broker_name, before_ms=settled_before_ms)
         self._forget_expired()
-        if len(self._let_alone) >= DONE_COUNT_MAX:
-            return False  # the log is far behind: it has to come first
-        rows = await self._due()
+        left, rows = await self._look()
+        await self._answers.settle_left(left)
         results = await asyncio.gather(
             *(self._act(row, lease) for row in rows), return_exceptions=True
         )
@@ -170,14 +169,23 @@ class DueWork:
             await refresh_due(connection, self._broker_name, self._settings.rules)
         self._is_refreshed = True
 
-    async def _due(self) -> list[TransactionRow]:
+    async def _look(self) -> tuple[list[KnownCheck], list[TransactionRow]]:
+        """Return the answers to be told, and the transactions to be checked."""
         settings, now_ms = self._settings, self._clock.now_ms()
         async with self._database.transaction() as connection:
+            left = await settling_checks(
+                connection,
+                self._broker_name,
+                before_ms=now_ms - SETTLE_AFTER_MS,
+                limit=SETTLE_COUNT_MAX,
+            )
+            if len(self._let_alone) >= DONE_COUNT_MAX:
+                return left, []  # the log is far behind: it has to come first
             groups: set[str] | None = None
             if not settings.counts_unreachable:
                 since_ms = now_ms - settings.reachable_ms
                 groups = await reachable_groups(connection, since_ms=since_ms)
-            return await due_rows(
+            rows = await due_rows(
                 connection,
                 self._broker_name,
                 now_ms=self.broker_clock.at_broker(now_ms),
@@ -186,6 +194,7 @@ class DueWork:
                 groups=groups,
                 rules=settings.rules,
             )
+        return left, rows
 
     async def _act(self, row: TransactionRow, lease: Lease) -> None:
         # Before the request: what it does may be read back before its answer is here.

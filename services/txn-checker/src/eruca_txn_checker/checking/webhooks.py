@@ -42,6 +42,7 @@ from eruca_txn_checker.projection.webhook_rows import WebhookRow, get_webhook, n
 
 PAUSE_SECONDS: Final = 0.5  # before the second attempt; doubles
 PAUSE_SECONDS_MAX: Final = 5.0
+POLLS: Final = 4  # of the others' periods are one of this loop
 STOP_SECONDS: Final = 2.0  # for calls under way
 
 
@@ -102,7 +103,8 @@ class Webhooks:
         self._interval_ms = interval_ms
         self._calls: set[asyncio.Task[None]] = set()
         self._by_group: Counter[str] = Counter()
-        self._loop = BackgroundLoop("webhooks", self._step, period_seconds=poll_seconds)
+        # Whoever reads of checks in the log wakes it; what others have read can wait a little.
+        self._loop = BackgroundLoop("webhooks", self._step, period_seconds=POLLS * poll_seconds)
 
     def start(self) -> None:
         """Begin to look for checks."""
