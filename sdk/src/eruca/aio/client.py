@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
     from eruca.aio.log_follower import AsyncLogFollower
     from eruca.aio.push_consumer import AsyncPushConsumer
+    from eruca.aio.query import AsyncQuery
     from eruca.aio.simple_consumer import AsyncSimpleConsumer
     from eruca.aio.transaction_producer import AsyncTransactionProducer
     from eruca.aio.transport import HttpTransport
@@ -105,6 +106,7 @@ class AsyncClient:
             settings, ssl_context=ssl_context, hot_transport=hot_transport, transport=transport
         )
         self._admin: AsyncAdmin | None = None
+        self._query: AsyncQuery | None = None
 
     @property
     def settings(self) -> ClientSettings:
@@ -124,6 +126,15 @@ class AsyncClient:
         if self._admin is None:
             self._admin = AsyncAdmin(self._context)
         return self._admin
+
+    @property
+    def query(self) -> AsyncQuery:
+        """The query service: messages by id, key, tag and time, and what befell them."""
+        from eruca.aio.query import AsyncQuery  # pydantic models, as above
+
+        if self._query is None:
+            self._query = AsyncQuery(self._context)
+        return self._query
 
     def producer(
         self,

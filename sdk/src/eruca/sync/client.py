@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from eruca.sync.producer import Producer
     from eruca.sync.pull_consumer import PullConsumer
     from eruca.sync.push_consumer import PushConsumer
+    from eruca.sync.query import Query
     from eruca.sync.simple_consumer import SimpleConsumer
     from eruca.sync.transaction_producer import TransactionProducer
 
@@ -111,6 +112,13 @@ class Client:
         from eruca.sync.admin import Admin  # as the async one, late
 
         return Admin(self._portal, self._portal.run(lambda: self._twin.admin))
+
+    @property
+    def query(self) -> Query:
+        """The query service: messages by id, key, tag and time, and what befell them."""
+        from eruca.sync.query import Query  # as the async one, late
+
+        return Query(self._portal, self._portal.run(lambda: self._twin.query))
 
     def producer(
         self,

@@ -1,0 +1,93 @@
+"""Questions to the query service: messages by id, key, tag and time, and what befell them.
+
+Generated from ``eruca.aio.query`` by ``sdk/tools/generate_sync.py``; change that one.
+How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from eruca.aio.query import AsyncQuery
+from eruca.contract.limits import LIST_LIMIT_DEFAULT
+from eruca.sync.portal import Portal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from eruca.contract.queries import MessageFound, MessagePage, QueryStatus, Timeline
+
+
+class Query:
+    """Asks the query services of a client's cluster; made by :attr:`eruca.Client.query`."""
+
+    def __init__(self, portal: Portal, twin: AsyncQuery) -> None:
+        self._portal = portal
+        self._twin = twin
+
+    def message(self, message_id: str) -> MessageFound:
+        """Return the message with an offset id or a unique id.
+
+        Raises:
+            MessageNotFoundError: There is none.
+            SearchIncompleteError: None was found, and not everything could be looked through.
+        """
+        return self._portal.call(self._twin.message, message_id)
+
+    def timeline(self, message_id: str) -> Timeline:
+        """Return what befell a message, and where groups stand with it; raises as ``message``."""
+        return self._portal.call(self._twin.timeline, message_id)
+
+    def find(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        group: str | None = None,
+        group_state: Literal["past", "not_yet"] = "not_yet",
+        bodies: bool = False,
+        limit: int = LIST_LIMIT_DEFAULT,
+        cursor: str | None = None,
+    ) -> MessagePage:
+        """Return a page of a topic's messages, the newest first.
+
+        Args:
+            topic: Whose messages.
+            key: Only those with this key; compared exactly.
+            tag: Only those with this tag.
+            begin: Stored then or later.
+            end: Stored then or before.
+            group: Only those that this group has read, or not.
+            group_state: Which of the two.
+            bodies: Whether they come with bodies and properties; 100 at most do.
+            limit: Messages at most.
+            cursor: ``next_cursor`` of the page before.
+        """
+        return self._portal.call(
+            self._twin.find,
+            topic,
+            key=key,
+            tag=tag,
+            begin=begin,
+            end=end,
+            group=group,
+            group_state=group_state,
+            bodies=bodies,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def status(self) -> QueryStatus:
+        """Return how far the query services have read each broker's log."""
+        return self._portal.call(self._twin.status)
+
+    def rebuild(self, brokers: Iterable[str] | None = None) -> list[str]:
+        """Have the read model made anew of some brokers' logs, or of all; return which.
+
+        What is there answers until then; ``status`` tells how far it is.
+        """
+        return self._portal.call(self._twin.rebuild, brokers)
