@@ -99,4 +99,7 @@ def decode_event(body: bytes) -> Event:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise UnknownEventError(f"unreadable control record: {error}") from error
+        raise UnknownEventError(
+            f"unreadable control record, {body[:200]!r}: {error}. A newer broker has "
+            "probably written it: start that version, or a newer one, on this store"
+        ) from error
