@@ -42,5 +42,7 @@ GOALS: Final = {
     "held-memory": Goal("KB per held pull, connection included", 20, "10", at_most=True),
     "index": Goal("key index insert, batches of 1000 / SQLite in WAL mode", 30, "> 150"),
     "two-brokers": Goal("two brokers / one, per CPU-s", 0.85, "0.94-1.02"),
+    "export-columns": Goal("export, records to an Arrow stream / read one by one", 5, "-"),
+    "export-memory": Goal("export, MiB the query service grows by", 100, "< 50", at_most=True),
     "client": Goal("SDK client / aiohttp, 64 in flight, requests per client CPU-s", 4, "6-7"),
 }
