@@ -11,6 +11,7 @@ from bench import (
     client_rows,
     consume_rows,
     e2e_rows,
+    export_rows,
     http_rows,
     poll_rows,
     process_rows,
@@ -29,6 +30,7 @@ SUITES = {
     "process": process_rows.run,
     "timers": timer_rows.run,
     "consume": consume_rows.run,
+    "exports": export_rows.run,
 }
 
 
