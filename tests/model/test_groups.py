@@ -191,7 +191,8 @@ class GroupMachine(RuleBasedStateMachine):
         directory = self.directory
         if is_crash:
             directory = self.root / str(self.runs)
-            shutil.copytree(self.directory, directory)  # as the kernel has it at this moment
+            # As the kernel has it now, but for files that are being written to be renamed.
+            shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("*.new"))
         self.run(self.stack.aclose())
         self.open(directory)
         for process in self.processes:

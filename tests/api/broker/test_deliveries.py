@@ -17,6 +17,7 @@ from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
 from support.group_members import TestMember, held
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -158,6 +159,66 @@ async def test_at_the_same_time_nobody_gets_what_another_has(orders: DeliveryCli
     assert sorted(got, key=int) == [str(n) for n in range(40)]
 
 
+async def test_of_those_who_ask_at_the_same_time_each_gets_as_many_as_it_asked_for(
+    orders: DeliveryClient,
+) -> None:
+    await orders.send(*(str(n) for n in range(12)))
+
+    answers = await asyncio.gather(*(orders.receive(count) for count in (1, 2, 3, 4, 5)))
+
+    assert [len(answer) for answer in answers] == [1, 2, 3, 4, 2]
+    assert [int(text) for answer in answers for text in texts(answer)] == list(range(12))
+
+
+async def test_those_who_ask_for_different_things_at_the_same_time_are_told_apart(
+    client: httpx.AsyncClient,
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create()
+    await orders.send("a", "b")
+    other = DeliveryClient(client, topic="others")
+    await other.create()
+    await other.send("x", "y")
+
+    answers = await asyncio.gather(
+        orders.ask(1, invisible_seconds=10),
+        orders.ask(1, invisible_seconds=60),
+        orders.ask(1, filter="red"),
+        other.ask(5),
+        DeliveryClient(client, topic="missing").ask(),
+    )
+
+    assert [answer.status_code for answer in answers] == [200, 200, 409, 200, 404]
+    assert texts(answers[0].json()["deliveries"]) == ["a"]
+    assert texts(answers[1].json()["deliveries"]) == ["b"]
+    assert texts(answers[3].json()["deliveries"]) == ["x", "y"]
+    first, second = (answers[n].json()["deliveries"][0]["visible_at"] for n in range(2))
+    assert first < second
+
+
+async def test_large_messages_for_many_at_the_same_time_leave_nobody_out(
+    orders: DeliveryClient,
+) -> None:
+    for n in range(4):
+        await orders.send(str(n) * 3_900_000)
+
+    answers = await asyncio.gather(*(orders.receive(1) for _ in range(5)))
+
+    assert sorted(len(answer) for answer in answers) == [0, 1, 1, 1, 1]
+
+
+async def test_those_who_wait_for_large_messages_leave_nobody_out(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    waiting = [asyncio.create_task(orders.receive(1, wait_seconds=20)) for _ in range(4)]
+    await held(app, 4)
+
+    for n in range(4):
+        await orders.send(str(n) * 3_900_000)
+
+    assert sorted(texts(one)[0][0] for one in await asyncio.gather(*waiting)) == list("0123")
+
+
 async def test_large_messages_share_out_the_room_of_an_answer(orders: DeliveryClient) -> None:
     for n in range(3):
         await orders.send(str(n) * 3_900_000)
@@ -209,6 +270,21 @@ async def test_one_bad_handle_spoils_the_whole_request(
     pointers = [error["pointer"] for error in both.json()["errors"]]
     assert pointers == ["/body/handles/1", "/body/handles/2"]
     assert (await orders.ack(good)).status_code == 204
+
+
+async def test_a_handle_that_several_acknowledge_at_the_same_time_counts_once(
+    orders: DeliveryClient,
+) -> None:
+    await orders.send("a", "b", "c")
+    a, b, c = await orders.receive()
+
+    answers = await asyncio.gather(
+        orders.ack(a), orders.ack(a, b), orders.ack(c), orders.ack(c), orders.ack(b)
+    )
+
+    assert [answer.status_code for answer in answers] == [204, 409, 204, 409, 204]
+    assert "which is done" in answers[1].json()["detail"]
+    assert await orders.committed() == 3
 
 
 async def test_extending_keeps_the_handle_and_the_message(
@@ -736,7 +812,7 @@ async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: 
     await orders.send("a")
     done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     await orders.send("b", "c", "d", "e")
-    await orders.client.put("/groups/billing", json={"consume_enabled": False})
+    await until(lambda: broker_of(app).deliveries.counts.handed_out == 5)
 
     assert [texts(task.result()) for task in done] == [["a"]]
     assert len(pending) == 4

@@ -23,12 +23,12 @@ async def patient(cluster: InProcessCluster, database_url: str) -> AsyncIterator
 
 
 async def test_an_undecided_transaction_is_asked_about_and_the_answer_commits_it(
-    checked: Checked,
+    patient: Checked,
 ) -> None:
-    transaction_id = await checked.begin()
+    transaction_id = await patient.begin()
 
-    [check] = await checked.take("me")
-    answer = await checked.answer(check["check_id"], "commit", client_id="me", reason="paid")
+    [check] = await patient.take("me")
+    answer = await patient.answer(check["check_id"], "commit", client_id="me", reason="paid")
 
     assert check["transaction_id"] == transaction_id
     assert (check["number"], check["producer_group"], check["topic"]) == (1, "orders", "payments")
@@ -36,10 +36,10 @@ async def test_an_undecided_transaction_is_asked_about_and_the_answer_commits_it
     assert check["asked_at"] < check["answer_until"]
     assert answer.status_code == 200
     assert answer.json()["state"] == "committed"
-    assert await messages(checked.broker) == ["order 17"]
-    decision = (await checked.at_broker(transaction_id))["decision"]
+    assert await messages(patient.broker) == ["order 17"]
+    decision = (await patient.at_broker(transaction_id))["decision"]
     assert (decision["by"], decision["check_number"], decision["reason"]) == ("check", 1, "paid")
-    seen = await checked.until_state(transaction_id, "committed")
+    seen = await patient.until_state(transaction_id, "committed")
     assert [sent["answer"] for sent in seen["checks_sent"]] == ["commit"]
     assert (seen["checks_sent"][0]["asked"], seen["checks_sent"][0]["answered_by"]) == ("me", "me")
 

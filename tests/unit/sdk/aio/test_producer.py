@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from types import CoroutineType, FrameType
 
 import pytest
 
@@ -95,11 +96,18 @@ async def test_sending_leaves_nothing_for_the_cycle_collector() -> None:
             await producer.send_many([message(str(n)) for n in range(100)])
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
-            assert [repr(left)[:200] for left in gc.garbage] == []
+            assert [repr(left)[:200] for left in gc.garbage if is_of_sending(left)] == []
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
+
+
+def is_of_sending(left: object) -> bool:
+    """Whether garbage is the SDK's: not a socket's, for instance, that an earlier test closed."""
+    if isinstance(left, BaseException | asyncio.Future | FrameType | CoroutineType):
+        return True
+    return str(getattr(left, "__module__", "")).startswith("eruca")
 
 
 async def test_a_full_batch_leaves_and_another_begins() -> None:

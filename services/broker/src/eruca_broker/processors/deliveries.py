@@ -1,8 +1,10 @@
 """Deliveries: consuming without a session, message by message.
 
 Each request is decided and recorded in its group's turn, and answered once what it changes is as
-durable as a message would be: a handle that a client has seen survives the broker. A request that
-waits holds no turn, and one whose client leaves meanwhile is handed nothing.
+durable as a message would be: a handle that a client has seen survives the broker. Requests for
+messages that come at the same time have a turn together, and so have acknowledgements, see
+:mod:`eruca_broker.processors.gathering`. A request that waits holds no turn, and one whose client
+leaves meanwhile is handed nothing.
 
 A group's deliveries of a topic have one filter, like its members; the first use sets it. Members
 with locks and deliveries share a group's positions and never a queue: a locked queue hands nothing
@@ -15,7 +17,9 @@ Source: RocketMQ 5.3, ``PopMessageProcessor``, ``AckMessageProcessor``,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,6 +37,7 @@ from eruca.contract.deliveries import (
 )
 from eruca.contract.errors import (
     ConflictError,
+    ErucaError,
     ExpiredHandleError,
     StaleHandleError,
     SubscriptionConflictError,
@@ -71,6 +76,7 @@ from eruca_broker.processors.delivery_leasing import (
 from eruca_broker.processors.delivery_letters import DeadDelivery, letter_batches
 from eruca_broker.processors.delivery_reads import DeliveryReader
 from eruca_broker.processors.delivery_waiters import DeliveryWaiters
+from eruca_broker.processors.gathering import Gathering
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.members import Members
@@ -107,6 +113,33 @@ class _Found(NamedTuple):
     answer: DeliveryAnswer
     pause_seconds: float | None  # until it is worth looking again; None: until something happens
 
+    @property
+    def deliveries(self) -> Sequence[Delivery]:
+        """What is handed out."""
+        return self.answer.deliveries
+
+
+class _Ask(NamedTuple):
+    """A request for messages that is to be looked for now."""
+
+    request: DeliveryRequest
+    wanted: Wanted
+    scanned: dict[Queue, Scanned]  # brought up to date
+    is_last: bool  # whether the request ends with this look
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What is the same of requests that can share one look."""
+        request = self.request
+        return (
+            request.topic,
+            request.filter,
+            request.filter_type,
+            request.start,
+            self.wanted.invisible_ms,
+            self.is_last,
+        )
+
 
 class Deliveries:
     """Hands messages out and takes handles back."""
@@ -132,6 +165,8 @@ class Deliveries:
         self._reader = DeliveryReader(work.store)
         self._leasing = Leasing(work.store, self._reader, limits)
         self._starts = Starts(work.store)
+        self._asks = Gathering(work.changes.turn, self._hand_out)
+        self._acks = Gathering(work.changes.turn, self._acknowledge)
 
     async def receive(
         self, name: str, request: DeliveryRequest, receive: Receive
@@ -156,8 +191,8 @@ class Deliveries:
         scanned: dict[Queue, Scanned] = {}
         self.counts.requests += 1
         is_last = request.wait_seconds <= 0
-        found = await self._hand_out(name, request, wanted, scanned, is_last=is_last)
-        if is_last or found.answer.deliveries:
+        found = await self._asks.done(name, _Ask(request, wanted, scanned, is_last))
+        if is_last or found.deliveries:
             return found.answer
         self.counts.held += 1
         deadline = self._work.clock.monotonic() + request.wait_seconds
@@ -166,8 +201,8 @@ class Deliveries:
         with self.waiters.waiting(name, queues) as place:
             while True:
                 # Also at first: what came between the look above and the registration.
-                found = await self._hand_out(name, request, wanted, scanned, is_last=is_last)
-                if is_last or found.answer.deliveries:
+                found = await self._asks.done(name, _Ask(request, wanted, scanned, is_last))
+                if is_last or found.deliveries:
                     return found.answer
                 left = max(deadline - self._work.clock.monotonic(), 0.0)
                 pause = left if found.pause_seconds is None else min(left, found.pause_seconds)
@@ -188,14 +223,7 @@ class Deliveries:
             ValidationError: A handle is none.
             StaleHandleError, ExpiredHandleError: A message is not the client's any more.
         """
-        handles = read_handles(acks.handles)
-        async with self._work.changes.turn(name):
-            group = self._groups.get(name)
-            held = self._held(name, handles)
-            full = {queue for queue in _queues(held) if self._is_full(name, queue)}
-            await self._work.changes.record(DeliveriesAcked(name, _refs(held)))
-            self.counts.acked += len(held)
-            self._wake(group, held, full)
+        await self._acks.done(name, read_handles(acks.handles))
 
     async def extend(self, name: str, extension: DeliveryExtension) -> ExtendedDeliveries:
         """Give clients more time for messages, all or none; durable on return.
@@ -259,30 +287,56 @@ class Deliveries:
 
     # --- Handing out ------------------------------------------------------------------------------
 
-    async def _hand_out(
-        self,
-        name: str,
-        request: DeliveryRequest,
-        wanted: Wanted,
-        scanned: dict[Queue, Scanned],
-        *,
-        is_last: bool,
-    ) -> _Found:
-        async with self._work.changes.turn(name):
-            self._check_readable(request.topic)
-            await self._members.free_over(name)
-            group = await self._groups.created(name, request.start)
-            joining = list(self._joining(group, request))
-            if joining:
-                await self._work.changes.record(*joining)
-            now_ms = self._work.clock.now_ms()
-            handful = self._leasing.look(group, wanted, scanned, now_ms=now_ms, is_last=is_last)
-            if plain := [change.event for change in handful.changes if not change.dead]:
-                await self._work.changes.record(*plain)
-            for change in handful.changes:
-                if change.dead:
-                    await self._write(change.event, change.dead)
-            return self._found(name, handful, now_ms, now_ms + wanted.invisible_ms)
+    async def _hand_out(self, name: str, asks: Sequence[_Ask]) -> list[_Found | ErucaError]:
+        """Look for messages for several requests, in the group's turn; those alike share a look."""
+        outcomes: dict[int, _Found | ErucaError] = {}
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for number, ask in enumerate(asks):
+            alike.setdefault(ask.kind, []).append(number)
+        for numbers in alike.values():
+            left = numbers
+            while left:
+                try:
+                    found = await self._share_out(name, [asks[number] for number in left])
+                except ErucaError as error:
+                    outcomes |= dict.fromkeys(left, error)
+                    break
+                outcomes |= zip(left, found, strict=True)
+                # Whose last look it was, is told that there is nothing only once that is so.
+                with_none = [n for n, one in zip(left, found, strict=True) if not one.deliveries]
+                left = with_none if asks[left[0]].is_last and len(with_none) < len(left) else []
+        return [outcomes[number] for number in range(len(asks))]
+
+    async def _share_out(self, name: str, asks: Sequence[_Ask]) -> list[_Found]:
+        """Look once for requests that are alike, and share what is found in their order."""
+        request, wanted, _, is_last = asks[0]
+        self._check_readable(request.topic)
+        await self._members.free_over(name)
+        group = await self._groups.created(name, request.start)
+        joining = list(self._joining(group, request))
+        if joining:
+            await self._work.changes.record(*joining)
+        now_ms = self._work.clock.now_ms()
+        counts = [ask.wanted.max_count for ask in asks]
+        scanned = {queue: seen for ask in asks for queue, seen in ask.scanned.items()}
+        handful = self._leasing.look(
+            group,
+            dataclasses.replace(wanted, max_count=sum(counts)),
+            scanned,
+            now_ms=now_ms,
+            is_last=is_last,
+        )
+        for ask in asks:
+            ask.scanned.update(scanned)
+        if plain := [change.event for change in handful.changes if not change.dead]:
+            await self._work.changes.record(*plain)
+        for change in handful.changes:
+            if change.dead:
+                await self._write(change.event, change.dead)
+        leased = iter(handful.leased)
+        parts = [list(islice(leased, count)) for count in counts]
+        visible_at = now_ms + wanted.invisible_ms
+        return [self._found(name, handful, part, now_ms, visible_at) for part in parts]
 
     def _check_readable(self, topic: str) -> None:
         if is_system_topic(topic):
@@ -341,10 +395,14 @@ class Deliveries:
                 fix="use the group's filter, or another group; or finish all messages first",
             )
 
-    def _found(self, name: str, handful: Handful, now_ms: int, visible_at: int) -> _Found:
-        deliveries = list(self._deliveries(name, handful.leased, visible_at))
+    def _found(
+        self, name: str, handful: Handful, leased: list[Leased], now_ms: int, visible_at: int
+    ) -> _Found:
+        deliveries = list(self._deliveries(name, leased, visible_at))
         due_in = None if handful.due_at_ms is None else (handful.due_at_ms - now_ms) / 1_000
         pause = due_in if handful.is_complete else 0.0
+        if handful.leased and not leased:
+            pause = 0.0  # others who shared the look got it all; there may be more
         self.counts.handed_out += len(deliveries)
         self.counts.handed_out_again += sum(one.attempt > 1 for one in deliveries)
         answer = DeliveryAnswer(
@@ -373,12 +431,42 @@ class Deliveries:
                 message=message,
             )
 
+    # --- Taking back ------------------------------------------------------------------------------
+
+    async def _acknowledge(
+        self, name: str, requests: Sequence[Sequence[Handle]]
+    ) -> list[ErucaError | None]:
+        """Finish the messages of several requests, in the group's turn."""
+        group = self._groups.get(name)
+        outcomes: list[ErucaError | None] = []
+        held: list[list[HeldDelivery]] = []
+        finished: set[tuple[Queue, int]] = set()
+        for handles in requests:
+            try:
+                its = self._held(name, handles, finished)
+            except (StaleHandleError, ExpiredHandleError) as error:
+                outcomes.append(error)
+                continue
+            outcomes.append(None)
+            held.append(its)
+            finished.update((one.queue, one.offset) for one in its)
+        every = [one for its in held for one in its]
+        full = {queue for queue in _queues(every) if self._is_full(name, queue)}
+        await self._work.changes.record(*(DeliveriesAcked(name, _refs(its)) for its in held))
+        self.counts.acked += len(every)
+        self._wake(group, every, full)
+        return outcomes
+
     # --- Inside -----------------------------------------------------------------------------------
 
-    def _held(self, name: str, handles: Sequence[Handle]) -> list[HeldDelivery]:
+    def _held(
+        self, name: str, handles: Sequence[Handle], finished: Set[tuple[Queue, int]] = frozenset()
+    ) -> list[HeldDelivery]:
         leases, now_ms = self._work.store.state.leases, self._work.clock.now_ms()
         try:
-            return check_handles(leases, name, self._broker_name, handles, now_ms=now_ms)
+            return check_handles(
+                leases, name, self._broker_name, handles, now_ms=now_ms, finished=finished
+            )
         except StaleHandleError:
             self.counts.stale_refusals += 1
             raise

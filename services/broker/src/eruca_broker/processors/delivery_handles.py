@@ -5,7 +5,7 @@ One that does not spoils its request: nothing of it is done, and the error names
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
 from eruca.contract.errors import (
@@ -49,9 +49,23 @@ def read_handles(texts: Sequence[str]) -> list[Handle]:
 
 
 def check_handles(
-    leases: Leases, group: str, broker_name: str, handles: Sequence[Handle], *, now_ms: int
+    leases: Leases,
+    group: str,
+    broker_name: str,
+    handles: Sequence[Handle],
+    *,
+    now_ms: int,
+    finished: Set[tuple[Queue, int]] = frozenset(),
 ) -> list[HeldDelivery]:
     """Return the messages that *handles* stand for, which are all still their client's.
+
+    Args:
+        leases: As they are in the log.
+        group: Whose handles these must be.
+        broker_name: The broker's own.
+        handles: To be looked at.
+        now_ms: The wall clock.
+        finished: Messages that are about to be finished by others.
 
     Raises:
         StaleHandleError: One is superseded, done, or not of this group and broker.
@@ -69,14 +83,18 @@ def check_handles(
             continue
         known = leases.of_queue(group, queue)
         state = HandleState.STALE
-        if known is not None:
+        if known is not None and (queue, handle.offset) not in finished:
             state = known.judge(handle.offset, handle.fence, now_ms)
         where = f"message {handle.offset} in queue {handle.queue_id} of {handle.topic!r}"
         if state is HandleState.VALID:
             held.append(HeldDelivery(queue, handle.offset, handle.attempt, handle.fence))
         elif state is HandleState.EXPIRED:
             expired[index] = f"is too late: {where} is no longer the client's"
-        elif known is not None and handle.offset in known.unfinished:
+        elif (
+            known is not None
+            and handle.offset in known.unfinished
+            and (queue, handle.offset) not in finished
+        ):
             stale[index] = f"is superseded: {where} was given up, or handed out again"
         else:
             stale[index] = f"is of {where}, which is done, or was reset"

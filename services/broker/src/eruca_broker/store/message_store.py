@@ -565,9 +565,8 @@ class MessageStore:
         if needs_snapshot:
             await self._writer.write_snapshot()
             await self._writer.flush()
-            await (
-                self.save_config()
-            )  # from here on it is Eruca's; RocketMQ's must not be read again
+            # From here on the log is Eruca's; RocketMQ's files must not be read again.
+            await self.save_config()
 
     async def _leave_in_order(self) -> None:
         await self.checkpoint()
