@@ -29,10 +29,13 @@ class Bars:
         """Begin a phase; return what is called with how many of *total* are through."""
         started_at = time.perf_counter()
         task = self._progress.add_task(name, total=total)
+        is_over = False
 
         def show(done: int) -> None:
+            nonlocal is_over
             self._progress.update(task, completed=done)
-            if done == total and not self._console.is_terminal:
+            if done == total and not is_over and not self._console.is_terminal:
+                is_over = True
                 seconds = time.perf_counter() - started_at
                 self._console.print(f"{name}: {done:,} in {seconds:.1f} s")
 

@@ -20,7 +20,7 @@ from typing import Final
 from rich.console import Console
 
 import eruca
-from demo import boarding, crew, journey, report, tickets
+from demo import boarding, crew, journey, lake, lives, report, tickets
 from demo.bars import Bars
 from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
 from demo.ledger import Ledger
@@ -30,6 +30,7 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX
 
 INTERRUPTED: Final = 130
 SEND_SECONDS: Final = 30.0  # for one message; on a slow machine a full buffer takes a while
+ANSWER_SECONDS: Final = 30.0  # for anything else
 LIVE_COUNT: Final = 500  # flights sent one at a time
 SETTINGS: Final = {"ERUCA_BROKER_SEGMENT_SIZE": str(256 * 1024 * 1024)}
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("stopped")
         return INTERRUPTED
-    except (DatasetError, PortTakenError, StartError, eruca.ErucaError) as error:
+    except (DatasetError, PortTakenError, StartError, lake.LakeError, eruca.ErucaError) as error:
         Console(stderr=True, highlight=False, markup=False).print(f"error: {error}")
         return 1
     finally:
@@ -60,14 +61,19 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     path = find_data_file()
     started_at = time.perf_counter()
-    console.print("starting a name server, two brokers and a transaction checker …")
+    count = min(limit or FLIGHT_COUNT, FLIGHT_COUNT)
+    console.print(
+        "starting a name server, two brokers, a transaction checker and a query service …"
+    )
     async with (
-        LocalCluster(brokers=2, txn_checkers=1, data_dir=kept, settings=SETTINGS) as cluster,
-        eruca.AsyncClient(cluster.namesrv_urls) as client,
+        LocalCluster(
+            brokers=2, txn_checkers=1, queries=1, data_dir=kept, settings=SETTINGS
+        ) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls, timeout=ANSWER_SECONDS) as client,
     ):
         console.print(f"running: {', '.join(service.url for service in cluster.plan.services)}")
-        count = min(limit or FLIGHT_COUNT, FLIGHT_COUNT)
         faults = await _fly(console, client, cluster.namesrv_urls[0], path, count)
+        faults += await _fill_lake(console, cluster.query_urls[0], path, count, kept)
     report.show_verdict(console, faults, time.perf_counter() - started_at)
     return 1 if faults else 0
 
@@ -101,6 +107,9 @@ async def _fly(
     flight, result = samples[len(samples) // 2]
     found = await journey.find_flight(client.admin, flight, result)
     ranges = await journey.queue_ranges(client.admin)
+    with Bars(console) as bars:
+        await lives.catch_up(client, bars.add("read model", count), count)
+    known = await lives.look_up(client, flight, result.message_id, sales.asked_about())
 
     report.show_carriers(console, ledger)
     report.show_queues(console, ranges)
@@ -108,6 +117,7 @@ async def _fly(
     report.show_sales(console, sales)
     report.show_calls(console, calls)
     report.show_found(console, found)
+    report.show_lives(console, known)
     report.show_speed(console, sent, pulled, live, ledger)
     stored = sum(offsets.max_offset - offsets.min_offset for offsets in ranges.values())
     return [
@@ -118,8 +128,29 @@ async def _fly(
         *sales.faults(len(sold)),
         *calls.faults(),
         *found.faults(min(ledger.flights_by_number[flight.number], KEY_QUERY_COUNT_MAX)),
+        *known.faults(ledger.flights_by_number[flight.number]),
         *([] if live.messages == live_count else [f"one by one: {live.messages} of {live_count}"]),
     ]
+
+
+async def _fill_lake(
+    console: Console, query_url: str, path: Path, count: int, kept: Path | None
+) -> list[str]:
+    """Export the flights to Parquet by Spark and compare; return what does not agree."""
+    if not lake.is_spark_here():
+        console.print('no lake: Spark is not installed; "make demo" installs it')
+        return []
+    in_file = lake.delays_in_file(path, limit=count)
+    with tempfile.TemporaryDirectory(prefix="eruca-lake-") as temporary:
+        with Bars(console) as bars:
+            filled = await lake.build_lake(
+                query_url,
+                Path(temporary) if kept is None else kept / "lake",
+                journey.TOPIC,
+                bars.add("Spark export", count),
+            )
+        lake.show_lake(console, filled, in_file)
+    return filled.faults(in_file)
 
 
 def _parser() -> argparse.ArgumentParser:

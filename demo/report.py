@@ -13,8 +13,10 @@ from demo.boarding import Calls
 from demo.crew import Shift
 from demo.journey import BULK, Found, Timing
 from demo.ledger import Ledger, percentile
+from demo.lives import Lives
 from demo.tickets import Sales
 from eruca.contract.models import QueueOffsets
+from eruca.contract.queries import Timeline
 
 
 def show_carriers(console: Console, ledger: Ledger) -> None:
@@ -97,6 +99,31 @@ def show_found(console: Console, found: Found) -> None:
     table.add_row("offset id", found.result.offset_message_id, _bodies([found.by_offset_id]))
     table.add_row("unique id", found.result.message_id, _bodies(found.by_unique_id))
     table.add_row("key", found.flight.number, _bodies(found.by_key))
+    _show(console, table)
+
+
+def show_lives(console: Console, lives: Lives) -> None:
+    """Show what the query service says of a flight, and of a ticket."""
+    _show_life(console, f"The life of flight {lives.flight.number}", lives.flight_life)
+    console.print(f"{lives.same_number:,} found by that number")
+    if lives.ticket_life is not None:
+        _show_life(console, "The life of a ticket that the checker asked about", lives.ticket_life)
+
+
+def _show_life(console: Console, title: str, life: Timeline) -> None:
+    table = _table(title, "at", "", "found")
+    table.columns[2].header = "what is told of it"
+    for event in life.events:
+        told = ", ".join(
+            f"{name} {value}" for name, value in event.detail.items() if value is not None
+        )
+        where = "" if event.topic is None else f"{event.topic}/{event.queue_id} on "
+        table.add_row(
+            f"{event.at:%H:%M:%S.%f}"[:-3], event.kind, told or f"{where}{event.broker_name}"
+        )
+    for group in life.groups:
+        since = "" if group.since is None else f"{group.since:%H:%M:%S.%f}"[:-3]
+        table.add_row(since, group.state, f"group {group.group}")
     _show(console, table)
 
 

@@ -36,6 +36,7 @@ class Sales:
     sold: set[int] = field(default_factory=set)  # in the book
     checked: Counter[eruca.Verdict] = field(default_factory=Counter)  # answers to checks
     delivered: Counter[int] = field(default_factory=Counter)
+    rows: dict[str, int] = field(default_factory=dict)  # by transaction
     undecided: int = 0  # in the end
     seconds: float = 0.0
 
@@ -46,6 +47,15 @@ class Sales:
     def delivered_of(self, verdict: eruca.Verdict) -> int:
         """Return how many tickets were delivered of which the clerks said that."""
         return sum(self.delivered[row] for row, said in self.said.items() if said == verdict)
+
+    def asked_about(self) -> str | None:
+        """Return a transaction of which the clerk said nothing though it was sold."""
+        asked = (
+            transaction
+            for transaction, row in self.rows.items()
+            if self.said.get(row) == "unknown" and row in self.sold
+        )
+        return next(asked, None)
 
     def faults(self, count: int) -> list[str]:
         """Return what does not agree; there are *count* sales."""
@@ -71,11 +81,10 @@ async def sell_tickets(
 ) -> Sales:
     """Sell a ticket for each flight, and wait until every sale is decided."""
     sales = Sales()
-    rows: dict[str, int] = {}  # by transaction
 
     async def check(asked: eruca.TransactionCheck) -> eruca.Verdict:
         verdict: eruca.Verdict = "rollback"
-        if rows[asked.transaction_id] in sales.sold:
+        if sales.rows[asked.transaction_id] in sales.sold:
             verdict = "commit"
         sales.checked[verdict] += 1
         return verdict
@@ -84,7 +93,7 @@ async def sell_tickets(
 
     async def sell(flight: Flight) -> None:
         async def enter(half: eruca.HalfMessage) -> eruca.Verdict:
-            rows[half.transaction_id] = flight.row
+            sales.rows[half.transaction_id] = flight.row
             verdict = verdict_of(flight)
             if verdict == "commit" or (verdict == "unknown" and flight.row % 2):
                 sales.sold.add(flight.row)

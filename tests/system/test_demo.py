@@ -48,6 +48,8 @@ def test_the_demo_agrees_with_the_file_and_leaves_nothing(temporary: Path) -> No
     assert "sending: 3,000 in" in shown
     assert "tickets: 600 in" in shown
     assert "boarding: 600 in" in shown
+    assert "The life of a ticket that the checker asked about" in shown
+    assert "3,000 messages exported" in shown
     assert list(temporary.iterdir()) == []
 
 
@@ -58,7 +60,7 @@ def test_kept_data_is_where_it_says(temporary: Path) -> None:
     [kept] = temporary.iterdir()
     assert f"kept in {kept}" in shown.replace("\n", "")
     names = {path.name for path in kept.iterdir() if not path.name.startswith(".")}
-    assert names == {"broker-a", "broker-b", "namesrv-1", "postgres"}
+    assert names == {"broker-a", "broker-b", "lake", "namesrv-1", "postgres"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -74,7 +76,7 @@ def test_the_demo_can_be_stopped_at_any_time(temporary: Path, number: signal.Sig
     assert (process.returncode, errors) == (130, "")
     assert "stopped" in shown
     assert list(temporary.iterdir()) == []
-    assert len(children) == 4
+    assert len(children) == 5
     assert not any(child.is_running() for child in children)
 
 
