@@ -70,17 +70,22 @@ def run_example(heading: str, namesrv_url: str) -> str:
     return done.stdout
 
 
-def test_the_examples_of_transactions_and_delays_do_what_they_say() -> None:
-    with running_cluster(txn_checkers=1) as cluster:
+def test_the_examples_do_what_they_say() -> None:
+    with running_cluster(txn_checkers=1, queries=1) as cluster:
         [url] = cluster.namesrv_urls
         eruca = Eruca(url)
         eruca("topic", "create", "orders")
 
         decided = run_example("Send in transactions", url)
         delivered = run_example("Deliver later", url)
+        told = run_example("Find messages, and what befell them", url)
 
         assert "state='committed', outcome='commit', by='producer'" in decided
         assert re.fullmatch(r"the tea is ready 0:00:0[0-9.]+\n", delivered)
+        message, *life, missing = told.splitlines()
+        assert message.endswith("{'text': 'order 18'}")
+        assert [line.split()[2] for line in life] == ["half", "decided", "stored"]
+        assert missing == "may be missing: []"
         assert eruca.bodies("orders") == ["order 18"]
         assert eruca.json("scheduled", "list") == []
         assert eruca.json("txn", "list") == []
