@@ -213,6 +213,27 @@ async def test_a_position_that_was_set_back_is_noticed(
     assert await rows(database) == await offsets_in_log(client)
 
 
+async def test_a_position_that_was_set_back_is_noticed_though_nothing_comes(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 20)
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, Offsets())
+        await read_to_the_end(projector, client)
+        waiting = asyncio.create_task(projector.step())
+        async with database.transaction() as connection:
+            await connection.execute(text("DELETE FROM things"))
+            await delete_position(connection, BROKER)
+        async with asyncio.timeout(8):  # a read without news takes longer
+            await waiting
+
+        assert projector.log_offset is None
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    assert await rows(database) == await offsets_in_log(client)
+
+
 async def test_a_log_that_does_not_reach_the_position_is_read_anew(
     database: Database, client: eruca.AsyncClient
 ) -> None:

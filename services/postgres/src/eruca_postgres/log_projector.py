@@ -3,8 +3,8 @@
 A step reads what the log has next, folds it, and notes the position, all or nothing: whatever
 happens between, the next step begins where the rows end. Every transaction proves the lease of the
 broker, so an instance that lost it without noticing writes nothing; and it finds the position where
-it left it, so one that was set back by somebody else is noticed. While a stretch of the log is
-being folded the next one is already read.
+it left it, so one that was set back by somebody else is noticed; where nothing comes, it is looked
+at every second. While a stretch of the log is being folded the next one is already read.
 
 A log that does not have the position any more (retention has deleted it while nobody followed, or
 the broker has lost its disk) is read anew from its beginning, after the projection has forgotten
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from eruca.core.log_block import LogBlock, LogRecord
 
 HOLD_SECONDS: Final = 10.0  # a read waits for news
+LOOK_SECONDS: Final = 1.0  # … and the position is looked at meanwhile
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
 PAUSE_SECONDS_MAX: Final = 3.0
 _AWAY: Final = (
@@ -199,6 +200,9 @@ class LogProjector:
             _log.warning("log is read anew", broker=self.broker_name, why=str(error))
             await self._begin_anew(lease)
             return
+        except PositionMovedError:
+            await self._drop_follower()
+            raise
         if block is None or block.next_offset == block.from_offset:
             return
         try:
@@ -225,7 +229,14 @@ class LogProjector:
         self._reading = reading
         stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+            while not (reading.done() or stopping.done()):
+                await asyncio.wait(
+                    [reading, stopping],
+                    timeout=LOOK_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not (reading.done() or stopping.done()):
+                    await self._check_position()
         finally:
             stopping.cancel()
         if self._stopping.is_set():
@@ -236,6 +247,15 @@ class LogProjector:
             self._reading = self._begin_reading(follower)
         return block
 
+    async def _check_position(self) -> None:
+        async with self._database.transaction() as connection:
+            found = (await read_positions(connection)).get(self.broker_name)
+        self._require(None if found is None else found.log_offset)
+
+    def _require(self, found: int | None) -> None:
+        if found != self._position:
+            raise PositionMovedError(f"the rows end at {found}, and not at {self._position}")
+
     def _begin_reading(self, follower: AsyncLogFollower) -> asyncio.Task[LogBlock]:
         reading = follower.read_block(HOLD_SECONDS, max_bytes=self._read_size)
         return asyncio.create_task(reading, name=f"reading the log of {self.broker_name}")
@@ -243,9 +263,7 @@ class LogProjector:
     async def _write(self, lease: Lease, block: LogBlock) -> Callable[[], None] | None:
         async with self._database.transaction() as connection:
             await lease.prove(connection)
-            found = await locked_position(connection, self.broker_name)
-            if found != self._position:
-                raise PositionMovedError(f"the rows end at {found}, and not at {self._position}")
+            self._require(await locked_position(connection, self.broker_name))
             then = await self._projection.fold_block(connection, block)
             await write_position(
                 connection, self.broker_name, block.next_offset, end_offset=block.end_offset
