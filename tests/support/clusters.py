@@ -19,11 +19,16 @@ def running_cluster(
     brokers: int = 1,
     namesrvs: int = 1,
     txn_checkers: int = 0,
+    queries: int = 0,
     settings: Mapping[str, str] = SMALL_STORE,
 ) -> Iterator[LocalCluster]:
     """Yield a running cluster on free ports, with temporary data; stop it at the end."""
     cluster = LocalCluster(
-        brokers=brokers, namesrvs=namesrvs, txn_checkers=txn_checkers, settings=settings
+        brokers=brokers,
+        namesrvs=namesrvs,
+        txn_checkers=txn_checkers,
+        queries=queries,
+        settings=settings,
     )
     loop = asyncio.new_event_loop()
     # A daemon: a test session that is broken off must not wait for it.

@@ -37,6 +37,7 @@ URLS_VARIABLE: Final = "ERUCA_QUERY_URLS"
 ANSWER_SECONDS: Final = 15.0  # it may have to look through much, and ask brokers
 _TARGET: Final = f"/v1/kv/{path_segment(QUERY_INSTANCES_NAMESPACE)}"
 _SUCH_AS: Final = "http://127.0.0.1:10931"
+_START: Final = f"start one: python -m eruca_query; or set {URLS_VARIABLE} to one that runs"
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -129,9 +130,10 @@ class AsyncQuery:
                 answer = await send_model(
                     self._context.transport, method, url, target, body, timeout=ANSWER_SECONDS
                 )
-            except (TransportError, TimeoutExpiredError):
+            except (TransportError, TimeoutExpiredError) as error:
                 self._urls.remove(url)
                 if not self._urls:
+                    error.fix = error.fix or _START
                     raise
             else:
                 return parsed(model, answer, url + target)
@@ -149,7 +151,7 @@ class AsyncQuery:
         if not urls:
             raise NoRouteError(
                 f"no query service is known to {self._context.name_servers.current_url}",
-                fix=f"start one (eruca_query), or set {URLS_VARIABLE}",
+                fix=_START,
             )
         random.shuffle(urls)  # clients share the services
         return urls

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eruca.cli.command import command
-from eruca.cli.reading import checked_start
+from eruca.cli.reading import checked_time
 from eruca.cli.session import Session
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ async def find(
     """Find messages of a topic by key, newest first."""
     async with session.client() as client:
         found = await client.admin.messages_by_key(
-            topic, key, begin=_time(begin), end=_time(end), limit=limit
+            topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit
         )
     if session.is_json:
         session.show_json(found)
@@ -103,15 +102,6 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
     except RecordNotFoundError as error:
         fix = "give --topic if it is a unique id" if topic is None else error.fix
         raise RecordNotFoundError(error.detail, fix=fix) from None
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    start = checked_start(text)
-    if not isinstance(start, datetime):
-        raise typer.BadParameter(f"{text!r} is not a time")
-    return start
 
 
 def _plain(value: object) -> object:

@@ -45,6 +45,16 @@ def checked_start(value: str) -> Start:
         raise typer.BadParameter(str(error)) from None
 
 
+def checked_time(value: str | None) -> datetime | None:
+    """Return the time that an option gives, or refuse its value; None: it is not given."""
+    if value is None:
+        return None
+    start = checked_start(value)
+    if not isinstance(start, datetime):
+        raise typer.BadParameter(f"{value!r} is not a time")
+    return start
+
+
 def checked_filter(tags: str, sql: str | None) -> Filter:
     """Return what is to be let through, or refuse tags and a condition together."""
     if sql is None:

@@ -43,6 +43,10 @@ def refusal(*arguments: str) -> str:
         (["log", "follow", "--from=somewhere"], "'somewhere' is neither"),
         (["message", "find", "-t", "x", "-k", "y", "--from=earliest"], "'earliest' is not a time"),
         (["message", "find", "-t", "x", "-k", "y", "--limit=65"], "--limit"),
+        (["query", "key", "y"], "--topic"),
+        (["query", "time", "-t", "x", "--from=latest"], "'latest' is not a time"),
+        (["query", "time", "-t", "x", "--to=soon"], "'soon' is neither"),
+        (["query", "time", "-t", "x", "--past"], "--past needs --group"),
     ],
 )
 def test_a_wrong_command_line_is_refused_by_name(arguments: list[str], named: str) -> None:
@@ -75,6 +79,12 @@ def test_a_wrong_command_line_is_refused_by_name(arguments: list[str], named: st
         ["route"],
         ["status"],
         ["log", "follow"],
+        ["query", "id"],
+        ["query", "key"],
+        ["query", "time"],
+        ["query", "status"],
+        ["query", "rebuild"],
+        ["timeline"],
         ["doctor"],
     ],
     ids=" ".join,

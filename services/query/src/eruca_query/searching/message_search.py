@@ -206,7 +206,10 @@ class MessageSearch:
         if query.group is not None:
             group_no = await view.topic_number(query.group)
             if group_no is None:
-                raise GroupNotFoundError(f"no broker has told of a group {query.group!r}")
+                raise GroupNotFoundError(
+                    f"no broker has told of a group {query.group!r}",
+                    fix="see GET /v1/groups of a broker, or eruca group list",
+                )
             look.group_positions = await _group_positions(view, topic_no, group_no)
         ends = await view.ends_of_topic(topic_no)
         to_ms = query.to_ms if query.before is None else min(query.to_ms, query.before.stored_ms)
