@@ -140,6 +140,10 @@ async def test_an_example_is_answered_as_documented(stage: Stage, label: str, st
         answer = await example.send(stage.queried.http, changes)
     finally:
         await stage.namesrv.delete("/v1/brokers/broker-b/0")
+        await until_told(  # forgotten by exports, too
+            lambda: stage.queried.http.get("/v1/exports/flights/plan"),
+            lambda answer: answer.status_code != httpx.codes.SERVICE_UNAVAILABLE,
+        )
 
     check_answer(DOCUMENT, example, answer, status)
 

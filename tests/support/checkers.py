@@ -20,7 +20,7 @@ TOPIC = "payments"
 QUICK: dict[str, Any] = {
     "port": 0,
     "timeout_seconds": 0,
-    "interval_seconds": 0.3,
+    "interval_seconds": 1.0,
     "poll_seconds": 0.02,
     "lease_seconds": 1,
     "webhook_reach": "machine",
@@ -149,7 +149,7 @@ async def take(
     *,
     group: str = GROUP,
     max_count: int = 1,
-    wait_seconds: float = 10,
+    wait_seconds: float = 30,
 ) -> list[dict[str, Any]]:
     """Wait for checks as a producer."""
     answer = await checker.get(

@@ -18,7 +18,7 @@ async def test_the_status_says_what_is_set_and_how_far_it_has_read(checked: Chec
     status = (await checked.http.get("/v1/status")).json()
 
     assert status["name"].startswith("txn-checker-")
-    assert status["rules"]["interval_seconds"] == 0.3
+    assert status["rules"]["interval_seconds"] == 1.0
     assert status["brokers"] == ["broker-a"]
     assert status["faults"] == {}
     [followed] = status["followed"]
