@@ -133,6 +133,19 @@ async def test_an_operator_decides_once_and_gives_a_reason(checked: Checked) -> 
     assert await messages(checked.broker) == []
 
 
+async def test_at_a_broker_nobody_knows_there_is_nothing_to_decide(checked: Checked) -> None:
+    transaction_id = await checked.begin()
+
+    refused = await checked.http.post(
+        f"/v1/transactions/{transaction_id}:commit",
+        params={"broker_name": "broker-z"},
+        json={"reason": "a slip of the pen"},
+    )
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "broker-not-found")
+    assert "no live broker called broker-z is registered" in refused.json()["detail"]
+
+
 async def test_a_transaction_of_a_broker_that_is_away_is_shown_and_not_decided(
     tmp_path: Path, database_url: str
 ) -> None:
@@ -153,6 +166,6 @@ async def test_a_transaction_of_a_broker_that_is_away_is_shown_and_not_decided(
         )
 
     assert seen["state"] == "pending"
-    assert refused.status_code == 503
+    assert (refused.status_code, refused.json()["code"]) == (503, "broker-unreachable")
     assert "broker-a" in refused.json()["detail"]
     assert refused.json()["retryable"] is True

@@ -254,6 +254,18 @@ async def test_a_url_that_must_not_be_called_is_refused(
         assert refused.json()["errors"][0]["pointer"] == "/body/url"
 
 
+async def test_a_secret_that_no_database_stores_is_refused(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(cluster, database_url) as checked:
+        refused = await checked.http.put(
+            PATH, json={"url": "http://127.0.0.1:1/checks", "secret": "s" * 32 + "\0"}
+        )
+
+        assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+        assert refused.json()["errors"][0]["pointer"] == "/body/secret"
+
+
 async def test_a_name_is_looked_up_when_it_is_called(
     cluster: InProcessCluster, database_url: str
 ) -> None:

@@ -1,7 +1,5 @@
 """The name server under made-up requests: no defect, no undocumented answer, no hang.
 
-Schemathesis makes requests from the OpenAPI document, sound ones and unsound ones, and checks every
-answer against it: status, media type, schema, headers; sound data taken and unsound data refused.
 What HTTP itself can get wrong is made by mangling sound requests.
 """
 
@@ -10,41 +8,34 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemathesis import Case, GenerationMode
-from schemathesis.checks import CheckFunction
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis import GenerationMode
 
-from support.openapi_documents import made_document
+from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.processes import ServiceProcess, running
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 40  # requests for each operation and mode
 ANSWER_SECONDS = 5
-
-SCHEMA = schemathesis.openapi.from_dict(made_document("namesrv"))
-OPERATIONS = {
-    operation.label: operation
-    for operation in (found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok))
+KNOWN: Known = {
+    "topic": ["flights"],
+    "broker_name": ["broker-a"],
+    "broker_id": [0],
+    "namespace": ["settings"],
+    "key": ["colour"],
 }
-REQUESTS = [
-    (label, mode)
-    for label, operation in OPERATIONS.items()
-    for mode in GenerationMode
-    if mode.is_positive or list(operation.iter_parameters()) or operation.body
-]
+
 REGISTRATION = (
     b'{"cluster":"c","urls":{"default":"http://127.0.0.1:1"},"store_host":"127.0.0.1:1",'
-    b'"data_version":1,"topics":[]}'
+    b'"data_version":1,"topics":[{"topic":"flights","read_queue_count":4,"write_queue_count":4,'
+    b'"permission":"rw"}]}'
 )
+JSON_TYPE = {"Content-Type": "application/json"}
 JSON = b"Host: x\r\nContent-Type: application/json\r\n"
 SOUND_REQUESTS = [
     b'GET /v1/topics/a%20b/route HTTP/1.1\r\nHost: x\r\nIf-None-Match: "x"\r\n\r\n',
@@ -66,27 +57,25 @@ SOUND_REQUESTS = [
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[ServiceProcess]:
     with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as process:
+        with httpx.Client(base_url=f"{process.url}/v1", headers=JSON_TYPE) as client:
+            client.put("/brokers/broker-a/0", content=REGISTRATION).raise_for_status()
+            client.put("/kv/settings/colour", content=b'{"value":"green"}').raise_for_status()
         yield process
         assert process.stop() == 0
         assert [event for event in process.log if event.get("level") == "error"] == []
 
 
-@pytest.mark.parametrize(("label", "mode"), REQUESTS)
+@every_operation_of("namesrv")
 def test_every_answer_is_a_documented_one(
-    namesrv: ServiceProcess, label: str, mode: GenerationMode
+    namesrv: ServiceProcess, operation: Operation, mode: GenerationMode
 ) -> None:
-    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-    @given(case=OPERATIONS[label].as_strategy(generation_mode=mode))
-    def ask(case: Case[Any]) -> None:
-        wait_no_longer_than_a_moment(case)
-        excluded: list[CheckFunction] = []
-        if mode.is_positive and may_be_refused(label):
-            excluded.append(positive_data_acceptance)
-        case.call_and_validate(
-            base_url=namesrv.url, timeout=ANSWER_SECONDS, excluded_checks=excluded
-        )
-
-    ask()
+    fuzz(
+        operation,
+        mode,
+        namesrv.url,
+        known=KNOWN,
+        takes_all_that_is_sound=not may_be_refused(operation.label),
+    )
 
 
 @settings(max_examples=300)
@@ -138,10 +127,3 @@ def may_be_refused(label: str) -> bool:
     sends a percent sign of a path parameter as it is, so that another value arrives.
     """
     return "{" in label or label == "GET /v1/topics"
-
-
-def wait_no_longer_than_a_moment(case: Case[Any]) -> None:
-    """Make a sound ``wait_seconds`` short: the waits themselves are tested elsewhere."""
-    seconds = case.query.get("wait_seconds") if case.query else None
-    if isinstance(seconds, int | float) and 0 < seconds <= 30:
-        case.query["wait_seconds"] = 0.001

@@ -63,7 +63,7 @@ class Masters:
             what = " ".join(
                 (
                     "no live broker",
-                    *([f"is called {broker_name}"] if broker_name is not None else []),
+                    *([f"called {broker_name}"] if broker_name is not None else []),
                     *([f"in cluster {cluster}"] if cluster is not None else []),
                 )
             )

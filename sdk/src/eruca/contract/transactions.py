@@ -324,7 +324,12 @@ class WebhookSettings(Request):
     url: AnyHttpUrl = Field(max_length=WEBHOOK_URL_SIZE_MAX)
     secret: (
         Annotated[
-            str, Field(min_length=WEBHOOK_SECRET_SIZE_MIN, max_length=WEBHOOK_SECRET_SIZE_MAX)
+            str,
+            Field(
+                min_length=WEBHOOK_SECRET_SIZE_MIN,
+                max_length=WEBHOOK_SECRET_SIZE_MAX,
+                pattern=TEXT_PATTERN,
+            ),
         ]
         | None
     ) = Field(default=None, description="signs the calls; null: as before, or a new one is made")

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Body, Path, Query, Request
 
 from eruca.contract.errors import (
     AlreadyDecidedError,
+    BrokerUnreachableError,
     CheckNotFoundError,
     CheckOutOfTurnError,
     DatabaseUnavailableError,
-    NotReadyError,
     OverloadedError,
     TopicNotFoundError,
     TransactionNotFoundError,
@@ -84,7 +84,7 @@ async def take_checks(
         AlreadyDecidedError,
         CheckOutOfTurnError,
         DatabaseUnavailableError,
-        NotReadyError,
+        BrokerUnreachableError,
     ),
 )
 async def answer_check(

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from eruca.contract.errors import (
     AlreadyDecidedError,
+    BrokerNotFoundError,
+    BrokerUnreachableError,
     ConflictError,
     DatabaseUnavailableError,
-    NotReadyError,
     TopicNotFoundError,
     TransactionNotFoundError,
     ValidationError,
@@ -50,10 +51,11 @@ AtBroker = Annotated[
 _DECISION_ERRORS: Final = problems(
     TransactionNotFoundError,
     TopicNotFoundError,
+    BrokerNotFoundError,
     AlreadyDecidedError,
     ConflictError,
     DatabaseUnavailableError,
-    NotReadyError,
+    BrokerUnreachableError,
 )
 
 
@@ -172,18 +174,24 @@ async def _decide(
     outcome: Outcome,
     given: OperatorDecision,
 ) -> Response:
+    async with checker.database.transaction() as connection:
+        rows = await find_rows(connection, transaction_id, broker_name)
     if broker_name is None:
-        async with checker.database.transaction() as connection:
-            rows = await find_rows(connection, transaction_id)
         broker_name = _one(rows, transaction_id).broker_name
     request = Decide(by="operator", reason=given.reason)
     try:
         receipt = await checker.calls.decide(broker_name, transaction_id, outcome, request)
+    except BrokerNotFoundError as error:
+        if not rows:  # or it is one that is away for a while
+            raise
+        raise _undecided(broker_name, error) from error
     except AWAY as error:
-        raise away(broker_name, error, then="nothing has been decided, as far as is known") from (
-            error
-        )
+        raise _undecided(broker_name, error) from error
     return _receipt(receipt)
+
+
+def _undecided(broker_name: str, error: Exception) -> BrokerUnreachableError:
+    return away(broker_name, error, then="nothing has been decided, as far as is known")
 
 
 def _receipt(receipt: DecisionReceipt) -> Response:

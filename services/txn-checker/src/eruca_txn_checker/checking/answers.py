@@ -90,7 +90,7 @@ class Answers:
         Raises:
             CheckNotFoundError: There was no such check.
             AlreadyDecidedError: It had been decided otherwise.
-            NotReadyError: The broker is away; the answer is kept.
+            BrokerUnreachableError: The broker is away; the answer is kept.
             DatabaseUnavailableError: Nothing is kept.
         """
         async with self._database.transaction() as connection:

@@ -14,8 +14,8 @@ from eruca.aio.broker_api import parsed, send_model
 from eruca.aio.transport import JSON_HEADER, path_segment, problem_error
 from eruca.contract.errors import (
     BrokerNotFoundError,
+    BrokerUnreachableError,
     ClientError,
-    NotReadyError,
     TransportError,
     UnavailableError,
 )
@@ -129,7 +129,7 @@ class BrokerCalls:
             raise
 
 
-def away(broker_name: str, error: Exception, *, then: str) -> NotReadyError:
+def away(broker_name: str, error: Exception, *, then: str) -> BrokerUnreachableError:
     """Return the error for a client of ours whose broker is not there.
 
     Args:
@@ -137,6 +137,6 @@ def away(broker_name: str, error: Exception, *, then: str) -> NotReadyError:
         error: What the request to it ended with.
         then: What becomes of the client's request.
     """
-    return NotReadyError(
+    return BrokerUnreachableError(
         f"broker {broker_name!r} cannot be asked just now: {error}; {then}", retry_after_seconds=2
     )

@@ -1,0 +1,113 @@
+"""Services under made-up requests: no defect, no undocumented answer, no hang.
+
+Schemathesis makes requests from a service's OpenAPI document, sound ones and unsound ones, and
+checks every answer against it: status, media type, schema, headers; unsound data refused. A module
+of tests does this for each of a service's operations::
+
+    @every_operation_of("broker")
+    def test_every_answer_is_a_documented_one(broker, operation, mode):
+        fuzz(operation, mode, broker.url)
+
+A failure prints how Hypothesis repeats it. ``ERUCA_FUZZ_EXAMPLES`` makes more or fewer requests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import APIOperation, Case, GenerationMode
+from schemathesis.checks import CheckFunction
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from eruca_chassis.connections import HEAD_SIZE_MAX
+from support.openapi_documents import made_document
+
+Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
+MadeUp: TypeAlias = Case[Any]
+Known: TypeAlias = Mapping[str, Sequence[object]]
+
+ANSWER_SECONDS: Final = 20  # a request that takes longer hangs; on a busy machine many take one
+_EXAMPLES: Final = int(os.environ.get("ERUCA_FUZZ_EXAMPLES", "15"))  # of an operation and a mode
+_REST_OF_HEAD: Final = 8 * 1024  # bytes of a request's path and headers
+_WAIT_SECONDS_MAX: Final = 0.02  # the waits themselves are tested elsewhere
+
+
+def every_operation_of(service: str) -> pytest.MarkDecorator:
+    """Run a test with every *operation* of a service, in each *mode* there is for it."""
+    document = schemathesis.openapi.from_dict(made_document(service))
+    operations = [found.ok() for found in document.get_all_operations() if isinstance(found, Ok)]
+    assert operations, f"{service} has operations"
+    requests = [(operation, mode) for operation in operations for mode in _modes(operation)]
+    return pytest.mark.parametrize(
+        ("operation", "mode"),
+        requests,
+        ids=[f"{operation.label} {mode.value}" for operation, mode in requests],
+    )
+
+
+def fuzz(
+    operation: Operation,
+    mode: GenerationMode,
+    url: str,
+    *,
+    known: Known | None = None,
+    takes_all_that_is_sound: bool = False,
+) -> None:
+    """Make requests of one operation, and check each answer.
+
+    Args:
+        operation: From the service's document.
+        mode: Sound requests, or unsound ones.
+        url: Of the service.
+        known: By names of parameters and of a body's fields, values of which something is there:
+            what is made up never exists. Some of the sound requests have them.
+        takes_all_that_is_sound: Whether a request that fits the document is never refused.
+    """
+    excluded: list[CheckFunction] = [] if takes_all_that_is_sound else [positive_data_acceptance]
+    choices = {
+        name: st.none() | st.sampled_from(list(values)) for name, values in (known or {}).items()
+    }
+
+    @settings(max_examples=_EXAMPLES, suppress_health_check=list(HealthCheck), database=None)
+    @given(
+        case=operation.as_strategy(generation_mode=mode),
+        chosen=st.fixed_dictionaries(choices if mode.is_positive else {}),
+    )
+    def ask(case: MadeUp, chosen: dict[str, object]) -> None:
+        for part in (case.path_parameters, case.query, case.body):
+            if isinstance(part, dict):
+                _wait_no_longer_than_a_moment(part)
+                part |= {n: v for n, v in chosen.items() if n in part and v is not None}
+        if _is_too_long(case):
+            return
+        case.call_and_validate(base_url=url, timeout=ANSWER_SECONDS, excluded_checks=excluded)
+
+    ask()
+
+
+def _modes(operation: Operation) -> list[GenerationMode]:
+    """Return both; only the sound one where there is nothing that could be wrong."""
+    definition = operation.definition.raw
+    takes_something = definition.get("parameters") or "requestBody" in definition
+    return list(GenerationMode) if takes_something else [GenerationMode.POSITIVE]
+
+
+def _is_too_long(case: MadeUp) -> bool:
+    """Tell what any operation would refuse for its head alone, which no document says of each."""
+    query = urlencode(case.query or {}, doseq=True, errors="replace")
+    return len(query) > HEAD_SIZE_MAX - _REST_OF_HEAD
+
+
+def _wait_no_longer_than_a_moment(part: dict[str, Any]) -> None:
+    wait_seconds = part.get("wait_seconds")
+    # What is beyond the limit stays so: it is to be refused.
+    if isinstance(wait_seconds, int | float) and 0 < wait_seconds <= 30:
+        part["wait_seconds"] = _WAIT_SECONDS_MAX
