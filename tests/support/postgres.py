@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 import anyio.to_thread
+import psutil
 from sqlalchemy import NullPool, create_engine, text
 
 from eruca_postgres.database import Database
@@ -29,6 +32,18 @@ def embedded_server() -> Iterator[EmbeddedServer]:
         Path(directory).chmod(0o755)
         with EmbeddedServer(Path(directory) / "data") as server:
             yield server
+
+
+def kill_server(server: EmbeddedServer) -> None:
+    """Kill all of a server's processes at once; ``start`` starts it again, and it recovers."""
+    socket_directory = parse_qs(urlsplit(server.url).query)["host"][0]
+    lines = (Path(socket_directory) / "postmaster.pid").read_text().splitlines()
+    postmaster = psutil.Process(int(lines[0]))
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=30)
 
 
 def drop_schema(url: str, schema: str) -> None:
