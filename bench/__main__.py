@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench import (
+    checker_rows,
     client_rows,
     consume_rows,
     e2e_rows,
@@ -17,6 +18,7 @@ from bench import (
     process_rows,
     store_rows,
     timer_rows,
+    transaction_rows,
 )
 from bench.machine import cores
 from bench.report import Report
@@ -31,6 +33,8 @@ SUITES = {
     "timers": timer_rows.run,
     "consume": consume_rows.run,
     "exports": export_rows.run,
+    "transactions": transaction_rows.run,
+    "checker": checker_rows.run,
 }
 
 
