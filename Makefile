@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Tests wait more than they compute: they run side by side. ARGS="-n 0" runs them one after the other.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
@@ -13,7 +15,7 @@ help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
 	@echo "make test     every test"
 	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
-	@echo "make check    format, lint, types, imports, fast tests: before each commit"
+	@echo "make check    format, lint, types, imports, unit tests: before each commit"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
 	@echo "make lint-openapi  Spectral on the services' OpenAPI documents; needs Node.js"
@@ -33,14 +35,14 @@ demo: $(VENV)/.synced
 	@$(BIN)/python -m demo.flights $(ARGS)
 
 test: $(VENV)/.synced
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 check: $(VENV)/.synced
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow" tests/house tests/unit tests/api tests/contract $(ARGS)
+	$(PYTEST) -m "not slow" tests/house tests/unit $(ARGS)
 
 bench: $(VENV)/.synced
 	@$(BIN)/python -m bench $(ARGS)
