@@ -16,6 +16,7 @@ from bench import (
     http_rows,
     poll_rows,
     process_rows,
+    query_rows,
     store_rows,
     timer_rows,
     transaction_rows,
@@ -33,6 +34,7 @@ SUITES = {
     "timers": timer_rows.run,
     "consume": consume_rows.run,
     "exports": export_rows.run,
+    "query": query_rows.run,
     "transactions": transaction_rows.run,
     "checker": checker_rows.run,
 }
