@@ -1,0 +1,24 @@
+"""What has become of deliveries, as the metrics tell it."""
+
+from __future__ import annotations
+
+
+class DeliveryCounts:
+    """What has become of deliveries since the start."""
+
+    __slots__ = (
+        "acked", "dead", "expired_refusals", "extended", "handed_out", "handed_out_again",
+        "held", "nacked", "requests", "stale_refusals",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.requests = 0  # for messages
+        self.held = 0  # of them, those that had to wait
+        self.handed_out = 0  # messages
+        self.handed_out_again = 0  # of them, those that were not for the first time
+        self.acked = 0
+        self.nacked = 0
+        self.extended = 0
+        self.dead = 0
+        self.stale_refusals = 0  # requests with a stale handle
+        self.expired_refusals = 0

@@ -1,0 +1,86 @@
+"""What a group must know of a topic before its messages are handed out: a filter, and a beginning.
+
+A group's deliveries of a topic have one filter, like its members; the first use sets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from eruca.contract.deliveries import DeliveryRequest
+from eruca.contract.errors import ConflictError, SubscriptionConflictError
+from eruca_broker.core.events import Event
+from eruca_broker.core.group_events import GroupSubscribed, Subscribed
+from eruca_broker.core.group_state import Group
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.starts import Starts
+from eruca_broker.processors.topics import Topics
+
+_NAMED_MEMBERS_MAX: Final = 5  # members an error names
+
+
+class DeliveryJoining:
+    """Finds out what is to be recorded first."""
+
+    def __init__(self, work: GroupWork, topics: Topics) -> None:
+        self._work = work
+        self._topics = topics
+        self._starts = Starts(work.store)
+
+    def events(self, group: Group, request: DeliveryRequest) -> Iterator[Event]:
+        """Yield what is to be recorded before the group can be handed messages of the topic.
+
+        Raises:
+            ConflictError: The group is broadcasting.
+            SubscriptionConflictError: It consumes the topic with another filter.
+        """
+        members = self._work.membership.members(group.name)
+        for member in members:
+            if member.beat is not None and member.beat.message_model == "broadcasting":
+                raise ConflictError(
+                    f"group {group.name!r} is broadcasting, as member {member.client_id!r} is",
+                    fix="use another group",
+                )
+        wanted = Subscribed(request.topic, request.filter or "*", request.filter_type)
+        known = {entry.topic: entry for entry in group.subscriptions}
+        if known.get(wanted.topic) != wanted:
+            is_shared = group.settings.subscription_mode == "shared"
+            names = [member.client_id for member in members] if is_shared else []
+            self._refuse_conflict(group, known.get(wanted.topic), wanted, names)
+            known[wanted.topic] = wanted
+            yield GroupSubscribed(group.name, tuple(known[topic] for topic in sorted(known)))
+        topic = self._topics.get(request.topic)
+        queues = ((topic.name, queue_id) for queue_id in range(topic.read_queue_count))
+        if any(group.position(queue) is None for queue in queues):
+            now_ms = self._work.clock.now_ms()
+            met = self._starts.of_topics(group, [topic.name], {}, now_ms=now_ms)
+            if met is not None:
+                yield met
+
+    def _refuse_conflict(
+        self, group: Group, known: Subscribed | None, wanted: Subscribed, members: Sequence[str]
+    ) -> None:
+        """Raise where the group cannot take *wanted* instead of what is *known* of the topic."""
+        leases = self._work.store.state.leases.of_group(group.name)
+        unfinished = sum(
+            len(queue.unfinished) for (topic, _), queue in leases if topic == wanted.topic
+        )
+        theirs = f"{known.filter_type} {known.filter!r}" if known else "none"
+        difference = (
+            f"topic {wanted.topic!r}: the group has {theirs}, the request "
+            f"{wanted.filter_type} {wanted.filter!r}"
+        )
+        if members:
+            shown = ", ".join(map(repr, members[:_NAMED_MEMBERS_MAX]))
+            more = len(members) - _NAMED_MEMBERS_MAX
+            raise SubscriptionConflictError(
+                f"the request does not subscribe as group {group.name!r} does, whose members are "
+                f"{shown}{f' and {more} more' if more > 0 else ''}: {difference}"
+            )
+        if known is not None and unfinished:
+            raise SubscriptionConflictError(
+                f"the request does not subscribe as group {group.name!r} does, of whose messages "
+                f"{unfinished} are unfinished: {difference}",
+                fix="use the group's filter, or another group; or finish all messages first",
+            )

@@ -1,0 +1,44 @@
+"""Events of leases, each with the dead letters it makes, in one write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from eruca.contract.names import dead_letter_topic
+from eruca_broker.core.lease_events import DeliveriesLeased, DeliveriesNacked
+from eruca_broker.core.state import Topic
+from eruca_broker.processors.delivery_counts import DeliveryCounts
+from eruca_broker.processors.delivery_letters import DeadDelivery, letter_batches
+from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.topics import Topics
+
+
+class DeliveryWriter:
+    """Writes them, in the group's turn."""
+
+    def __init__(self, work: GroupWork, topics: Topics, counts: DeliveryCounts) -> None:
+        self._work = work
+        self._topics = topics
+        self._counts = counts
+
+    async def write(
+        self, event: DeliveriesLeased | DeliveriesNacked, dead: Sequence[DeadDelivery]
+    ) -> None:
+        """Record an event with its dead letters; in effect on return."""
+        if not dead:
+            await self._work.changes.record(event)
+            return
+        await self._topics.created(Topic(dead_letter_topic(event.group), 1, 1, "rw"))
+        batches = letter_batches(event.group, dead)
+        size = sum(batch.size for batch in batches)
+        head = msgspec.structs.replace(event, group_size=size)
+        appending = self._work.store.append_group(batches, head)
+        try:
+            await asyncio.shield(appending)
+        except asyncio.CancelledError:
+            await asyncio.wait([appending])  # the turn must not end before
+            raise
+        self._counts.dead += len(dead)
