@@ -1,0 +1,371 @@
+"""The read model's rows: partitioned by stretches of the log, made of any blocks they are the same.
+
+A log is made up here, and told in blocks of any size, from any place, twice or with gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import anyio.to_thread
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, text
+
+from eruca.contract.errors import TransportError
+from eruca.contract.properties import encode_properties
+from eruca.contract.records import Host, Record, encode_record
+from eruca.core.log_block import LogBlock
+from eruca_postgres.database import Database
+from eruca_postgres.migrations import upgrade
+from eruca_postgres.settings import sqlalchemy_url
+from eruca_postgres.tables import metadata as shared_tables
+from eruca_query.app import MIGRATIONS
+from eruca_query.projection.chunks import ChunkLimits
+from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
+from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.tables import PARTITIONED, SCHEMA, metadata
+from eruca_query.projection.upkeep import Upkeep
+from support.clocks import ManualClock
+from support.postgres import drop_schema
+
+pytestmark = pytest.mark.anyio
+
+T0 = 1_700_000_000_000
+HOUR = 3_600_000
+BROKER = "broker-a"
+LIMITS = ChunkLimits(rows=5, span_ms=HOUR)
+UNIQUE_ID = "7F00000100002A9F{:016X}"
+
+
+@dataclass
+class Log:
+    """A broker's log: one message after the other."""
+
+    records: list[bytes] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=lambda: [0])  # of each record, and of the end
+
+    def append(self, *, at_ms: int = T0, keys: str = "k1 k2") -> int:
+        """Store a message; return its log offset."""
+        number, offset = len(self.records), self.offsets[-1]
+        properties = {"UNIQ_KEY": UNIQUE_ID.format(number), "KEYS": keys, "TAGS": "UA"}
+        record = encode_record(
+            Record(
+                topic="flights",
+                body=b"%d" % number,
+                queue_offset=number,
+                log_offset=offset,
+                store_timestamp=at_ms,
+                born_timestamp=at_ms,
+                store_host=Host.parse("10.0.0.1", 10_911),
+                properties=encode_properties(properties),
+            )
+        )
+        self.records.append(record)
+        self.offsets.append(offset + len(record))
+        return offset
+
+    def block(self, first: int, last: int) -> LogBlock:
+        """Return the block of the messages from *first* to before *last*."""
+        return LogBlock(
+            BROKER,
+            from_offset=self.offsets[first],
+            next_offset=self.offsets[last],
+            end_offset=self.offsets[-1],
+            data=b"".join(self.records[first:last]),
+        )
+
+
+class ReadModel:
+    """The rows of one broker, and the projection that makes them."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.counts = ProjectionCounts()
+        self.restart()
+
+    def restart(self) -> None:
+        """Be another process."""
+        self._projection = MessageProjection(NameNumbers(), limits=LIMITS, counts=self.counts)
+
+    async def fold(self, block: LogBlock, *, fails: bool = False) -> None:
+        """Fold a block, in a transaction of its own, which may fail before it is committed."""
+        async with self.database.transaction() as connection:
+            then = await self._projection.fold_block(connection, block)
+            if fails:
+                raise RuntimeError("before it is committed")
+        if then is not None:
+            then()
+
+    async def fold_all(self, log: Log, *, first: int = 0, step: int = 3) -> None:
+        """Fold a log from its *first* message on."""
+        for number in range(first, len(log.records), step):
+            await self.fold(log.block(number, min(number + step, len(log.records))))
+
+    async def rows(self, *, serving: bool = True) -> list[tuple[Any, ...]]:
+        """Return the messages' rows that answer questions, or those of what is being built."""
+        return await self.select(
+            "SELECT m.log_offset, m.key_no, m.queue_offset, m.unique_id, m.stored_ms "
+            "FROM messages m JOIN chunks c USING (chunk) JOIN generations g "
+            f"ON g.generation = c.generation WHERE g.is_serving = {serving} ORDER BY 1, 2"
+        )
+
+    async def offsets(self, *, serving: bool = True) -> list[int]:
+        """Return the log offsets of the messages."""
+        return [row[0] for row in await self.rows(serving=serving) if row[1] == 0]
+
+    async def chunks(self) -> list[tuple[Any, ...]]:
+        """Return each chunk's first time, last time and number of rows."""
+        return await self.select("SELECT first_ms, last_ms, row_count FROM chunks ORDER BY chunk")
+
+    async def partitions(self) -> list[str]:
+        """Return the names of all partitions there are."""
+        found = await self.select(
+            "SELECT c.relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid "
+            "JOIN pg_class p ON p.oid = inhparent JOIN pg_namespace n ON n.oid = p.relnamespace "
+            f"WHERE n.nspname = '{SCHEMA}' AND p.relkind = 'p' ORDER BY 1"
+        )
+        return [name for (name,) in found]
+
+    async def drop_old(self, now_ms: int, *, retention_ms: int = HOUR) -> int:
+        """Do the upkeep of some time; return how many chunks were dropped."""
+        clock = ManualClock(now_ms=now_ms)
+        upkeep = Upkeep(self.database, clock, retention_ms=retention_ms)
+        await upkeep.step()
+        return upkeep.dropped_count
+
+    async def select(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return rows."""
+        async with self.database.transaction() as connection:
+            return [tuple(row) for row in await connection.execute(text(statement))]
+
+
+@pytest.fixture
+async def model(postgres_url: str) -> AsyncIterator[ReadModel]:
+    """A read model with its empty tables."""
+    url = sqlalchemy_url(postgres_url)
+    drop_schema(postgres_url, SCHEMA)
+    await anyio.to_thread.run_sync(upgrade, url, SCHEMA, MIGRATIONS)
+    database = Database(url, SCHEMA, connections_max=4)
+    yield ReadModel(database)
+    await database.close()
+
+
+@pytest.fixture
+def log() -> Log:
+    """A log of twelve messages, stored within a minute."""
+    log = Log()
+    for number in range(12):
+        log.append(at_ms=T0 + number * 5_000)
+    return log
+
+
+def partitions_of(chunks: Sequence[int]) -> list[str]:
+    return sorted(f"{table}_{chunk}" for table in PARTITIONED for chunk in chunks)
+
+
+def _differences(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(
+        connection, opts={"include_schemas": False, "compare_type": True}
+    )
+    return [
+        difference
+        for difference in compare_metadata(context, metadata)
+        if not (difference[0] == "remove_table" and difference[1].name in shared_tables.tables)
+    ]
+
+
+async def test_the_migrations_make_the_tables_that_are_declared(model: ReadModel) -> None:
+    async with model.database.transaction() as connection:
+        differences = await connection.run_sync(_differences)
+
+    assert [d for d in differences if "alembic_version" not in str(d)] == []
+    parents = await model.select(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE n.nspname = '{SCHEMA}' AND c.relkind = 'p' ORDER BY 1"
+    )
+    assert [name for (name,) in parents] == sorted(PARTITIONED)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_rows_are_the_same_however_the_log_is_cut_and_whoever_reads_it(
+    model: ReadModel, log: Log, seed: int
+) -> None:
+    random = Random(seed)
+    first = 0
+    while first < len(log.records):
+        last = min(first + random.randrange(1, 6), len(log.records))
+        await model.fold(log.block(first, last))
+        first = last
+        if random.random() < 0.3:
+            model.restart()
+
+    rows = await model.rows()
+    assert [(offset, key_no) for offset, key_no, *_ in rows] == [
+        (offset, key_no) for offset in log.offsets[:-1] for key_no in (0, 1)
+    ]
+    assert [str(row[3]) for row in rows[::2]] == [
+        str(UUID(UNIQUE_ID.format(number))) for number in range(12)
+    ]
+    assert sum(count for _, _, count in await model.chunks()) == len(rows)
+
+
+async def test_a_chunk_is_a_partition_of_each_table_and_ends_after_so_many_rows(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold_all(log)  # three messages, so six rows, a block
+
+    assert [count for _, _, count in await model.chunks()] == [6, 6, 6, 6]
+    assert await model.partitions() == partitions_of([1, 2, 3, 4])
+
+
+async def test_a_chunk_ends_after_so_much_time(model: ReadModel) -> None:
+    log = Log()
+    times = [T0, T0 + HOUR - 1, T0 + HOUR, T0 + 3 * HOUR]
+    for at_ms in times:
+        log.append(at_ms=at_ms, keys="")
+    await model.fold_all(log, step=1)
+
+    assert await model.chunks() == [
+        (times[0], times[1], 2),
+        (times[2], times[2], 1),
+        (times[3], times[3], 1),
+    ]
+
+
+async def test_retention_drops_whole_partitions_of_what_is_too_old(model: ReadModel) -> None:
+    log = Log()
+    for number in range(6):
+        log.append(at_ms=T0 + number * HOUR)
+    await model.fold_all(log, step=1)
+    now = T0 + 5 * HOUR
+
+    kept = await model.drop_old(now, retention_ms=10 * HOUR)
+    dropped = await model.drop_old(now, retention_ms=2 * HOUR)
+    again = await model.drop_old(now, retention_ms=2 * HOUR)
+
+    assert (kept, dropped, again) == (0, 3, 0)
+    assert await model.partitions() == partitions_of([4, 5, 6])
+    assert await model.offsets() == log.offsets[3:6]
+
+
+async def test_a_log_goes_on_after_retention_has_dropped_everything(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold_all(log)
+    await model.drop_old(T0 + 10 * HOUR)
+    assert await model.partitions() == []
+    log.append(at_ms=T0 + 10 * HOUR)
+
+    await model.fold_all(log, first=12)
+
+    assert await model.offsets() == log.offsets[12:13]
+
+
+async def test_a_block_that_fails_leaves_nothing_and_is_folded_again(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(0, 6))
+    before = (await model.rows(), await model.chunks(), await model.partitions())
+
+    with pytest.raises(RuntimeError):
+        await model.fold(log.block(6, 12), fails=True)
+    assert (await model.rows(), await model.chunks(), await model.partitions()) == before
+
+    await model.fold_all(log, first=6)
+
+    assert await model.offsets() == log.offsets[:-1]
+    assert model.counts.rows == 24
+
+
+async def test_bytes_that_are_no_records_change_nothing(model: ReadModel, log: Log) -> None:
+    await model.fold(log.block(0, 6))
+    damaged = log.block(6, 12)
+    cut = LogBlock(
+        BROKER, damaged.from_offset, damaged.next_offset, damaged.end_offset, damaged.data[:-3]
+    )
+
+    with pytest.raises(TransportError, match="no stretch of a log"):
+        await model.fold(cut)
+
+    assert await model.offsets() == log.offsets[:6]
+
+
+async def test_what_was_deleted_before_it_was_read_is_noted_as_a_gap(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(0, 3))
+    await model.fold(log.block(7, 12))
+
+    assert await model.offsets() == [*log.offsets[:3], *log.offsets[7:12]]
+    assert await model.select("SELECT from_offset, to_offset FROM gaps") == [
+        (log.offsets[3], log.offsets[7])
+    ]
+
+
+async def test_a_log_that_is_told_again_is_built_beside_what_answers_until_it_has_come_as_far(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold_all(log)
+    before = await model.rows()
+
+    await model.fold(log.block(0, 6))
+    building, serving = await model.offsets(serving=False), await model.rows()
+    await model.fold(log.block(6, 12))
+
+    assert building == log.offsets[:6]
+    assert serving == before
+    assert await model.rows() == before
+    assert await model.rows(serving=False) == []
+    assert model.counts.switches == 1
+    assert await model.drop_old(T0) == 4  # the old rows' chunks are nobody's now
+    assert len(await model.partitions()) == 2 * len(PARTITIONED)
+
+
+async def test_what_the_log_does_not_hold_any_more_passes_on_to_the_rows_made_anew(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold_all(log)
+    before = await model.rows()
+
+    await model.fold_all(log, first=6)  # the first six have been deleted at the broker
+
+    assert await model.rows() == before
+    assert model.counts.switches == 1
+    assert await model.drop_old(T0) == 2
+
+
+async def test_being_told_again_twice_forgets_what_the_first_time_had_built(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold_all(log)
+    before = await model.rows()
+
+    await model.fold(log.block(0, 6))
+    model.restart()
+    await model.fold(log.block(0, 3))
+    assert await model.offsets(serving=False) == log.offsets[:3]
+    await model.fold_all(log, first=3)
+
+    assert await model.rows() == before
+    await model.drop_old(T0)
+    chunks = await model.chunks()
+    assert sum(count for *_, count in chunks) == len(before)
+    assert len(await model.partitions()) == len(chunks) * len(PARTITIONED)
+
+
+async def test_a_log_that_has_lost_its_end_answers_with_what_it_holds(
+    model: ReadModel, log: Log
+) -> None:
+    """The broker's disk was lost, or cut: its log is shorter than the rows."""
+    await model.fold_all(log)
+    shorter = Log(log.records[:4], log.offsets[:5])
+
+    await model.fold_all(shorter)
+
+    assert await model.offsets() == log.offsets[:4]
