@@ -18,7 +18,7 @@ from eruca_broker.core.lease_events import (
     QueueNacks,
 )
 from eruca_broker.core.topic_events import TopicPut
-from eruca_broker.processors.delivery_letters import DeadDelivery, letter_batches
+from eruca_broker.processors.deliveries.letters import DeadDelivery, letter_batches
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.log_model import read_log

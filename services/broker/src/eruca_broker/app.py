@@ -45,8 +45,8 @@ from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.dead_letters import DeadLetters
-from eruca_broker.processors.deliveries import Deliveries
-from eruca_broker.processors.delivery_leasing import LeaseLimits
+from eruca_broker.processors.deliveries.deliveries import Deliveries
+from eruca_broker.processors.deliveries.leasing import LeaseLimits
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork

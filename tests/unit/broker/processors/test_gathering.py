@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from eruca.contract.errors import ErucaError, StaleHandleError, StoreFailedError
-from eruca_broker.processors.gathering import ROUND_MAX, Gathering
+from eruca_broker.processors.deliveries.gathering import ROUND_MAX, Gathering
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from fastapi import Depends, Query, Request
 
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.dead_letters import DeadLetters
-from eruca_broker.processors.deliveries import Deliveries
+from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork

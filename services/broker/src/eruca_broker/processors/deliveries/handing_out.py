@@ -18,10 +18,10 @@ from eruca_broker.core.group_state import Queue
 from eruca_broker.core.lease_handles import Handle, encode_handle
 from eruca_broker.core.rendering import render
 from eruca_broker.core.times import rfc3339
-from eruca_broker.processors.delivery_counts import DeliveryCounts
-from eruca_broker.processors.delivery_joining import DeliveryJoining
-from eruca_broker.processors.delivery_leasing import Handful, Leased, Leasing, Scanned, Wanted
-from eruca_broker.processors.delivery_writing import DeliveryWriter
+from eruca_broker.processors.deliveries.counts import DeliveryCounts
+from eruca_broker.processors.deliveries.joining import DeliveryJoining
+from eruca_broker.processors.deliveries.leasing import Handful, Leased, Leasing, Scanned, Wanted
+from eruca_broker.processors.deliveries.writing import DeliveryWriter
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.members import Members

@@ -21,8 +21,8 @@ from eruca_broker.core.lease_choice import Choice, ChoiceLimits, choose
 from eruca_broker.core.lease_events import DeliveriesLeased, LeasedMessage
 from eruca_broker.core.leases import QueueLeases
 from eruca_broker.core.message_filter import MessageFilter
-from eruca_broker.processors.delivery_letters import DeadDelivery
-from eruca_broker.processors.delivery_reads import (
+from eruca_broker.processors.deliveries.letters import DeadDelivery
+from eruca_broker.processors.deliveries.reads import (
     READ_COUNT,
     DeliveryReader,
     LookAhead,

@@ -2,9 +2,9 @@
 
 Each request is decided and recorded in its group's turn, and answered once what it changes is as
 durable as a message would be: a handle that a client has seen survives the broker. Requests for
-messages that come at the same time have a turn together, and so have acknowledgements, see
-:mod:`eruca_broker.processors.gathering`. A request that waits holds no turn, and one whose client
-leaves meanwhile is handed nothing.
+messages that come at the same time have a turn together, and so have acknowledgements
+(:mod:`~eruca_broker.processors.deliveries.gathering`). A request that waits holds no turn, and one
+whose client leaves meanwhile is handed nothing.
 
 Members with locks and deliveries share a group's positions and never a queue: a locked queue hands
 nothing out, and a queue with messages handed out is not locked before they are done or their time
@@ -44,15 +44,15 @@ from eruca_broker.core.lease_handles import Handle
 from eruca_broker.core.message_filter import parse_filter
 from eruca_broker.core.retry_policy import verdict
 from eruca_broker.core.times import moment
-from eruca_broker.processors.delivery_counts import DeliveryCounts
-from eruca_broker.processors.delivery_handing_out import Ask, HandingOut
-from eruca_broker.processors.delivery_handles import HeldDelivery, check_handles, read_handles
-from eruca_broker.processors.delivery_leasing import LeaseLimits, Leasing, Scanned, Wanted
-from eruca_broker.processors.delivery_letters import DeadDelivery
-from eruca_broker.processors.delivery_reads import DeliveryReader
-from eruca_broker.processors.delivery_waiters import DeliveryWaiters
-from eruca_broker.processors.delivery_writing import DeliveryWriter
-from eruca_broker.processors.gathering import Gathering
+from eruca_broker.processors.deliveries.counts import DeliveryCounts
+from eruca_broker.processors.deliveries.gathering import Gathering
+from eruca_broker.processors.deliveries.handing_out import Ask, HandingOut
+from eruca_broker.processors.deliveries.handles import HeldDelivery, check_handles, read_handles
+from eruca_broker.processors.deliveries.leasing import LeaseLimits, Leasing, Scanned, Wanted
+from eruca_broker.processors.deliveries.letters import DeadDelivery
+from eruca_broker.processors.deliveries.reads import DeliveryReader
+from eruca_broker.processors.deliveries.waiters import DeliveryWaiters
+from eruca_broker.processors.deliveries.writing import DeliveryWriter
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.members import Members

@@ -1,0 +1,1 @@
+"""Deliveries: consuming without a session, message by message."""
