@@ -15,6 +15,7 @@ from rich.console import Console
 
 from eruca_spark.compaction import KeyColumn, latest_by_key, write_compacted
 from eruca_spark.lake import LAKE_DDL
+from eruca_spark.reports import audit, dead_letters, hot_keys, latency, transactions
 from eruca_spark.reports.audit import audit_report, is_sound
 from eruca_spark.reports.dead_letters import dead_letters_report
 from eruca_spark.reports.hot_keys import hot_keys_report
@@ -89,7 +90,9 @@ def dicts(finished: FinishedReport, table: str, *columns: str) -> list[tuple[Any
 
 def test_a_sound_topic_passes_the_audit(spark: SparkSession, tmp_path: Path) -> None:
     rows = [message(offset, queue_id=queue) for queue in (0, 1) for offset in range(5, 25)]
-    finished, shown = run(spark, audit_report(frame(spark, rows)), tmp_path)
+    finished, shown = run(
+        spark, audit_report(frame(spark, rows).select(*audit.MESSAGE_COLUMNS)), tmp_path
+    )
 
     assert all(is_sound(queue) for queue in finished.rows["queues"])
     assert dicts(finished, "queues", "queue_id", "messages", "first_offset", "last_offset") == [
@@ -105,7 +108,9 @@ def test_an_audit_finds_gaps_repetitions_and_times_that_go_back(
     offsets = [0, 1, 2, 2, 5, 6, 9]
     rows = [message(offset, stored_at=at(-1 if offset == 6 else offset)) for offset in offsets]
     rows += [message(offset, queue_id=1) for offset in range(3)]
-    finished, shown = run(spark, audit_report(frame(spark, rows)), tmp_path)
+    finished, shown = run(
+        spark, audit_report(frame(spark, rows).select(*audit.MESSAGE_COLUMNS)), tmp_path
+    )
 
     assert dicts(finished, "queues", "missing", "duplicates", "times_back") == [
         (4, 1, 1),
@@ -123,7 +128,11 @@ def test_hot_keys_are_counted_for_each_topic(spark: SparkSession, tmp_path: Path
     ]
     rows += [message(offset, topic="payments", keys=["one"], queue_id=1) for offset in range(2)]
     rows += [message(offset, queue_id=2) for offset in range(2)]
-    finished, _ = run(spark, hot_keys_report(frame(spark, rows), top=2), tmp_path)
+    finished, _ = run(
+        spark,
+        hot_keys_report(frame(spark, rows).select(*hot_keys.MESSAGE_COLUMNS), top=2),
+        tmp_path,
+    )
 
     assert dicts(finished, "keys", "topic", "key", "messages", "share") == [
         ("orders", "all", 8, 0.5),
@@ -136,6 +145,17 @@ def test_hot_keys_are_counted_for_each_topic(spark: SparkSession, tmp_path: Path
         ("orders", 2, 2, 0.4),
         ("payments", 1, 2, 1.0),
     ]
+
+
+def test_keys_that_look_like_markup_or_commands_to_the_terminal_are_shown_as_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [message(0, keys=["[/red]"]), message(1, keys=["one\ntwo\x1b[31m"])]
+    report = hot_keys_report(frame(spark, rows).select(*hot_keys.MESSAGE_COLUMNS))
+    _, shown = run(spark, report, tmp_path)
+
+    assert "[/red]" in shown
+    assert "one two [31m" in shown
 
 
 def test_dead_letters_are_counted_by_group_origin_and_reason(
@@ -151,7 +171,11 @@ def test_dead_letters_are_counted_by_group_origin_and_reason(
 
     rows = [letter(0, "failed", "first"), letter(1, "failed", "second"), letter(2, None, "third")]
     rows += [message(0)]
-    finished, shown = run(spark, dead_letters_report(frame(spark, rows)), tmp_path)
+    finished, shown = run(
+        spark,
+        dead_letters_report(frame(spark, rows).select(*dead_letters.MESSAGE_COLUMNS)),
+        tmp_path,
+    )
 
     columns = ("consumer_group", "origin_topic", "reason", "dead_letters", "last_error")
     assert dicts(finished, "reasons", *columns) == [
@@ -176,7 +200,10 @@ def test_latency_is_from_made_to_stored_and_on_to_each_group(
         event(5, "deliveries_acked", 60, group="pop", queues=[["orders", 0, [[3, 11]]]]),
         event(6, "group_put", 1, group="idle"),
     ]
-    report = latency_report(frame(spark, rows), frame(spark, events))
+    report = latency_report(
+        frame(spark, rows).select(*latency.MESSAGE_COLUMNS),
+        frame(spark, events).select(*latency.EVENT_COLUMNS),
+    )
     finished, _ = run(spark, report, tmp_path)
 
     assert dicts(finished, "topics", "topic", "messages", "p50_ms", "worst_ms") == [
@@ -221,7 +248,11 @@ def test_transactions_are_folded_from_their_events(spark: SparkSession, tmp_path
         event(8, "transaction_parked", 50, transaction_id="d", parked_at=50, checks=15),
         ended(9, "begun before the lake", "commit", "producer", 10_000),
     ]
-    finished, shown = run(spark, transactions_report(frame(spark, events)), tmp_path)
+    finished, shown = run(
+        spark,
+        transactions_report(frame(spark, events).select(*transactions.EVENT_COLUMNS)),
+        tmp_path,
+    )
 
     columns = ("transactions", "committed", "rolled_back", "parked", "pending", "decided_by_check")
     assert dicts(finished, "outcomes", *columns) == [(6, 2, 1, 1, 2, 1)]

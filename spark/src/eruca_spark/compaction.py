@@ -7,8 +7,13 @@ from typing import Final, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from eruca_spark.lake import LakeError
+from eruca_spark.lake_files import lake_files
+
 KeyColumn = Literal["key", "sharding_key"]
 
+# How the names of what is in a table begin; of one that was broken off, too.
+_OF_A_TABLE: Final = ("topic=", "_SUCCESS", "_temporary", ".")
 _ORDER: Final = ("stored_at", "broker_name", "log_offset")
 
 
@@ -33,6 +38,14 @@ def latest_by_key(messages: DataFrame, by: KeyColumn) -> DataFrame:
 
 
 def write_compacted(latest: DataFrame, path: str) -> None:
-    """Write the table as Parquet, by topic; one that is there is replaced."""
+    """Write the table as Parquet, by topic; one that is there is replaced, and nothing else is.
+
+    Raises:
+        LakeError: Something else is there.
+    """
+    entries = [name for name, _ in lake_files(latest.sparkSession, path).glob("*")]
+    strange = [name for name in entries if not name.startswith(_OF_A_TABLE)]
+    if strange:
+        raise LakeError(f"{path} is no table of a compaction, it has {strange[0]}: nothing deleted")
     writer = latest.write.mode("overwrite").option("partitionOverwriteMode", "static")
     writer.option("compression", "zstd").partitionBy("topic").parquet(path)

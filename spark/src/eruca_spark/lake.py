@@ -117,6 +117,11 @@ class Lake:
         """Where Spark keeps how far the export has come."""
         return f"{self.root}/{CHECKPOINT}"
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything has ever been exported here, if only nothing."""
+        return bool(self.files.glob(CHECKPOINT) or self.files.glob("_manifest"))
+
     def manifest(self, batch: int) -> Manifest | None:
         """Return a batch's manifest; None while it is not finished."""
         text = self.files.read(_manifest_path(batch))
@@ -147,8 +152,14 @@ class Lake:
 
 
 def read_lake(spark: SparkSession, root: str) -> DataFrame:
-    """Return the messages of a lake's finished batches, with every column, ``dt`` and ``batch``."""
+    """Return the messages of a lake's finished batches, with every column, ``dt`` and ``batch``.
+
+    Raises:
+        LakeError: There is no lake.
+    """
     lake = Lake(spark, root)
+    if not lake.exists:
+        raise LakeError(f"there is no lake in {lake.root}")
     finished = [manifest.batch for manifest in lake.manifests() if manifest.files]
     if not finished:
         return spark.createDataFrame([], LAKE_DDL)

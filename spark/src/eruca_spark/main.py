@@ -3,6 +3,7 @@
 The same under ``spark-submit``: ``spark-submit $(python -m eruca_spark --where) export …``.
 
 Exit codes: 0 done, 1 it failed or an audit found something, 2 wrong usage, 130 stopped by Ctrl-C.
+Options are looked at before Spark is started, as far as that can be.
 """
 
 from __future__ import annotations
@@ -28,16 +29,26 @@ from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.messages import MessageSource
 from eruca_spark.progress import RowsBar, shown_tasks
 from eruca_spark.replaying import replay
+from eruca_spark.reports.audit import MESSAGE_COLUMNS as AUDIT_COLUMNS
 from eruca_spark.reports.audit import audit_report, is_sound
+from eruca_spark.reports.dead_letters import MESSAGE_COLUMNS as DEAD_LETTER_COLUMNS
 from eruca_spark.reports.dead_letters import PREFIX, dead_letters_report
+from eruca_spark.reports.hot_keys import MESSAGE_COLUMNS as HOT_KEYS_COLUMNS
 from eruca_spark.reports.hot_keys import TOP_DEFAULT, hot_keys_report
+from eruca_spark.reports.latency import EVENT_COLUMNS as LATENCY_EVENT_COLUMNS
+from eruca_spark.reports.latency import MESSAGE_COLUMNS as LATENCY_COLUMNS
 from eruca_spark.reports.latency import latency_report
 from eruca_spark.reports.report import FinishedReport, Report, finish
+from eruca_spark.reports.transactions import EVENT_COLUMNS as TRANSACTION_COLUMNS
 from eruca_spark.reports.transactions import transactions_report
 from eruca_spark.session import spark_session
-from pyspark_eruca.errors import SourceError
+from pyspark_eruca.errors import OptionError, SourceError
+from pyspark_eruca.options import Options
+from pyspark_eruca.replay_options import ReplayOptions
 
 EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"
+MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
+WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -62,13 +73,16 @@ SourceOptions = Annotated[
     list[str] | None,
     typer.Option("--option", help="an option of the data source, NAME=VALUE; repeatable"),
 ]
-Out = Annotated[Path, typer.Option(help="where tables and picture are kept")]
+Out = Annotated[Path, typer.Option(file_okay=False, help="where tables and picture are kept")]
 
 
 def run() -> None:
     """Run the command line, and exit."""
     try:
         app(standalone_mode=True)
+    except OptionError as error:
+        _errors().print(f"error: {error}")
+        sys.exit(WRONG_USAGE)
     except (
         JavaError,
         LakeBusyError,
@@ -124,6 +138,7 @@ def export(
         "maxRowsPerTrigger": str(rows_per_batch),
         "failOnDataLoss": "false" if allow_loss else "true",
     }
+    Options.parse(options)
     console = _console()
     with _session("export", master, conf) as spark:
         total = waiting_rows(Lake(spark, lake), options)
@@ -155,11 +170,13 @@ def latency(
     conf: Conf = None,
 ) -> None:
     """Report delivery latency per topic and minute, and per consumer group."""
-    source = _source(lake, url, option)
+    topics = _needed(topic, lake)
+    source = _source(lake, url, option, topics)
 
     def report(spark: SparkSession) -> Report:
-        rows = _user_messages(source.messages(spark, _needed(topic, lake)))
-        return latency_report(rows, source.messages(spark, [EVENTS_TOPIC]) if groups else None)
+        rows = _user_messages(source.messages(spark, topics, LATENCY_COLUMNS))
+        events = source.messages(spark, [EVENTS_TOPIC], LATENCY_EVENT_COLUMNS) if groups else None
+        return latency_report(rows, events)
 
     _report("latency", out, master, conf, report)
 
@@ -176,16 +193,16 @@ def dead_letters(
     conf: Conf = None,
 ) -> None:
     """Report dead letters by group, topic of origin, and reason."""
-    source = _source(lake, url, option)
     topics = [PREFIX + name for name in group or []]
     if not topics and lake is None:
         raise typer.BadParameter("name groups with --group, or a lake with --lake")
+    source = _source(lake, url, option, topics)
     _report(
         "dead-letters",
         out,
         master,
         conf,
-        lambda spark: dead_letters_report(source.messages(spark, topics)),
+        lambda spark: dead_letters_report(source.messages(spark, topics, DEAD_LETTER_COLUMNS)),
     )
 
 
@@ -202,10 +219,12 @@ def hot_keys(
     conf: Conf = None,
 ) -> None:
     """Report which keys and queues have far more messages than the rest."""
-    source = _source(lake, url, option)
+    topics = _needed(topic, lake)
+    source = _source(lake, url, option, topics)
 
     def report(spark: SparkSession) -> Report:
-        return hot_keys_report(_user_messages(source.messages(spark, _needed(topic, lake))), top)
+        rows = source.messages(spark, topics, HOT_KEYS_COLUMNS)
+        return hot_keys_report(_user_messages(rows), top)
 
     _report("hot-keys", out, master, conf, report)
 
@@ -221,13 +240,15 @@ def transactions(
     conf: Conf = None,
 ) -> None:
     """Report how transactions ended, how long that took, and which are open."""
-    source = _source(lake, url, option)
+    source = _source(lake, url, option, [EVENTS_TOPIC])
     _report(
         "transactions",
         out,
         master,
         conf,
-        lambda spark: transactions_report(source.messages(spark, [EVENTS_TOPIC])),
+        lambda spark: transactions_report(
+            source.messages(spark, [EVENTS_TOPIC], TRANSACTION_COLUMNS)
+        ),
     )
 
 
@@ -243,13 +264,14 @@ def audit(
     conf: Conf = None,
 ) -> None:
     """Look for gaps and duplicates in every queue; exit with 1 where there are any."""
-    source = _source(lake, url, option)
+    topics = _needed(topic, lake)
+    source = _source(lake, url, option, topics)
     faults: list[str] = []
 
     def report(spark: SparkSession) -> Report:
         if lake is not None:
             faults.extend(chain_faults(Lake(spark, lake).manifests()))
-        return audit_report(source.messages(spark, _needed(topic, lake)))
+        return audit_report(source.messages(spark, topics, AUDIT_COLUMNS))
 
     finished = _report("audit", out, master, conf, report)
     unsound = [queue for queue in finished.rows["queues"] if not is_sound(queue)]
@@ -275,10 +297,11 @@ def compaction(
     conf: Conf = None,
 ) -> None:
     """Write the latest message of each key as Parquet."""
-    source = _source(lake, url, option)
+    topics = _needed(topic, lake)
+    source = _source(lake, url, option, topics)
     console = _console()
     with _session("compaction", master, conf) as spark:
-        rows = _user_messages(source.messages(spark, _needed(topic, lake)))
+        rows = _user_messages(source.messages(spark, topics))
         latest = latest_by_key(rows, "key" if by == "key" else "sharding_key")
         with shown_tasks(spark, console, "compacting"):
             write_compacted(latest, table)
@@ -307,13 +330,15 @@ def replay_command(
     conf: Conf = None,
 ) -> None:
     """Send messages of a lake or of topics to a topic, each once however often it is run."""
-    source = _source(lake, url, option)
+    topics = _needed(topic, lake)
+    source = _source(lake, url, option, topics)
     options = {"namesrv": namesrv, "topic": to, "replay": name, "force": str(force).lower()}
     if url is not None:
         options["url"] = url
+    ReplayOptions.parse(options)
     console = _console()
     with _session("replay", master, conf) as spark:
-        rows = source.messages(spark, _needed(topic, lake))
+        rows = source.messages(spark, topics)
         if where is not None:
             rows = rows.where(where)
         with shown_tasks(spark, console, "replaying"):
@@ -335,12 +360,19 @@ def _report(
 
 @contextmanager
 def _session(name: str, master: str | None, conf: list[str] | None) -> Iterator[SparkSession]:
+    if master is not None and not master.startswith(MASTERS):
+        # Spark would say so with a stack trace.
+        raise typer.BadParameter(f"--master {master}: begins with one of {', '.join(MASTERS)}")
     with spark_session(f"eruca {name}", master, _pairs(conf, "--conf")) as spark:
         yield spark
 
 
-def _source(lake: str | None, url: str | None, option: list[str] | None) -> MessageSource:
-    return MessageSource(lake=lake, options=_source_options(url, option))
+def _source(
+    lake: str | None, url: str | None, option: list[str] | None, topics: list[str]
+) -> MessageSource:
+    source = MessageSource(lake, _source_options(url, option))
+    source.check(topics)
+    return source
 
 
 def _source_options(url: str | None, option: list[str] | None) -> dict[str, str]:
@@ -369,7 +401,8 @@ def _user_messages(messages: DataFrame) -> DataFrame:
 
 
 def _console() -> Console:
-    return Console(highlight=False)
+    # Names of topics and paths are no markup, and a line is one line, wherever it goes.
+    return Console(highlight=False, markup=False, soft_wrap=True)
 
 
 def _errors() -> Console:

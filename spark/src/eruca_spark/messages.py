@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from eruca_spark.lake import read_lake
+from eruca_spark.lake import Lake, read_lake
+from pyspark_eruca.errors import OptionError
+from pyspark_eruca.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +19,46 @@ class MessageSource:
     """A lake, or a query service that exports topics."""
 
     lake: str | None = None
-    url: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)  # of the data source
 
-    def messages(self, spark: SparkSession, topics: Sequence[str]) -> DataFrame:
-        """Return the messages of *topics*; of a lake: of all of them where none is named."""
-        if self.lake is not None:
-            rows = read_lake(spark, self.lake)
-            return rows.where(f.col("topic").isin([*topics])) if topics else rows
-        options = {**self.options, "topic": ",".join(topics)}
-        if self.url is not None:
-            options["url"] = self.url
-        return spark.read.format("eruca").options(**options).load()
+    def check(self, topics: Sequence[str]) -> None:
+        """Look at the options, which needs no Spark.
+
+        Raises:
+            OptionError: One is missing, unknown, or says what cannot be.
+        """
+        if self.lake is None:
+            Options.parse({**self.options, "topic": ",".join(topics)})
+        elif self.options.keys() - {"url"}:
+            raise OptionError("options of the data source say nothing of a lake")
+
+    def messages(
+        self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return the messages of *topics*; of a lake: of all of them where none is named.
+
+        Args:
+            spark: A session.
+            topics: Their topics. One that a lake has no message of is named on stderr.
+            columns: What is needed of them; Spark does not tell a Python source. All by default.
+
+        Raises:
+            LakeError: There is no lake.
+        """
+        if self.lake is None:
+            options = {**self.options, "topic": ",".join(topics)}
+            if columns:
+                options["columns"] = ",".join(columns)
+            return spark.read.format("eruca").options(**options).load()
+        rows = read_lake(spark, self.lake)
+        if not topics:
+            return rows
+        held = {
+            one.queue.topic
+            for manifest in Lake(spark, self.lake).manifests()
+            for one in manifest.ranges
+        }
+        for topic in sorted({*topics} - held):
+            has = ", ".join(sorted(held)) or "no topic"
+            sys.stderr.write(f"{self.lake} has no message of {topic}; it has {has}\n")
+        return rows.where(f.col("topic").isin([*topics]))

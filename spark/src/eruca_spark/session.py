@@ -4,20 +4,21 @@ What must be right before the JVM starts is set in the environment: which Java, 
 workers are (Spark would take whatever ``python3`` is on the path), and that a local Spark listens
 on the loopback interface only. Under ``spark-submit`` the JVM runs already, and its settings count.
 
-Away from the local machine the data source travels along: executors need pyarrow, and nothing else.
+Away from the local machine the data source travels along, as code within each task: executors need
+pyarrow, and nothing else. Not as a file: Spark 4.3 does not give those to the process that plans a
+stream, which runs beside the driver and is the executors' Python, too.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import pyspark_eruca
@@ -72,15 +73,14 @@ def spark_session(
     chosen = {**CONFIGURATION, **(_LOCAL_CONFIGURATION if is_local else {}), **(settings or {})}
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with tempfile.TemporaryDirectory(prefix="eruca-spark-") as directory:
-        spark = builder.getOrCreate()
-        try:
-            if not is_local:
-                spark.sparkContext.addPyFile(str(source_archive(Path(directory))))
-                spark.dataSource.register(pyspark_eruca.DefaultSource)
-            yield spark
-        finally:
-            spark.stop()
+    spark = builder.getOrCreate()
+    try:
+        if not is_local:
+            cloudpickle.register_pickle_by_value(pyspark_eruca)  # type: ignore[no-untyped-call]
+            spark.dataSource.register(pyspark_eruca.DefaultSource)
+        yield spark
+    finally:
+        spark.stop()
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool) -> None:
@@ -94,13 +94,3 @@ def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-def source_archive(directory: Path) -> Path:
-    """Write the data source as an archive that executors can import, and return where it is."""
-    package = Path(pyspark_eruca.__file__).parent
-    path = directory / f"{package.name}.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for module in sorted(package.glob("*.py")):
-            archive.write(module, f"{package.name}/{module.name}")
-    return path

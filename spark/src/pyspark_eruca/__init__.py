@@ -4,9 +4,8 @@
     spark.readStream.format("eruca").option("url", QUERY).option("topic", "orders").load()
     rows.write.format("eruca").mode("append").option("namesrv", NAMESRV)...  see ReplayWriter
 
-It needs nothing but the standard library, pyarrow and Spark, for it travels to every executor: one
-archive, which ``eruca-spark`` packs and ships by itself (else ``--py-files``). Installed, Spark
-finds it by its name, without registration.
+It needs nothing but the standard library, pyarrow and Spark, for it travels to every executor:
+``eruca-spark`` sees to that by itself. Installed, Spark finds it by its name, without registration.
 
 Where it runs: ``__init__`` and ``schema()`` once per load, in a planning process beside the driver;
 the instance is pickled into every later step. So what there is to read is pinned in ``schema()``:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,7 @@ from pyspark_eruca.errors import OptionError
 from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.ranges import Queue
 
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as brokers have it
 REQUEST_ROWS_MAX: Final = 5_000_000  # messages of one answer, as the service allows
 PARTITION_ROWS_DEFAULT: Final = 500_000  # messages; a task of fewer than 250 000 is mostly start-up
 TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages of a micro-batch: what a crash repeats
@@ -46,6 +48,9 @@ class Options:
         topics = texts.words("topic") or texts.words("path")
         if not topics:
             raise OptionError("option topic is missing: one topic, or several with commas between")
+        strange = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
+        if strange:
+            raise OptionError(f"option topic: {strange[0]!r} is no name of a topic")
         columns = texts.words("columns") or tuple(COLUMNS)
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown or len(set(columns)) != len(columns):

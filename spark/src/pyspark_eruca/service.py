@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,20 +21,24 @@ from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, SourceError, Unavai
 _BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest wait before something is tried again
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _GONE: Final = 410
+_SILENT_SECONDS: Final = 2.0  # then it is told once, on stderr, what is being waited for
 
 
 class Patience:
     """How long to go on trying: so many seconds without progress, with longer and longer waits."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, whom: str) -> None:
         self._seconds = seconds
+        self._whom = whom
         self._since = time.monotonic()
         self._wait = _BACKOFF_SECONDS[0]
+        self._has_told = False
 
     def progressed(self) -> None:
         """Begin anew: something has come through."""
         self._since = time.monotonic()
         self._wait = _BACKOFF_SECONDS[0]
+        self._has_told = False
 
     def wait(self, error: Exception) -> None:
         """Sleep before the next try.
@@ -42,10 +47,19 @@ class Patience:
             UnavailableError: There shall be none.
         """
         wait = max(self._wait, getattr(error, "retry_after", 0.0))
-        if time.monotonic() - self._since + wait > self._seconds:
+        waited = time.monotonic() - self._since
+        if waited + wait > self._seconds:
             raise UnavailableError(
-                f"no progress for {self._seconds:g} s (option retrySeconds): {_text_of(error)}"
+                f"{self._whom}: no progress for {self._seconds:g} s (option retrySeconds): "
+                f"{_text_of(error)}"
             ) from error
+        if waited > _SILENT_SECONDS and not self._has_told:
+            self._has_told = True
+            print(
+                f"{self._whom}: trying again for up to {self._seconds:g} s (option retrySeconds): "
+                f"{_text_of(error)}",
+                file=sys.stderr,
+            )
         time.sleep(wait)
         self._wait = min(2 * self._wait, _BACKOFF_SECONDS[1])
 
@@ -64,7 +78,7 @@ class Service:
 
     def patience(self) -> Patience:
         """Return the patience to have with it."""
-        return Patience(self._patience)
+        return Patience(self._patience, ", ".join(sorted(self._urls)))
 
     def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
         """Return the JSON object of an answer, trying again for as long as is allowed.

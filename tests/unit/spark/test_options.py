@@ -59,6 +59,7 @@ def test_offsets_are_told_by_queue() -> None:
     ("given", "told"),
     [
         ({"topic": ""}, "topic is missing"),
+        ({"topic": "orders,no/such topic"}, "'no/such topic' is no name of a topic"),
         ({"url": ""}, "url is missing"),
         ({"url": "query:10931"}, "no http URL"),
         ({"colums": "tag"}, "unknown option colums"),

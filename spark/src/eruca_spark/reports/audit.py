@@ -11,13 +11,14 @@ from eruca_spark.charts import Picture
 from eruca_spark.reports.report import Report, ReportTable, Rows
 
 _QUEUE: Final = ("topic", "broker_name", "queue_id")
+MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at")
 _GAPS_MAX: Final = 1_000  # gaps that are listed
 _BARS_MAX: Final = 40
 
 
 def audit_report(messages: DataFrame) -> Report:
     """Return the report. A queue that does not begin at 0 has been shortened by retention."""
-    rows = messages.select(*_QUEUE, "queue_offset", "stored_at")
+    rows = messages.select(*MESSAGE_COLUMNS)
     in_order = Window.partitionBy(*_QUEUE).orderBy("queue_offset", "stored_at")
     beside = rows.select(
         *_QUEUE,

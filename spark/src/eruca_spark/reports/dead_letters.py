@@ -15,6 +15,7 @@ from eruca_spark.charts import Picture
 from eruca_spark.reports.report import Report, ReportTable, Rows
 
 PREFIX: Final = "%DLQ%"
+MESSAGE_COLUMNS: Final = ("topic", "stored_at", "message_id", "properties", "reconsume_times")
 _ERROR_SHOWN: Final = 120  # characters of an error
 _BARS_MAX: Final = 20
 

@@ -11,6 +11,7 @@ from eruca_spark.charts import Picture
 from eruca_spark.reports.report import Report, ReportTable, Rows
 
 TOP_DEFAULT: Final = 20
+MESSAGE_COLUMNS: Final = ("topic", "broker_name", "queue_id", "keys", "sharding_key", "size")
 _BARS_MAX: Final = 20
 
 

@@ -8,6 +8,8 @@ is passed as well: its retries are messages of the retry topic.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -16,6 +18,8 @@ from eruca_spark.reports.report import Report, ReportTable, Rows
 from eruca_spark.reports.times import ms_between, spread
 
 _QUEUE = ("topic", "broker_name", "queue_id")
+MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at", "born_at")
+EVENT_COLUMNS: Final = ("broker_name", "stored_at", "tag", "body")
 _NUMBERS = "ARRAY<ARRAY<BIGINT>>"
 
 
@@ -23,8 +27,9 @@ def latency_report(messages: DataFrame, events: DataFrame | None) -> Report:
     """Return the report.
 
     Args:
-        messages: Of any topics.
-        events: Control records of the same brokers; None: nothing is said of groups.
+        messages: Of any topics; of their columns, ``MESSAGE_COLUMNS``.
+        events: Control records (``EVENT_COLUMNS``) of the same brokers; None: nothing is said of
+            groups.
     """
     stored = messages.where("born_at IS NOT NULL").select(
         "topic", "stored_at", ms_between("born_at", "stored_at").alias("ms")

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from eruca_spark.charts import Picture
 
@@ -81,9 +82,9 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
         heading = name.replace("_", " ")
         table.add_column(heading, justify="right" if name in numeric else "left")
     for row in rows[:SHOWN_ROWS]:
-        table.add_row(*(shown(row[name]) for name in columns))
+        table.add_row(*(Text(shown(row[name])) for name in columns))
     console.print()
-    console.print(table)
+    console.print(table, soft_wrap=False)
     if len(rows) > SHOWN_ROWS:
         console.print(f"… and {len(rows) - SHOWN_ROWS:,} more")
     if not rows:
@@ -102,4 +103,5 @@ def shown(value: Any) -> str:  # noqa: ANN401 - whatever a cell may hold
         return f"{value:,.2f}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    return str(value)
+    # What messages say may not break the table, nor tell the terminal what to do.
+    return "".join(char if char.isprintable() else " " for char in str(value))

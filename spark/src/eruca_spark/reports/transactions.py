@@ -16,6 +16,7 @@ from eruca_spark.charts import Picture
 from eruca_spark.reports.report import Report, ReportTable, Rows
 from eruca_spark.reports.times import spread
 
+EVENT_COLUMNS: Final = ("broker_name", "log_offset", "stored_at", "tag", "body")
 STATES: Final = ("committed", "rolled_back", "parked", "pending")
 _EVENT: Final = (
     "event STRING, transaction_id STRING, producer_group STRING, topic STRING, begun_at BIGINT, "

@@ -1,0 +1,134 @@
+"""The export on Spark's own cluster: a master and a worker on the loopback.
+
+Executors run a Python that lacks the data source, as a cluster's machines do, from a folder of
+theirs: what they run has been sent to them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+import eruca
+import eruca_spark
+from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
+from support.spark import raw_offsets
+from support.standalone_spark import (
+    SPARK_SUBMIT,
+    StandaloneSpark,
+    cluster_environment,
+    python_without_the_source,
+    standalone_spark,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+TOPIC: Final = "orders"
+SENT: Final = 6_000
+DRIVER_SECONDS: Final = 400.0
+LOOK_SECONDS: Final = 0.05
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExportCluster]:
+    """Run brokers and a query service, with messages in four queues."""
+    with (
+        export_cluster(tmp_path_factory.mktemp("cluster")) as running,
+        running.client() as client,
+    ):
+        client.admin.create_topic(TOPIC, queue_count=2)
+        with client.producer(send_timeout=60.0) as producer:
+            producer.send_many([eruca.Message(TOPIC, b"order %d" % n) for n in range(SENT)])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
+    with standalone_spark(tmp_path_factory.mktemp("standalone")) as running:
+        yield running
+
+
+@pytest.fixture
+def stored(cluster: ExportCluster) -> list[tuple[str, str, int, int]]:
+    """Return every message's place."""
+    with cluster.client() as client:
+        queues = client.admin.queues(TOPIC)
+    return sorted(
+        (TOPIC, queue.broker_name, queue.queue_id, offset)
+        for queue, held in queues.items()
+        for offset in range(held.max_offset)
+    )
+
+
+def exporting(
+    cluster: ExportCluster, master: str, directory: Path, *, is_submitted: bool = False
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Return a driver that exports into ``lake``, started from the root folder."""
+    python = python_without_the_source(directory)
+    lacks = subprocess.run(
+        [python, "-c", "import pyarrow, pyspark_eruca"], capture_output=True, check=False
+    )
+    assert b"No module named 'pyspark_eruca'" in lacks.stderr
+    on_cluster = ["--master", master, "--conf", "spark.executor.memory=512m"]
+    export = ["export", str(directory / "lake"), "--topic", TOPIC, "--url", cluster.url]
+    export += ["--rows-per-batch", "4000", "--option", "partitionRows=1000"]
+    environment = {**cluster_environment(), "PYSPARK_PYTHON": str(python)}
+    if not is_submitted:
+        return command(*export, *on_cluster, environment=environment, directory=Path("/"))
+    script = Path(eruca_spark.__file__).with_name("__main__.py")
+    return command(
+        *export,
+        environment={**environment, "PYSPARK_DRIVER_PYTHON": "python3"},
+        directory=Path("/"),
+        program=(str(SPARK_SUBMIT), *on_cluster, str(script)),
+    )
+
+
+def executor_of(standalone: StandaloneSpark, driver: subprocess.Popen[str]) -> int:
+    """Return the process id of an executor that has begun to run Python."""
+    deadline = time.monotonic() + DRIVER_SECONDS
+    while time.monotonic() < deadline:
+        assert driver.poll() is None, driver.communicate()[0]
+        for process in psutil.Process(standalone.worker_pid).children():
+            if any("pyspark.daemon" in child.cmdline() for child in process.children()):
+                return process.pid
+        time.sleep(LOOK_SECONDS)
+    raise AssertionError("no executor ran Python")
+
+
+@pytest.mark.parametrize("is_submitted", [False, True], ids=["eruca-spark", "spark-submit"])
+def test_every_message_is_exported_once_by_executors_that_lack_the_source(
+    cluster: ExportCluster,
+    standalone: StandaloneSpark,
+    stored: list[tuple[str, str, int, int]],
+    tmp_path: Path,
+    is_submitted: bool,
+) -> None:
+    with exporting(cluster, standalone.master, tmp_path, is_submitted=is_submitted) as driver:
+        output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+
+    assert driver.returncode == 0, output
+    assert f"{TOPIC}: {SENT:,} messages" in output
+    assert raw_offsets(tmp_path / "lake") == stored
+    assert list(standalone.worker_dir.glob("app-*/*/stderr")), "no executor of the worker's"
+
+
+def test_an_executor_that_is_killed_is_replaced_and_no_row_is_lost_or_doubled(
+    cluster: ExportCluster,
+    standalone: StandaloneSpark,
+    stored: list[tuple[str, str, int, int]],
+    tmp_path: Path,
+) -> None:
+    with exporting(cluster, standalone.master, tmp_path) as driver:
+        kill_tree(executor_of(standalone, driver))
+        output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+
+    assert driver.returncode == 0, output
+    assert raw_offsets(tmp_path / "lake") == stored
