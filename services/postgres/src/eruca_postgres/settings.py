@@ -1,9 +1,12 @@
-"""Where a service's database is: given by ``DATABASE_URL``, or an embedded server's directory."""
+"""What services with a SQL projection share: where the database, the name servers and they are.
+
+The database is given by ``DATABASE_URL``; else an embedded server is started.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -13,10 +16,34 @@ from eruca_chassis.settings import ServiceSettings
 DRIVER: Final = "postgresql+psycopg"
 _SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})
 
+InstanceName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="begins the name of this instance in leases and checks",
+    ),
+]
 
-class DatabaseSettings(ServiceSettings):
+
+class ProjectionSettings(ServiceSettings):
     """What a service with a SQL projection can be told."""
 
+    advertised_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/?#;]+/?$",
+        description="where clients reach it; unset: from host and port",
+    )
+    name: InstanceName
+    namesrv_urls: str = Field(
+        default="http://127.0.0.1:9876",
+        min_length=1,
+        description="URLs of all name servers, separated by semicolons",
+    )
+    network: str | None = Field(
+        default=None, description="which of the brokers' URLs to use; unset: the default ones"
+    )
     database_url: str | None = Field(
         default=None,
         validation_alias="DATABASE_URL",

@@ -9,36 +9,17 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from eruca.contract.limits import LOG_READ_SIZE_MAX
-from eruca_postgres.settings import DatabaseSettings
+from eruca_postgres.settings import InstanceName, ProjectionSettings
 
 
-class QuerySettings(DatabaseSettings):
+class QuerySettings(ProjectionSettings):
     """What a query service can be told."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_QUERY_")
     shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_QUERY_URLS"})  # the clients'
 
     port: int = Field(default=10931, ge=0, le=65_535, description="port to listen on; 0: any free")
-    advertised_url: str | None = Field(
-        default=None,
-        pattern=r"^https?://[^\s/?#;]+/?$",
-        description="where clients reach it; unset: from host and port",
-    )
-    name: str = Field(
-        default="query",
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9_.-]+$",
-        description="begins the name of this instance in leases",
-    )
-    namesrv_urls: str = Field(
-        default="http://127.0.0.1:9876",
-        min_length=1,
-        description="URLs of all name servers, separated by semicolons",
-    )
-    network: str | None = Field(
-        default=None, description="which of the brokers' URLs to use; unset: the default ones"
-    )
+    name: InstanceName = "query"
     postgres_dir: Path = Field(
         default=Path("query-postgres"), description="data of the embedded PostgreSQL"
     )

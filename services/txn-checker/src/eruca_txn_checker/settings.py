@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from eruca.contract.limits import CHECK_COUNT_MAX, CHECK_IMMUNITY_SECONDS_MAX
-from eruca_postgres.settings import DatabaseSettings
+from eruca_postgres.settings import InstanceName, ProjectionSettings
 from eruca_txn_checker.core.check_rules import (
     AGE_MAX_MS,
     CHECKS_MAX,
@@ -19,33 +19,14 @@ from eruca_txn_checker.core.check_rules import (
 from eruca_txn_checker.core.reach import Reach
 
 
-class TxnCheckerSettings(DatabaseSettings):
+class TxnCheckerSettings(ProjectionSettings):
     """What a transaction checker can be told."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_TXN_CHECKER_")
     shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_TXN_CHECKER_URLS"})  # clients'
 
     port: int = Field(default=10921, ge=0, le=65_535, description="port to listen on; 0: any free")
-    advertised_url: str | None = Field(
-        default=None,
-        pattern=r"^https?://[^\s/?#;]+/?$",
-        description="where producers reach it; unset: from host and port",
-    )
-    name: str = Field(
-        default="txn-checker",
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9_.-]+$",
-        description="begins the name of this instance in checks and leases",
-    )
-    namesrv_urls: str = Field(
-        default="http://127.0.0.1:9876",
-        min_length=1,
-        description="URLs of all name servers, separated by semicolons",
-    )
-    network: str | None = Field(
-        default=None, description="which of the brokers' URLs to use; unset: the default ones"
-    )
+    name: InstanceName = "txn-checker"
     timeout_seconds: float = Field(
         default=TIMEOUT_MS / 1000,
         ge=0,
