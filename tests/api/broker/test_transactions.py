@@ -330,7 +330,7 @@ async def test_a_transaction_that_was_decided_long_ago_is_not_begun_again(
     await done(client, "old", "rollback")
     store = broker_of(app).store
     store.by_key("payments", "whatever", max_count=1, begin_ms=0, end_ms=0)  # the index catches up
-    broker_of(app).transactions._log._recent.clear()
+    broker_of(app).transaction_views._log._recent.clear()
 
     late = await client.post("/transactions", json=new(message={"message_id": "old"}))
 

@@ -1,0 +1,225 @@
+"""Beginning a transaction: its half message, which nobody sees, and the event that tells of it.
+
+Who begins the same again, by an id of its own, is told what was stored; another message under that
+id is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from eruca.contract.errors import OverloadedError, TooLargeError, TransactionIdInUseError
+from eruca.contract.messages import NewMessage
+from eruca.contract.names import broker_group_fault
+from eruca.contract.records import Host, decode_record
+from eruca.contract.transaction_events import TransactionBegun
+from eruca.contract.transactions import (
+    TRANSACTION_ID_PATTERN,
+    NewTransaction,
+    TransactionReceipt,
+)
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.half_messages import (
+    HALF_PLACE,
+    delay_properties,
+    half_message,
+    queue_offset_of,
+)
+from eruca_broker.core.new_messages import body_bytes
+from eruca_broker.core.scheduled import PropertiesTooLargeError
+from eruca_broker.core.times import ms_not_before, rfc3339
+from eruca_broker.processors.send_message import Draft, Sender
+from eruca_broker.processors.transaction_decisions import decision_of
+from eruca_broker.processors.transaction_writes import (
+    TransactionWrites,
+    WriteOutcome,
+    body_fault,
+)
+
+_RETRY_AFTER_SECONDS: Final = 5.0
+_POINTER: Final = "/body/message"
+_SOUND_ID: Final = re.compile(TRANSACTION_ID_PATTERN).fullmatch
+
+Begun: TypeAlias = Callable[[TransactionReceipt | Exception], None]
+
+
+class TransactionBeginning:
+    """Stores half messages."""
+
+    def __init__(
+        self, writes: TransactionWrites, sender: Sender, *, broker_name: str, count_max: int
+    ) -> None:
+        self._writes = writes
+        self._sender = sender
+        self._broker_name = broker_name
+        self._count_max = count_max
+        self._beginning = 0  # on their way into the log
+
+    def begin(self, request: NewTransaction, born_host: Host, done: Begun) -> None:
+        """Store a half message, and tell *done* once it is as durable as configured.
+
+        Raises:
+            ValidationError: The message, its id or the group's name is not allowed.
+            TooLargeError: The message exceeds a limit.
+            TransactionIdInUseError: A transaction of this id has another message.
+            AlreadyDecidedError: The transaction of this id is over.
+            OverloadedError: As many wait as may.
+        """
+        _check_group_name(request.producer_group)
+        message_id = request.message.message_id
+        if message_id is not None:
+            _check_id(message_id)
+            if self._writes.turns.is_taken(message_id):
+                again = partial(self.begin, request, born_host, done)
+                self._writes.turns.wait(message_id, again, done)
+                return
+            if (known := self._begun_before(message_id, request)) is not None:
+                self._writes.counts.repeated += 1
+                done(known)
+                return
+        self._check_room()
+        draft = self._draft(request, born_host)
+        [transaction_id] = draft.unique_ids
+        half = self._half_message(request, draft)
+        immunity = request.check_immunity_seconds
+        event = TransactionBegun(
+            transaction_id,
+            request.producer_group,
+            request.topic,
+            draft.destination.queue_id,
+            begun_at=self._writes.clock.now_ms(),
+            immunity_ms=None if immunity is None else round(immunity * 1000),
+            group_size=len(half),
+        )
+        self._writes.turns.take(transaction_id)
+        self._beginning += 1
+        settle = partial(self._begun, event, done)
+        append = partial(
+            self._writes.append, event, [batch_of_records(*HALF_PLACE, [half])], settle
+        )
+        try:
+            self._sender.once_there(draft.topic, append, settle)
+        except Exception:
+            self._beginning -= 1
+            self._writes.turns.give(transaction_id)
+            raise
+
+    def _draft(self, request: NewTransaction, born_host: Host) -> Draft:
+        while True:
+            draft = self._sender.draft(
+                request.topic, request.queue_id, [request.message], [_POINTER], born_host
+            )
+            [transaction_id] = draft.unique_ids
+            if not self._writes.turns.is_taken(transaction_id) and (
+                self._writes.store.state.transactions.get(transaction_id) is None
+            ):
+                return draft
+            # A client has used an id that this broker would have made: take the next.
+
+    def _half_message(self, request: NewTransaction, draft: Draft) -> bytes:
+        [record] = draft.records
+        try:
+            return half_message(
+                record,
+                draft.destination,
+                transaction_id=draft.unique_ids[0],
+                producer_group=request.producer_group,
+                immunity_seconds=request.check_immunity_seconds,
+                delay=None if draft.waits is None else _delay_of(request.message),
+            )
+        except PropertiesTooLargeError as error:
+            raise TooLargeError(f"{_POINTER}: {error}") from error
+
+    def _begun(self, event: TransactionBegun, done: Begun, outcome: WriteOutcome) -> None:
+        self._beginning -= 1
+        if isinstance(outcome, Exception):
+            done(outcome)
+        else:
+            self._writes.counts.begun += 1
+            half = outcome[1]
+            done(
+                TransactionReceipt(
+                    transaction_id=event.transaction_id,
+                    broker_name=self._broker_name,
+                    topic=event.topic,
+                    queue_id=event.queue_id,
+                    half_queue_offset=half.queue_offset,
+                    half_log_offset=half.log_offset,
+                    begun_at=rfc3339(event.begun_at),
+                    durability=self._writes.store.durability,
+                )
+            )
+        self._writes.turns.give(event.transaction_id)
+
+    def _begun_before(
+        self, transaction_id: str, request: NewTransaction
+    ) -> TransactionReceipt | None:
+        live = self._writes.store.state.transactions.get(transaction_id)
+        if live is None:
+            if (ended := self._writes.log.ended(transaction_id)) is not None:
+                raise self._writes.conflict(decision_of(ended.event), "begun again")
+            return None
+        if live.parked_at is not None:
+            raise self._writes.conflict(self._writes.parked_by(live), "begun again")
+        half, half_offset = self._writes.log.message_of(live)
+        body = body_bytes(request.message.body, _POINTER)
+        if (live.producer_group, live.topic) != (
+            request.producer_group,
+            request.topic,
+        ) or decode_record(half).body != body:
+            raise TransactionIdInUseError(
+                f"transaction {transaction_id!r} of producer group {live.producer_group!r} was "
+                f"begun with another message for topic {live.topic!r}"
+            )
+        return TransactionReceipt(
+            transaction_id=transaction_id,
+            broker_name=self._broker_name,
+            topic=live.topic,
+            queue_id=live.queue_id,
+            half_queue_offset=queue_offset_of(half),
+            half_log_offset=half_offset,
+            begun_at=rfc3339(live.begun_at),
+            durability=self._writes.store.durability,
+            repeated=True,
+        )
+
+    def _check_room(self) -> None:
+        live = self._writes.store.state.transactions
+        if len(live) + self._beginning >= self._count_max:
+            raise OverloadedError(
+                f"transactions_max is reached: of {self._count_max} transactions "
+                f"{live.pending_count + self._beginning} are pending and {live.parked_count} "
+                "parked",
+                fix="decide pending transactions and clear parked ones (eruca txn list), then "
+                "repeat; or raise ERUCA_BROKER_TRANSACTIONS_MAX",
+                retry_after_seconds=_RETRY_AFTER_SECONDS,
+            )
+
+
+def _delay_of(message: NewMessage) -> dict[str, str]:
+    seconds, deliver_at = message.delay_seconds, message.deliver_at
+    return delay_properties(
+        level=message.delay_level,
+        delay_ms=None if seconds is None else math.ceil(seconds * 1000),
+        deliver_at_ms=None if deliver_at is None else ms_not_before(deliver_at),
+    )
+
+
+def _check_group_name(name: str) -> None:
+    if (fault := broker_group_fault(name)) is not None:
+        raise body_fault(
+            "/body/producer_group", f"not a group's name: {fault.value.replace('_', ' ')}"
+        )
+
+
+def _check_id(message_id: str) -> None:
+    if not _SOUND_ID(message_id) or message_id in {".", ".."}:
+        raise body_fault(
+            f"{_POINTER}/message_id",
+            "as a transaction's id it stands in paths: no blank, no /, no control character, and "
+            "no . alone",
+        )

@@ -1,0 +1,191 @@
+"""Deciding a transaction: what its producer says, a check's answer says, or an operator.
+
+A committed message is stored where it belongs in the same write as the decision, so no crash makes
+one of them without the other: it is there once, or the transaction is still pending.
+
+Source: RocketMQ 5.3, ``EndTransactionProcessor``. There a second commit stores a second message,
+and one that was rolled back can be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from eruca.contract.errors import (
+    CheckOutOfTurnError,
+    OtherProducerGroupError,
+    TopicNotFoundError,
+)
+from eruca.contract.transaction_events import Outcome, TransactionDecided
+from eruca.contract.transactions import CommittedPlace, Decide, DecisionReceipt
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.half_messages import committed, wait_of
+from eruca_broker.core.scheduled import Destination, Wait
+from eruca_broker.core.times import rfc3339
+from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.processors.scheduled import Scheduled
+from eruca_broker.processors.transaction_decisions import decision_of, place_of, receipt_of
+from eruca_broker.processors.transaction_writes import (
+    PAST,
+    TransactionWrites,
+    WriteOutcome,
+    body_fault,
+    not_found,
+)
+
+Decided: TypeAlias = Callable[[DecisionReceipt | Exception], None]
+
+
+class TransactionDeciding:
+    """Commits and rolls back."""
+
+    def __init__(self, writes: TransactionWrites, scheduled: Scheduled) -> None:
+        self._writes = writes
+        self._scheduled = scheduled
+
+    def decide(self, transaction_id: str, outcome: Outcome, request: Decide, done: Decided) -> None:
+        """Commit or roll back, and tell *done* once it is as durable as configured.
+
+        Raises:
+            ValidationError: The request lacks what its kind must say.
+            TransactionNotFoundError: There is none of this id, as far as the log remembers.
+            AlreadyDecidedError: It was decided otherwise.
+            OtherProducerGroupError: It was begun by another producer group.
+            CheckOutOfTurnError: It answers a check that nobody has sent.
+            TopicNotFoundError: The topic it would be committed to is gone; it stays pending.
+        """
+        _check_decide(request)
+        if self._writes.turns.is_taken(transaction_id):
+            again = partial(self.decide, transaction_id, outcome, request, done)
+            self._writes.turns.wait(transaction_id, again, done)
+            return
+        live = self._writes.store.state.transactions.get(transaction_id)
+        if live is None:
+            done(self._decided_before(transaction_id, outcome, request))
+            return
+        _check_owner(transaction_id, live.producer_group, request)
+        if live.parked_at is not None and request.by != "operator":
+            done(self._writes.parked_before(live, outcome))
+            return
+        if request.check_number is not None and request.check_number > live.checks:
+            raise CheckOutOfTurnError(
+                f"transaction {transaction_id!r} has been checked {live.checks} times; there was "
+                f"no check {request.check_number}"
+            )
+        self._decide(live, outcome, request, done)
+
+    def _decide(
+        self, live: LiveTransaction, outcome: Outcome, request: Decide, done: Decided
+    ) -> None:
+        half, half_offset = self._writes.log.message_of(live)
+        now_ms = self._writes.clock.now_ms()
+        batches: list[Batch] = []
+        wait: Wait | None = None
+        destination = Destination(live.topic, live.queue_id)
+        if outcome == "commit":
+            destination = self._destination(live)
+            if (wait := wait_of(half, now_ms)) is not None:
+                self._scheduled.check_room(1)
+            final = committed(half, destination, half_offset, wait)
+            place = destination if wait is None else wait.place
+            batches.append(batch_of_records(*place, [final]))
+        if live.parked_at is None:
+            batches.append(self._writes.op_batch(half, now_ms))
+        event = TransactionDecided(
+            live.transaction_id,
+            outcome,
+            request.by,
+            decided_at=now_ms,
+            producer_group=live.producer_group,
+            topic=live.topic,
+            queue_id=live.queue_id,
+            begun_at=live.begun_at,
+            checks=live.checks,
+            group_size=sum(batch.size for batch in batches),
+            reason=request.reason,
+            check_number=request.check_number,
+            was_parked=live.parked_at is not None,
+        )
+        settle = partial(self._decided, event, destination, wait, done)
+        self._writes.write(event, batches, settle)
+
+    def _decided(
+        self,
+        event: TransactionDecided,
+        destination: Destination,
+        wait: Wait | None,
+        done: Decided,
+        outcome: WriteOutcome,
+    ) -> None:
+        if isinstance(outcome, Exception):
+            done(outcome)
+        else:
+            self._writes.counts.decided[event.outcome, event.by] += 1
+            self._writes.log.note_end(event.transaction_id, outcome[0].log_offset)
+            message = None
+            if event.outcome == "commit":
+                final = outcome[1]
+                message = CommittedPlace(
+                    topic=destination.topic,
+                    queue_id=destination.queue_id,
+                    queue_offset=final.queue_offset if wait is None else None,
+                    log_offset=final.log_offset,
+                    deliver_at=None
+                    if wait is None
+                    else rfc3339(wait.time_ms(final.store_timestamp)),
+                )
+            done(
+                receipt_of(
+                    decision_of(event), durability=self._writes.store.durability, message=message
+                )
+            )
+        self._writes.turns.give(event.transaction_id)
+
+    def _decided_before(
+        self, transaction_id: str, outcome: Outcome, request: Decide
+    ) -> DecisionReceipt:
+        ended = self._writes.log.ended(transaction_id)
+        if ended is None:
+            raise not_found(transaction_id)
+        _check_owner(transaction_id, ended.event.producer_group, request)
+        decision = decision_of(ended.event)
+        if decision.outcome != outcome:
+            raise self._writes.conflict(decision, PAST[outcome])
+        self._writes.counts.repeated += 1
+        return receipt_of(
+            decision,
+            durability=self._writes.store.durability,
+            message=place_of(self._writes.store, self._writes.log, ended),
+            repeated=True,
+        )
+
+    def _destination(self, live: LiveTransaction) -> Destination:
+        topic = self._writes.store.state.topics.get(live.topic)
+        if topic is None or self._writes.store.is_leaving(live.topic):
+            raise TopicNotFoundError(
+                f"transaction {live.transaction_id!r} cannot be committed: topic {live.topic!r} "
+                "has been deleted",
+                fix="create the topic again and repeat, or roll back",
+            )
+        # The topic may have fewer queues by now, of which each is read.
+        return Destination(live.topic, live.queue_id % topic.write_queue_count)
+
+
+def _check_owner(transaction_id: str, producer_group: str, request: Decide) -> None:
+    if request.producer_group not in (None, producer_group):
+        raise OtherProducerGroupError(
+            f"transaction {transaction_id!r} was begun by producer group {producer_group!r}, not "
+            f"{request.producer_group!r}"
+        )
+
+
+def _check_decide(request: Decide) -> None:
+    if request.by == "operator":
+        if request.reason is None:
+            raise body_fault("/body/reason", "an operator gives a reason")
+    elif request.producer_group is None:
+        raise body_fault("/body/producer_group", "only an operator may leave it out")
+    if request.check_number is not None and request.by != "check":
+        raise body_fault("/body/check_number", 'it goes with by = "check"')

@@ -1,0 +1,138 @@
+"""What every write about a transaction has in common: its turn, its event, what it may find.
+
+Each of them is one write: an event and the records that belong to it. It is decided in the
+transaction's turn, upon the state that all events before it have made; so the first decision wins,
+the same again is answered the same, and the opposite is told who was first. Who comes while a write
+is under way waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from eruca.contract.errors import ErucaError, TransactionNotFoundError, ValidationError
+from eruca.contract.records import Host
+from eruca.contract.transaction_events import Outcome, TransactionEvent
+from eruca.contract.transactions import DecidedBy, DecisionReceipt
+from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.half_messages import OP_PLACE, op_message
+from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.processors.transaction_decisions import (
+    Decision,
+    decision_of,
+    decision_of_parked,
+    receipt_of,
+)
+from eruca_broker.processors.transaction_log import TransactionLog
+from eruca_broker.processors.turns import Turns
+from eruca_broker.store.appended import Appended
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
+
+WriteOutcome: TypeAlias = list[Appended] | Exception
+PAST: Final = {"commit": "committed", "rollback": "rolled back"}
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """What has become of transactions since the start."""
+
+    begun: int = 0
+    decided: Counter[tuple[Outcome, DecidedBy]] = field(default_factory=Counter)
+    checks: int = 0
+    repeated: int = 0  # requests for what had been done before
+    conflicts: int = 0  # … for the opposite of what had been decided
+
+
+class TransactionWrites:
+    """Writes about the transactions of one store, one at a time for each."""
+
+    def __init__(
+        self, store: MessageStore, log: TransactionLog, *, store_host: Host, clock: Clock
+    ) -> None:
+        self.store = store
+        self.log = log
+        self.clock = clock
+        self.counts = TransactionCounts()
+        self.turns = Turns()
+        self._store_host = store_host
+
+    def pending(self, transaction_id: str, wanted: str) -> LiveTransaction:
+        """Return a transaction that nobody has decided and nobody has given up.
+
+        Raises:
+            TransactionNotFoundError: There is none of this id, as far as the log remembers.
+            AlreadyDecidedError: It was decided, or given up; *wanted* says what it cannot be now.
+        """
+        live = self.store.state.transactions.get(transaction_id)
+        if live is None:
+            if (ended := self.log.ended(transaction_id)) is None:
+                raise not_found(transaction_id)
+            raise self.conflict(decision_of(ended.event), wanted)
+        if live.parked_at is not None:
+            raise self.conflict(self.parked_by(live), wanted)
+        return live
+
+    def parked_by(self, live: LiveTransaction) -> Decision:
+        """Return how a transaction came to be parked."""
+        return decision_of_parked(live, self.log.parked(live))
+
+    def parked_before(self, live: LiveTransaction, outcome: Outcome) -> DecisionReceipt:
+        """Return what was done when the checks were used up, to who wants the same.
+
+        Raises:
+            AlreadyDecidedError: It wants the opposite.
+        """
+        decision = self.parked_by(live)
+        if outcome != "rollback":
+            raise self.conflict(decision, PAST[outcome])
+        self.counts.repeated += 1
+        return receipt_of(decision, durability=self.store.durability, repeated=True)
+
+    def conflict(self, decision: Decision, wanted: str) -> ErucaError:
+        """Return the error for who wants something else than was decided."""
+        self.counts.conflicts += 1
+        return decision.conflict(wanted)
+
+    def op_batch(self, half: memoryview, now_ms: int) -> Batch:
+        """Return what marks *half* as over, in the op topic."""
+        op = op_message(half, now_ms=now_ms, host=self._store_host)
+        return batch_of_records(*OP_PLACE, [op])
+
+    def write(
+        self,
+        event: TransactionEvent,
+        batches: Sequence[Batch],
+        settle: Callable[[WriteOutcome], None],
+    ) -> None:
+        """Append in the transaction's turn, which *settle* ends."""
+        self.turns.take(event.transaction_id)
+        try:
+            self.append(event, batches, settle)
+        except Exception:
+            self.turns.give(event.transaction_id)
+            raise
+
+    def append(
+        self,
+        event: TransactionEvent,
+        batches: Sequence[Batch],
+        settle: Callable[[WriteOutcome], None],
+    ) -> None:
+        """Append the event and what belongs to it, as one; the turn has been taken."""
+        self.store.append_group_then(batches, None, settle, head=event)
+
+
+def not_found(transaction_id: str) -> TransactionNotFoundError:
+    """Return the error for an id that the log does not know."""
+    return TransactionNotFoundError(
+        f"no transaction {transaction_id!r} was begun at this broker, as far as its log remembers"
+    )
+
+
+def body_fault(pointer: str, detail: str) -> ValidationError:
+    """Return the error for a part of a request, by its JSON pointer."""
+    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
