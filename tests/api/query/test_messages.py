@@ -122,6 +122,7 @@ async def test_an_id_that_nobody_has_is_not_found(queried: Queried) -> None:
 
         assert answer.status_code == 404, answer.text
         assert answer.json()["code"] == "message-not-found"
+        assert answer.json()["fix"]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,7 @@ async def test_what_cannot_be_meant_is_refused(
 
     assert answer.status_code == 422, answer.text
     assert pointer in [error["pointer"] for error in answer.json()["errors"]]
+    assert answer.json()["fix"]
 
 
 async def test_times_are_told_in_utc(queried: Queried) -> None:

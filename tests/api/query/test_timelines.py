@@ -256,6 +256,21 @@ async def test_since_when_a_group_is_past_a_message_counts_from_its_last_reset(
     assert again["since"] > first["since"]
 
 
+async def test_what_a_broker_records_of_itself_is_a_message_to_which_nothing_happens(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    message_id = await send(broker)
+    place = (await timeline(queried, message_id))["places"][0]
+    own_id = place["offset_message_id"][:-16] + "0" * 16  # the log begins with such a record
+    found = await queried.get(f"/v1/messages/{own_id}")
+
+    told = await timeline(queried, own_id)
+
+    assert found["message"]["topic"] == "ERUCA_SYS_EVENTS"
+    assert [its["log_offset"] for its in told["places"]] == [0]
+    assert told["events"] == told["groups"] == []
+
+
 async def test_of_an_id_that_nobody_has_nothing_can_be_told(queried: Queried) -> None:
     answer = await queried.http.get("/v1/messages/no-such-id/timeline")
 

@@ -64,6 +64,7 @@ def test_people_get_coloured_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in text
     assert "from a library" in text
     assert "ValueError" in text
+    assert "stderr" not in text  # variables are nobody's business, and take long to draw
 
 
 def test_a_request_cancelled_by_a_stop_is_not_logged_with_a_traceback(

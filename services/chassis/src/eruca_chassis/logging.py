@@ -63,7 +63,9 @@ def _is_no_cancelled_request(record: logging.LogRecord) -> bool:
 
 def _renderers(style: LogStyle) -> list[Processor]:
     if style == "console" or (style == "auto" and sys.stderr.isatty()):
-        return [structlog.dev.ConsoleRenderer(colors=True)]
+        # Drawn with all variables, as it would be, a traceback takes the event loop for seconds.
+        plain = structlog.dev.plain_traceback
+        return [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=plain)]
     return [
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(ensure_ascii=False),

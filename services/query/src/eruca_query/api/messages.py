@@ -125,9 +125,17 @@ async def find_messages(
     where there is much to look through. Messages that are stored meanwhile do not shift pages.
     """
     if begin is not None and end is not None and begin > end:
-        raise _refused("from", "it is later than to")
+        raise _refused(
+            "from",
+            f"{begin.isoformat()} is later than to, {end.isoformat()}",
+            fix="ask for what lies between two times with the earlier one as from",
+        )
     if bodies and limit > BODY_COUNT_MAX:
-        raise _refused("limit", f"at most {BODY_COUNT_MAX} messages come with their bodies")
+        raise _refused(
+            "limit",
+            f"at most {BODY_COUNT_MAX} messages come with their bodies; got {limit}",
+            fix=f"ask for {BODY_COUNT_MAX} at a time, or without bodies",
+        )
     before = decode_cursor(cursor)
     query = PageQuery(
         topic=topic,
@@ -143,6 +151,8 @@ async def find_messages(
     return await service.search.page(query, bodies=bodies)
 
 
-def _refused(name: str, detail: str) -> ValidationError:
+def _refused(name: str, detail: str, *, fix: str) -> ValidationError:
     pointer = f"/query/{name}"
-    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    return ValidationError(
+        f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}], fix=fix
+    )

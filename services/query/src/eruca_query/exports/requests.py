@@ -40,7 +40,8 @@ def starts_of(text: str | None) -> dict[QueueName, int]:
     try:
         decoded = _STARTS.decode(text)
     except msgspec.DecodeError as error:
-        raise _refusal("start", f"{error}") from None
+        detail = f'{error}; write {{"broker-a/0": 1000}}; got {text[:80]!r}'
+        raise _refusal("start", detail) from None
     for name, offset in decoded.items():
         match = _QUEUE.match(name)
         if match is None:
@@ -65,7 +66,9 @@ def ranges_of(texts: Sequence[str]) -> list[ExportRange]:
             faults.append({"pointer": f"/query/range/{index}", "detail": detail})
     if faults:
         raise ValidationError(
-            f"{faults[0]['pointer']}: {faults[0]['detail']}", errors=faults[:_FAULTS_MAX]
+            f"{faults[0]['pointer']}: {faults[0]['detail']}",
+            errors=faults[:_FAULTS_MAX],
+            fix=_FIX,
         )
     rows = sum(a_range.rows for a_range in ranges)
     if rows > EXPORT_ROWS_MAX:
@@ -73,6 +76,7 @@ def ranges_of(texts: Sequence[str]) -> list[ExportRange]:
     return ranges
 
 
+_FIX: Final = "ask for what the plan of the topic has: GET /v1/exports/TOPIC/plan"
 _FAULTS_MAX: Final = 32  # ranges that one error points at
 
 
@@ -111,4 +115,6 @@ def encoder_of(accept: str | None, columns: Sequence[str], codec: ExportCodec) -
 
 def _refusal(parameter: str, detail: str) -> ErucaError:
     pointer = f"/query/{parameter}"
-    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    return ValidationError(
+        f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}], fix=_FIX
+    )

@@ -313,12 +313,15 @@ def not_found(message_id: str, completeness: Completeness) -> Exception:
     """Return the error for an id that was not found: surely not there, or who knows."""
     undecided = completeness.undecided()
     if not undecided:
-        return MessageNotFoundError(f"no broker has a message with the id {message_id}")
+        return MessageNotFoundError(
+            f"no broker has a message with the id {message_id!r}",
+            fix="compare it with what sending returned; what is older than the retention is gone",
+        )
     reasons = "; ".join(
         f"{missing.broker_name or 'name servers'}: {missing.detail}" for missing in undecided
     )
     return SearchIncompleteError(
-        f"no message with the id {message_id} was found, but not everything could be looked "
+        f"no message with the id {message_id!r} was found, but not everything could be looked "
         f"through: {reasons}",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
