@@ -44,6 +44,26 @@ async def test_a_delayed_message_comes_when_it_is_due(
     assert now.deliver_at is None
 
 
+async def test_a_delayed_message_comes_again_until_it_is_finished(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer() as producer:
+        sent = await producer.send(eruca.Message(topic, "later", delay_seconds=0.2))
+    consumer = client.simple_consumer(topic, topic, start="earliest")
+
+    deliveries: list[eruca.Delivery] = []
+    for invisible_seconds in (1, 1, 60):
+        deliveries += await consumer.receive(wait=15, invisible_seconds=invisible_seconds)
+    await consumer.ack(deliveries[-1])
+
+    assert [(d.message.message_id, d.attempt) for d in deliveries] == [
+        (sent.message_id, attempt) for attempt in (1, 2, 3)
+    ]
+    assert sent.deliver_at is not None
+    assert deliveries[0].message.stored_at >= sent.deliver_at
+    assert await consumer.receive(wait=0) == []
+
+
 async def test_a_time_that_has_passed_delays_nothing(client: eruca.AsyncClient, topic: str) -> None:
     past = datetime.now(UTC) - timedelta(hours=1)
     async with client.producer() as producer:

@@ -51,6 +51,28 @@ async def test_what_is_committed_is_delivered_and_what_is_rolled_back_never(
     assert {m.tag for m in messages if m.text() != "end"} == {"t"}
 
 
+async def test_committed_messages_are_finished_one_by_one_like_any_other(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    consumer = client.simple_consumer(topic, topic, start="earliest")
+    async with client.transaction_producer(name) as producer:
+        await producer.send_in_transaction(
+            eruca.Message(topic, "undone", sharding_key="k"), lambda _half: "rollback"
+        )
+        done = await producer.send_in_transaction(
+            eruca.Message(topic, "done", sharding_key="k"), lambda _half: "commit"
+        )
+
+    [first] = await consumer.receive(wait=15)
+    await consumer.nack(first, delay_seconds=0)
+    [again] = await consumer.receive(wait=15)
+    await consumer.ack(again)
+
+    assert first.message.text() == again.message.text() == "done"
+    assert (again.message.message_id, again.attempt) == (done.transaction_id, 2)
+    assert await consumer.receive(wait=0) == []
+
+
 async def test_a_committed_message_lies_where_the_receipt_says(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:
