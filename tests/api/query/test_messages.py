@@ -48,6 +48,20 @@ async def test_a_message_is_found_by_either_id(queried: Queried) -> None:
         assert found["also_stored"] == found["incomplete"] == []
 
 
+@pytest.mark.parametrize("message_id", ["order/17", "/", "a?b=c&d#e", "größer%2F东"])
+async def test_an_id_of_a_clients_own_is_found_whatever_it_holds(
+    queried: Queried, message_id: str
+) -> None:
+    await send(queried, message_id=message_id)
+
+    for _ in ("in the log's tail", "in the rows"):
+        found = await queried.client.query.message(message_id)
+        told = await queried.client.query.timeline(message_id)
+
+        assert found.message.message_id == told.message_id == message_id
+        await queried.caught_up()
+
+
 async def test_how_far_the_read_model_has_come_is_told_of_each_broker(queried: Queried) -> None:
     await send(queried, 8)
     await queried.caught_up()

@@ -36,11 +36,27 @@ from eruca_query.core.page_queries import PageQuery
 BODY_COUNT_MAX: Final = 100  # messages of a page with bodies: each costs its broker a request
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
 
-AMessageId = Annotated[MessageId, Path()]
+AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' ids may have a /
 
 
 @router.get(
-    "/{message_id}",
+    "/{message_id:path}/timeline",  # before what would take it for a part of an id
+    operation_id="getTimeline",
+    summary="What befell a message",
+    responses=answer(examples.TIMELINE)
+    | problems(MessageNotFoundError, SearchIncompleteError, DatabaseUnavailableError),
+)
+async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
+    """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
+
+    And where each group stands with it. A position tells what a group has read, not what became of
+    it; only groups that finish messages one by one tell that.
+    """
+    return await service.timelines.of(message_id)
+
+
+@router.get(
+    "/{message_id:path}",
     operation_id="getMessage",
     summary="Look at one message",
     responses=answer(examples.MESSAGE_FOUND)
@@ -54,22 +70,6 @@ async def get_message(message_id: AMessageId, service: TheService) -> MessageFou
     answered 404, but 503 while something could not be looked through.
     """
     return await service.search.by_id(message_id)
-
-
-@router.get(
-    "/{message_id}/timeline",
-    operation_id="getTimeline",
-    summary="What befell a message",
-    responses=answer(examples.TIMELINE)
-    | problems(MessageNotFoundError, SearchIncompleteError, DatabaseUnavailableError),
-)
-async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
-    """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
-
-    And where each group stands with it. A position tells what a group has read, not what became of
-    it; only groups that finish messages one by one tell that.
-    """
-    return await service.timelines.of(message_id)
 
 
 @router.get(
