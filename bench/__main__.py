@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -24,7 +27,8 @@ from bench import (
 from bench.machine import cores
 from bench.report import Report
 
-SUITES = {
+SPARK_ROWS: Final = 1_000_000
+SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "http": http_rows.run,
     "store": store_rows.run,
     "poll": poll_rows.run,
@@ -40,22 +44,42 @@ SUITES = {
 }
 
 
+def spark(report: Report, _seconds: float, *, rows: int) -> None:
+    """Measure exports by Spark where it is installed; it is large, and can be left out."""
+    if find_spec("pyspark") is None:
+        report.figure("Spark", "skipped: pyspark is not installed")
+        return
+    from bench import spark_rows
+
+    spark_rows.run(report, rows)
+
+
 def main(
     suites: Annotated[list[str] | None, typer.Argument(help="which ones; all by default")] = None,
     seconds: Annotated[float, typer.Option(help="how long each figure is measured")] = 2.0,
+    rows: Annotated[
+        int,
+        typer.Option(
+            min=100_000, help="messages of the suite spark; 5000000: a quarter of an hour"
+        ),
+    ] = SPARK_ROWS,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """Measure speed as ratios to raw limits taken in the same run."""
     report = Report()
     if cores() < 2:
         report.console.print("[yellow]One core only: server and load disturb each other.[/yellow]")
-    chosen = suites or list(SUITES)
+    runs: dict[str, Callable[[Report, float], None]] = {
+        **SUITES,
+        "spark": partial(spark, rows=rows),
+    }
+    chosen = suites or list(runs)
     for name in chosen:
-        if name not in SUITES:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(SUITES)}")
+        if name not in runs:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(runs)}")
     for name in chosen:
         report.console.rule(name)
-        SUITES[name](report, seconds)
+        runs[name](report, seconds)
     report.show()
     if json_file is not None:
         report.save(json_file)

@@ -46,5 +46,26 @@ GOALS: Final = {
     "export-memory": Goal("export, MiB the query service grows by", 100, "< 50", at_most=True),
     "projection": Goal("read model, rows/s / COPY of the same rows without an index", 0.14, "0.16"),
     "projection-indexed": Goal("read model, rows/s / COPY with the same indexes", 0.5, "-"),
+    "spark-copy": Goal(
+        "Spark export into Parquet / local Parquet into Parquet", 0.6, "0.69-0.80; files 1.1"
+    ),
+    "spark-cpu": Goal(
+        "the same, CPU of all processes a row / local copy", 1.5, "1.2-1.3", at_most=True
+    ),
+    "spark-json": Goal("Spark export / local JSON into Parquet", 0.75, "0.77-1.2"),
+    "spark-incremental": Goal("incremental export / plain batch job", 0.7, "0.82-0.85"),
+    "spark-ndjson": Goal("Spark export / the same over NDJSON", 1.8, "2.0-2.5"),
+    "spark-stream": Goal("one stream to nothing / Spark reading to nothing", 1.5, "2"),
+    "spark-jdbc": Goal("Spark export / Spark's JDBC reader", 0.9, "1.04-1.4"),
+    "spark-memory": Goal(
+        "Python workers' memory, all rows / a fifth of them", 1.2, "1.0", at_most=True
+    ),
+    "spark-jvm": Goal("JVM's memory, all rows / a fifth of them", 1.2, "-", at_most=True),
+    "spark-workers": Goal(
+        "Python workers' memory, 500 000 rows a task / 25 000", 1.2, "1.0", at_most=True
+    ),
+    "spark-service": Goal(
+        "query service, MiB more for all rows than for a fifth", 100, "< 50", at_most=True
+    ),
     "client": Goal("SDK client / aiohttp, 64 in flight, requests per client CPU-s", 4, "6-7"),
 }

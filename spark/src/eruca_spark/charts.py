@@ -98,7 +98,13 @@ class Picture:
         return axes
 
 
+def printable(text: str) -> str:
+    """Return *text* on one line: what messages say may not tell a terminal what to do."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def _shortened(label: str) -> str:
     # A dollar sign would begin a formula.
+    label = printable(label)
     text = label if len(label) <= _LABEL_SIZE_MAX else label[: _LABEL_SIZE_MAX - 1] + "…"
     return text.replace("$", r"\$")

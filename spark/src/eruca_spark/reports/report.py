@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eruca_spark.charts import Picture
+from eruca_spark.charts import Picture, printable
 
 SHOWN_ROWS: Final = 25  # of a table on the screen
 KEPT_ROWS_MAX: Final = 100_000  # of a table in memory: more would be no aggregate
@@ -103,5 +103,4 @@ def shown(value: Any) -> str:  # noqa: ANN401 - whatever a cell may hold
         return f"{value:,.2f}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    # What messages say may not break the table, nor tell the terminal what to do.
-    return "".join(char if char.isprintable() else " " for char in str(value))
+    return printable(str(value))

@@ -1,0 +1,86 @@
+"""``python -m bench.spark_driver JAR``: Spark in a process of its own, which does jobs in turn.
+
+A job comes as a JSON object on a line of stdin, and how many seconds it took goes to stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from bench import ndjson_source
+from eruca_spark.export import WRITER_OPTIONS, run_export
+from eruca_spark.session import spark_session
+from pyspark_eruca.columns import COLUMNS
+
+MASTER: Final = "local[2]"
+_DDL: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+def _topic(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
+    return spark.read.format("eruca").options(**job["options"]).load()
+
+
+def _over_ndjson(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
+    return spark.read.format(ndjson_source.NdjsonSource.name()).options(**job["options"]).load()
+
+
+def _over_jdbc(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
+    return spark.read.jdbc(
+        job["url"],
+        job["table"],
+        predicates=job["predicates"],
+        properties={"driver": "org.postgresql.Driver", "fetchsize": "10000"},
+    )
+
+
+_SOURCES: Final[Mapping[str, Callable[[SparkSession, Mapping[str, Any]], DataFrame]]] = {
+    "eruca": _topic,
+    "parquet": lambda spark, job: spark.read.parquet(job["source"]),
+    "json": lambda spark, job: spark.read.schema(_DDL).json(job["source"]),
+    "ndjson": _over_ndjson,
+    "jdbc": _over_jdbc,
+}
+
+
+def do(spark: SparkSession, job: Mapping[str, Any]) -> None:
+    """Do a job."""
+    if job["to"] == "lake":
+        run_export(spark, job["target"], job["options"])
+        return
+    rows = _SOURCES[job["from"]](spark, job)
+    if job["to"] == "nothing":
+        rows.write.format("noop").mode("overwrite").save()
+    elif job["to"] == "json":
+        rows.write.mode("overwrite").json(job["target"])
+    elif job["to"] == "files":
+        rows.write.mode("overwrite").options(**WRITER_OPTIONS).parquet(job["target"])
+    else:
+        dated = rows.withColumn("dt", f.to_date("stored_at"))
+        writer = dated.write.mode("overwrite").partitionBy("topic", "dt")
+        writer.options(**WRITER_OPTIONS).parquet(job["target"])
+
+
+def main(jar: str) -> None:
+    """Do what comes until there is no more."""
+    cloudpickle.register_pickle_by_value(ndjson_source)  # type: ignore[no-untyped-call]
+    # Half of the memory of an executor as it comes: what is flat must be so in little room.
+    settings = {"spark.driver.memory": "1g", **({"spark.jars": jar} if jar else {})}
+    with spark_session("bench", MASTER, settings) as spark:
+        spark.dataSource.register(ndjson_source.NdjsonSource)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            began = time.perf_counter()
+            do(spark, json.loads(line))
+            print(time.perf_counter() - began, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

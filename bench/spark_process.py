@@ -1,0 +1,120 @@
+"""A Spark process as the measurements see it: jobs, CPU seconds, memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+_LOOK_SECONDS = 0.25
+_MIB = 2**20
+
+
+class Peak(NamedTuple):
+    """The most that was seen, in MiB."""
+
+    jvm: float  # resident
+    workers: float  # of Python, together; what they share counted once
+    service: float  # its own, resident
+
+
+class SparkProcess:
+    """Spark, in a process that does one job after another."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, job: Mapping[str, Any]) -> float:
+        """Do a job, and return how many seconds it took."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return float(self._said())
+
+    def wait_until_ready(self) -> None:
+        """Return once there is a session."""
+        assert self._said() == "ready"
+
+    def _said(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"Spark ended with {self._process.wait()}")
+        return line
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the driver and all that it has started."""
+        driver = psutil.Process(self._process.pid)
+        return [driver, *driver.children(recursive=True)]
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time of all of them so far."""
+        spent = 0.0
+        for process in self.processes():
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue  # it has just ended
+            spent += times.user + times.system + times.children_user + times.children_system
+        return spent
+
+    @contextmanager
+    def watched(self, service: int) -> Iterator[list[Peak]]:
+        """Look at memory until the block ends; then the list has what was seen."""
+        seen: list[Peak] = []
+        is_over = threading.Event()
+
+        def look() -> None:
+            while not is_over.wait(_LOOK_SECONDS):
+                seen.append(self._memory(service))
+
+        thread = threading.Thread(target=look, name="memory", daemon=True)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            is_over.set()
+            thread.join()
+
+    def _memory(self, service: int) -> Peak:
+        jvm = workers = 0
+        for process in self.processes():
+            try:
+                if process.name() == "java":
+                    jvm += process.memory_info().rss
+                elif process.pid != self._process.pid:
+                    workers += process.memory_full_info().pss
+            except psutil.Error:
+                continue
+        return Peak(jvm / _MIB, workers / _MIB, psutil.Process(service).memory_info().rss / _MIB)
+
+
+def peak_of(seen: list[Peak]) -> Peak:
+    """Return the most of each."""
+    return Peak(*(max(values) for values in zip(*seen, strict=True)))
+
+
+@contextmanager
+def spark_process(jar: Path | None) -> Iterator[SparkProcess]:
+    """Yield Spark, with a JDBC driver if there is one."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.spark_driver", str(jar or "")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    ) as process:
+        spark = SparkProcess(process)
+        spark.wait_until_ready()
+        try:
+            yield spark
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # which ends it

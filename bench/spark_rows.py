@@ -1,0 +1,305 @@
+"""Exports by Spark, end to end into Parquet, beside what Spark does with the same rows elsewhere.
+
+All jobs write with the same options into folders of topic and day, in one warm JVM. Each figure is
+the best of some rounds, which take turns. CPU is that of all processes: Spark's, the query
+service's and the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from bench.batches import TOPIC
+from bench.jdbc_table import TABLE, jdbc_jar, jdbc_table
+from bench.machine import cpu_seconds
+from bench.report import Report
+from bench.spark_process import Peak, SparkProcess, peak_of, spark_process
+from deploy.cluster import LocalCluster
+from eruca.contract.exports import ARROW_MEDIA_TYPE
+from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from eruca.contract.records import Record, encode_record
+from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
+
+_QUEUES: Final = 4
+_BATCH: Final = 1_000  # messages of a request
+_BATCHES: Final = 10  # different ones of a queue
+_BODY_SIZE: Final = 200
+_ROUNDS: Final = 3
+_SMALL: Final = 5  # how many times fewer rows in what is compared with all of them
+_TASK_ROWS: Final = (500_000, 25_000)
+_SECONDS: Final = 600.0
+
+
+@dataclass(slots=True)
+class _Stage:
+    """What the jobs run on."""
+
+    report: Report
+    spark: SparkProcess
+    directory: Path
+    url: str
+    service: int  # process ids
+    broker: int
+    rows: int
+
+    def options(self, rows: int | None = None, **more: str) -> dict[str, str]:
+        """Return the data source's options, perhaps for the first of the rows."""
+        chosen = {"url": self.url, "topic": TOPIC, **more}
+        if rows is not None:
+            ends = {f'"{TOPIC}/broker-a/{queue}": {rows // _QUEUES}' for queue in range(_QUEUES)}
+            chosen["endingOffsets"] = "{" + ", ".join(sorted(ends)) + "}"
+        return chosen
+
+    def export(self, rows: int | None = None, **more: str) -> dict[str, Any]:
+        """Return the job that exports as a plain table."""
+        options = self.options(rows, **more)
+        return {"from": "eruca", "options": options, "to": "parquet", "target": self.path("export")}
+
+    def path(self, name: str) -> str:
+        """Return a place for files."""
+        return str(self.directory / name)
+
+    def cpu(self) -> float:
+        """Return the CPU seconds of all processes so far."""
+        return self.spark.cpu_seconds() + cpu_seconds(self.service) + cpu_seconds(self.broker)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    rate: float  # rows per second
+    cpu: float  # microseconds a row
+
+
+def run(report: Report, rows: int) -> None:
+    """Measure every row of the table, with so many messages."""
+    asyncio.run(_run(report, rows))
+
+
+async def _run(report: Report, rows: int) -> None:
+    jar = jdbc_jar()
+    with tempfile.TemporaryDirectory(prefix="eruca-bench-") as directory:
+        async with LocalCluster(queries=1) as cluster:
+            url = cluster.query_urls[0]
+            async with httpx.AsyncClient(trust_env=False, timeout=_SECONDS) as http:
+                await _fill(http, cluster.broker_urls["broker-a"], rows)
+                await _until_read(http, url)
+            service, broker = cluster.pid("query"), cluster.pid("broker-a")
+            assert service is not None
+            assert broker is not None
+
+            def measure() -> None:
+                with spark_process(jar) as spark:
+                    stage = _Stage(report, spark, Path(directory), url, service, broker, rows)
+                    _measure(stage, has_jdbc=jar is not None)
+
+            await asyncio.to_thread(measure)
+
+
+def _measure(stage: _Stage, *, has_jdbc: bool) -> None:
+    _prepare(stage)
+    best = _side_by_side(stage)
+    export, copy = best["export"], best["local Parquet"]
+    stage.report.ratio("spark-copy", export.rate / copy.rate)
+    stage.report.ratio("spark-cpu", export.cpu / copy.cpu)
+    stage.report.ratio("spark-json", export.rate / best["local JSON"].rate)
+    stage.report.ratio("spark-incremental", best["incremental run"].rate / export.rate)
+    _ndjson(stage, export)
+    _reading(stage)
+    if has_jdbc:
+        _jdbc(stage, export)
+    else:
+        stage.report.figure("JDBC", "skipped: no driver at hand; ERUCA_BENCH_JDBC_JAR names one")
+    _memory(stage)
+
+
+def _prepare(stage: _Stage) -> None:
+    """Make the local files, and warm Spark up with that."""
+    files = {"from": "eruca", "options": stage.options(), "to": "files"}
+    seconds = stage.spark.run({**files, "target": stage.path("rows.parquet")})
+    stage.report.figure("first export of a fresh JVM", f"{stage.rows / seconds / 1e3:.0f} k rows/s")
+    parquet = {"from": "parquet", "source": stage.path("rows.parquet")}
+    stage.spark.run({**parquet, "to": "json", "target": stage.path("rows.json")})
+
+
+def _side_by_side(stage: _Stage) -> dict[str, _Measured]:
+    jobs: dict[str, dict[str, Any]] = {
+        "local Parquet": {"from": "parquet", "source": stage.path("rows.parquet")},
+        "local JSON": {"from": "json", "source": stage.path("rows.json")},
+        "export": stage.export(),
+        "incremental run": {"options": stage.options(maxRowsPerTrigger=str(stage.rows))},
+    }
+    best: dict[str, _Measured] = {}
+    for number in range(_ROUNDS):
+        for name, job in jobs.items():
+            where = {"to": "parquet", "target": stage.path("copy")}
+            if "from" not in job:
+                where = {"to": "lake", "target": stage.path(f"lake-{number}")}
+            measured = _measured(stage, {**where, **job}, stage.rows)
+            best[name] = _better(best.get(name), measured)
+    for name, measured in best.items():
+        _tell(stage, f"{name} to Parquet", measured)
+    return best
+
+
+def _measured(stage: _Stage, job: Mapping[str, Any], rows: int) -> _Measured:
+    before = stage.cpu()
+    seconds = stage.spark.run(job)
+    return _Measured(rows / seconds, (stage.cpu() - before) / rows * 1e6)
+
+
+def _better(one: _Measured | None, other: _Measured) -> _Measured:
+    if one is None:
+        return other
+    return _Measured(max(one.rate, other.rate), min(one.cpu, other.cpu))
+
+
+def _tell(stage: _Stage, name: str, measured: _Measured) -> None:
+    text = f"{measured.rate / 1e3:.0f} k rows/s, {measured.cpu:.1f} µs of CPU a row"
+    stage.report.figure(name, text)
+
+
+def _ndjson(stage: _Stage, export: _Measured) -> None:
+    """Of fewer rows: it is slow."""
+    rows = stage.rows // _SMALL
+    urls = [
+        f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/{queue}:0-{rows // _QUEUES}"
+        for queue in range(_QUEUES)
+    ]
+    job = {"from": "ndjson", "options": {"urls": " ".join(urls)}, "to": "parquet"}
+    measured = _measured(stage, {**job, "target": stage.path("copy")}, rows)
+    _tell(stage, "the same over NDJSON", measured)
+    stage.report.ratio("spark-ndjson", export.rate / measured.rate)
+
+
+def _reading(stage: _Stage) -> None:
+    """Without writing: the service must not be what Spark waits for."""
+    job = {"from": "eruca", "options": stage.options(), "to": "nothing"}
+    read = _Measured(0, float("inf"))
+    streamed = 0.0
+    for _ in range(_ROUNDS - 1):
+        read = _better(read, _measured(stage, job, stage.rows))
+        streamed = max(streamed, asyncio.run(_stream_rate(stage)))
+    _tell(stage, "read to nothing, two tasks", read)
+    stage.report.figure("one stream to nothing", f"{streamed / 1e3:.0f} k rows/s")
+    stage.report.ratio("spark-stream", streamed / read.rate)
+
+
+async def _stream_rate(stage: _Stage) -> float:
+    rows = stage.rows // _QUEUES
+    async with httpx.AsyncClient(trust_env=False, timeout=_SECONDS) as http:
+        began = asyncio.get_running_loop().time()
+        async with http.stream(
+            "GET",
+            f"{stage.url}/v1/exports/{TOPIC}/records",
+            params={"range": f"broker-a/0:0-{rows}"},
+            headers={"accept": ARROW_MEDIA_TYPE},
+        ) as answer:
+            answer.raise_for_status()
+            async for _ in answer.aiter_raw():
+                pass
+        return rows / (asyncio.get_running_loop().time() - began)
+
+
+def _jdbc(stage: _Stage, export: _Measured) -> None:
+    with jdbc_table(Path(stage.path("rows.parquet"))) as table:
+        job = {"from": "jdbc", "to": "parquet", "target": stage.path("copy"), "table": TABLE}
+        job |= {"url": table.url, "predicates": table.predicates}  # type: ignore[dict-item]
+        best = None
+        for _ in range(_ROUNDS - 1):
+            best = _better(best, _measured(stage, job, stage.rows))
+    assert best is not None
+    # PostgreSQL's own CPU is not in it.
+    stage.report.figure("Spark's JDBC reader to Parquet", f"{best.rate / 1e3:.0f} k rows/s")
+    stage.report.ratio("spark-jdbc", export.rate / best.rate)
+
+
+def _memory(stage: _Stage) -> None:
+    """The same work on few and on many rows, and in small and large tasks."""
+    few, many = stage.rows // _SMALL, stage.rows
+    large, small = (
+        _peak(stage, f"{many:,} rows, {size:,} a task", many, size) for size in _TASK_ROWS
+    )
+    least = _peak(stage, f"{few:,} rows, {_TASK_ROWS[0]:,} a task", few, _TASK_ROWS[0])
+    stage.report.ratio("spark-memory", large.workers / least.workers)
+    stage.report.ratio("spark-jvm", large.jvm / least.jvm)
+    stage.report.ratio("spark-workers", large.workers / small.workers)
+    stage.report.ratio("spark-service", large.service - least.service)
+
+
+def _peak(stage: _Stage, name: str, rows: int, task_rows: int) -> Peak:
+    with stage.spark.watched(stage.service) as seen:
+        stage.spark.run(stage.export(rows, partitionRows=str(task_rows)))
+    peak = peak_of(seen)
+    stage.report.figure(
+        f"peak memory, {name}",
+        f"JVM {peak.jvm:.0f}, Python {peak.workers:.0f}, query service {peak.service:.0f} MiB",
+    )
+    return peak
+
+
+# --- Messages -------------------------------------------------------------------------------------
+
+
+async def _fill(http: httpx.AsyncClient, broker: str, rows: int) -> None:
+    """Put so many messages into the queues, the same number into each."""
+    settings = {"read_queue_count": _QUEUES, "write_queue_count": _QUEUES}
+    (await http.put(f"{broker}/v1/topics/{TOPIC}", json=settings)).raise_for_status()
+
+    async def fill(queue: int) -> None:
+        batches = [_batch(queue, number) for number in range(_BATCHES)]
+        left, number = rows // _QUEUES, 0
+        while left:
+            count = min(left, _BATCH)
+            whole = batches[number % _BATCHES]
+            answer = await http.post(
+                f"{broker}/v1/topics/{TOPIC}/queues/{queue}/records",
+                content=encode_batch(whole[:count]),
+                headers={"content-type": RECORDS_MEDIA_TYPE},
+            )
+            answer.raise_for_status()
+            left, number = left - count, number + 1
+
+    await asyncio.gather(*(fill(queue) for queue in range(_QUEUES)))
+
+
+def _batch(queue: int, number: int) -> list[bytes]:
+    chosen = random.Random(_BATCHES * queue + number)
+    return [
+        encode_record(
+            Record(
+                topic=TOPIC,
+                queue_id=queue,
+                body="".join(chosen.choices(string.ascii_letters, k=_BODY_SIZE)).encode(),
+                born_timestamp=1_763_700_000_000,
+                properties=encode_properties(
+                    {
+                        TAGS: chosen.choice(["AA", "DL", "UA"]),
+                        KEYS: f"key-{chosen.randrange(100_000)}",
+                        UNIQ_KEY: f"{chosen.getrandbits(128):032X}",
+                        "origin": chosen.choice(["EWR", "JFK", "LGA"]),
+                        "carrier": "of the morning",
+                        "attempt": str(chosen.randrange(9)),
+                    }
+                ),
+            )
+        )
+        for _ in range(_BATCH)
+    ]
+
+
+async def _until_read(http: httpx.AsyncClient, query: str) -> None:
+    """Wait until the service has read the log: an export must not share a core with that."""
+    while True:
+        followed = (await http.get(f"{query}/v1/status")).json()["followed"]
+        if followed and all(log["lag_bytes"] == 0 for log in followed):
+            return
+        await asyncio.sleep(0.2)

