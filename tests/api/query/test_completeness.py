@@ -87,19 +87,24 @@ async def test_what_is_too_far_behind_to_be_looked_through_is_said(
             )
 
         early = await queried.get(f"/v1/messages/{sent[0].message_id}")
-        late = await queried.http.get(f"/v1/messages/{sent[19].message_id}")
+        late = await queried.get(f"/v1/messages/{sent[19].message_id}")
+        life = await queried.get(f"/v1/messages/{sent[19].message_id}/timeline")
+        unknown = await queried.http.get("/v1/messages/no-such-id")
         by_offset = await queried.get(f"/v1/messages/{sent[19].offset_message_id}")
         page = await queried.get("/v1/messages", topic=TOPIC)
         by_key = await queried.get("/v1/messages", topic=TOPIC, key="k19")
 
-    assert reasons(early) == reasons(page) == [("broker-a", "model_behind")]
+    for answer in (early, page, late, life):
+        assert reasons(answer) == [("broker-a", "model_behind")]
     assert len(page["messages"]) < len(sent)
-    assert late.status_code == 503
-    assert late.json()["code"] == "search-incomplete"
-    assert late.json()["retryable"]
-    assert "broker-a" in late.json()["detail"]
     assert by_offset["message"]["message_id"] == sent[19].message_id
     # The broker's own key index knows what the read model does not.
+    assert late["message"]["message_id"] == sent[19].message_id
+    assert [event["kind"] for event in life["events"]] == ["stored"]
+    assert unknown.status_code == 503
+    assert unknown.json()["code"] == "search-incomplete"
+    assert unknown.json()["retryable"]
+    assert "broker-a" in unknown.json()["detail"]
     assert ids(by_key) == [sent[19].message_id]
     assert reasons(by_key) == []
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from eruca.aio.broker_api import BrokerApi
 from eruca.aio.transport import problem_error, target_of
 from eruca.contract.errors import ErucaError, RecordNotFoundError, TransportError
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.queries import IncompleteReason
 from eruca.contract.wire import LOG_MEDIA_TYPE, MAX_OFFSET_HEADER, NEXT_OFFSET_HEADER
@@ -25,6 +26,8 @@ from eruca_query.searching.broker_directory import BrokerDirectory, KnownBrokers
 if TYPE_CHECKING:
     from eruca import AsyncClient
 
+TOPICS_ASKED_MAX: Final = 64  # of one broker, for an id of which the topic is not known
+PARALLEL_MAX: Final = 16  # requests to one broker at a time
 _HEADERS: Final = (("accept", LOG_MEDIA_TYPE),)
 NOT_REGISTERED: Final = "no name server knows it: it is stopped, or cut off from them"
 
@@ -44,6 +47,11 @@ class TailAnswer:
     end_offset: int | None  # where the log ends; None: not known
     tail: LogTail | None
     fault: Fault | None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the log goes on behind what was looked through."""
+        return self.fault is not None and self.fault.reason == "model_behind"
 
 
 class BrokerLogs:
@@ -111,6 +119,38 @@ class BrokerLogs:
                 return []  # it has no such topic
             self._directory.forget()
             return Fault("broker_unreachable", str(error))
+
+    async def by_unique_id(self, broker_name: str, unique_id: str) -> list[PulledMessage]:
+        """Return messages with a unique id from a broker's own index, as far as it answers.
+
+        The index needs to know the topic: every topic of the broker is asked, up to a number.
+        """
+        url = (await self.brokers()).urls.get(broker_name)
+        if url is None:
+            return []
+        try:
+            listed = await self._api.list_topics(
+                url, cursor=None, limit=TOPICS_ASKED_MAX, include_system=False
+            )
+        except ErucaError:
+            self._directory.forget()
+            return []
+        places = asyncio.Semaphore(PARALLEL_MAX)
+
+        async def ask(topic: str) -> list[PulledMessage] | Fault:
+            async with places:
+                return await self.by_key(
+                    broker_name, topic, unique_id, begin=None, limit=KEY_QUERY_COUNT_MAX
+                )
+
+        answers = await asyncio.gather(*(ask(config.topic) for config in listed.topics))
+        return [
+            message
+            for answer in answers
+            if not isinstance(answer, Fault)
+            for message in answer
+            if message.message_id == unique_id
+        ]
 
     async def _tail(
         self, known: KnownBrokers, broker_name: str, from_offset: int | None

@@ -124,7 +124,23 @@ class MessageSearch:
         found = look.found
         if unique_id is not None:
             found += in_tails(unique_id, tails)
+        if unique_id is not None and not found:
+            found += await self.in_indexes(unique_id, tails)
         return found, completeness_of(look.serving, known, tails)
+
+    async def in_indexes(
+        self, unique_id: str, tails: Mapping[str, TailAnswer]
+    ) -> list[FoundMessage]:
+        """Return what brokers find by id, of whose logs the rest is too long to look through."""
+        behind = [name for name, answer in tails.items() if answer.is_behind]
+        answers = await asyncio.gather(
+            *(self._logs.by_unique_id(name, unique_id) for name in behind)
+        )
+        return [
+            found_of(name, message)
+            for name, messages in zip(behind, answers, strict=True)
+            for message in messages
+        ]
 
     async def by_offset_id(
         self, text: str, known: KnownBrokers
@@ -281,11 +297,7 @@ class MessageSearch:
         """Return what brokers find by key, of whose logs the rest is too long to look through."""
         assert query.key is not None
         key = query.key.decode("utf-8", "surrogatepass")
-        behind = [
-            name
-            for name, answer in tails.items()
-            if answer.fault is not None and answer.fault.reason == "model_behind"
-        ]
+        behind = [name for name, answer in tails.items() if answer.is_behind]
 
         async def ask(name: str) -> list[PulledMessage] | Fault:
             its = look.serving.get(name)

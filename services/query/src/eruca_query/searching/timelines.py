@@ -87,6 +87,8 @@ class Timelines:
         if fault is not None:
             completeness.add(fault)
         behind = [] if unique_id is None else in_tails(unique_id, tails)
+        if unique_id is not None and not (in_rows or behind):
+            behind = await self._search.in_indexes(unique_id, tails)
         places = _places([*in_rows, *behind])
         if len(places) > PLACES_MAX:
             detail = f"it lies in {len(places)} places, of which the first {PLACES_MAX} are told"
