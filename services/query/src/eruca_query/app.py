@@ -42,6 +42,7 @@ from eruca_query.projection.upkeep import PERIOD_SECONDS as UPKEEP_SECONDS
 from eruca_query.projection.upkeep import Upkeep
 from eruca_query.searching.broker_directory import BrokerDirectory
 from eruca_query.searching.broker_logs import BrokerLogs
+from eruca_query.searching.message_pages import MessagePages
 from eruca_query.searching.message_search import MessageSearch
 from eruca_query.searching.timelines import Timelines
 from eruca_query.service import QueryService
@@ -217,6 +218,7 @@ def _wire(
         counts=counts,
         upkeep=Upkeep(database, clock, retention_ms=round(settings.retention_hours * 3_600_000)),
         search=search,
+        pages=MessagePages(database, numbers, logs),
         timelines=Timelines(database, numbers, logs, search),
     )
     return service, keeper

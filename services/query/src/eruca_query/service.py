@@ -10,6 +10,7 @@ from eruca_postgres.database import Database
 from eruca_query.projection.broker_work import FollowedBroker
 from eruca_query.projection.message_projection import ProjectionCounts
 from eruca_query.projection.upkeep import Upkeep
+from eruca_query.searching.message_pages import MessagePages
 from eruca_query.searching.message_search import MessageSearch
 from eruca_query.searching.timelines import Timelines
 
@@ -25,6 +26,7 @@ class QueryService:
     counts: ProjectionCounts
     upkeep: Upkeep
     search: MessageSearch
+    pages: MessagePages
     timelines: Timelines
 
     def work(self) -> dict[str, FollowedBroker]:

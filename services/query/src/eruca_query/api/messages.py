@@ -148,7 +148,7 @@ async def find_messages(
         limit=limit,
         before=None if before is None else position_of(before),
     )
-    return await service.search.page(query, bodies=bodies)
+    return await service.pages.page(query, bodies=bodies)
 
 
 def _refused(name: str, detail: str, *, fix: str) -> ValidationError:
