@@ -23,10 +23,10 @@ from eruca.contract.transactions import (
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.topics import Topics
-from eruca_broker.processors.transaction_carrying import TransactionCarrier
-from eruca_broker.processors.transaction_log import TransactionLog
-from eruca_broker.processors.transaction_views import TransactionViews
-from eruca_broker.processors.transactions import Transactions
+from eruca_broker.processors.transactions.carrying import TransactionCarrier
+from eruca_broker.processors.transactions.log import TransactionLog
+from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from support.clocks import ManualClock

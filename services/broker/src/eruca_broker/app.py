@@ -63,10 +63,10 @@ from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
 from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics, topic_config
-from eruca_broker.processors.transaction_carrying import TransactionCarrier
-from eruca_broker.processors.transaction_log import TransactionLog
-from eruca_broker.processors.transaction_views import TransactionViews
-from eruca_broker.processors.transactions import Transactions
+from eruca_broker.processors.transactions.carrying import TransactionCarrier
+from eruca_broker.processors.transactions.log import TransactionLog
+from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.settings import BrokerSettings, split_hours, split_urls
 from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.config_snapshots import UnreadableConfigError

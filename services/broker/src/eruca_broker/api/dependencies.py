@@ -26,9 +26,9 @@ from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.status import Identity
 from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics
-from eruca_broker.processors.transaction_carrying import TransactionCarrier
-from eruca_broker.processors.transaction_views import TransactionViews
-from eruca_broker.processors.transactions import Transactions
+from eruca_broker.processors.transactions.carrying import TransactionCarrier
+from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.store.message_store import MessageStore
 
 

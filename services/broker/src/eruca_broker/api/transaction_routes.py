@@ -25,7 +25,7 @@ from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.query import parse_query
 from eruca_broker.core.budget import Budget
-from eruca_broker.processors.transactions import Transactions
+from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_chassis.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
 
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()

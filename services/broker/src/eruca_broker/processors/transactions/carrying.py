@@ -27,7 +27,7 @@ from eruca_broker.core.half_messages import (
     op_message,
 )
 from eruca_broker.core.transactions import LiveTransaction
-from eruca_broker.processors.transaction_log import TransactionLog
+from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.turns import Turns
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore

@@ -25,7 +25,7 @@ from eruca_broker.core.scheduled import (
 )
 from eruca_broker.core.times import moment, rfc3339
 from eruca_broker.core.transactions import LiveTransaction
-from eruca_broker.processors.transaction_log import Ended, TransactionLog
+from eruca_broker.processors.transactions.log import Ended, TransactionLog
 from eruca_broker.store.message_store import MessageStore
 
 

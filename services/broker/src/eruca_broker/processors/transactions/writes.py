@@ -20,13 +20,13 @@ from eruca.contract.transactions import DecidedBy, DecisionReceipt
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.half_messages import OP_PLACE, op_message
 from eruca_broker.core.transactions import LiveTransaction
-from eruca_broker.processors.transaction_decisions import (
+from eruca_broker.processors.transactions.decisions import (
     Decision,
     decision_of,
     decision_of_parked,
     receipt_of,
 )
-from eruca_broker.processors.transaction_log import TransactionLog
+from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.turns import Turns
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore

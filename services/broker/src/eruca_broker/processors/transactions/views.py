@@ -31,12 +31,12 @@ from eruca.contract.transactions import (
 from eruca_broker.core.rendering import render
 from eruca_broker.core.times import moment
 from eruca_broker.core.transactions import LiveTransaction
-from eruca_broker.processors.transaction_decisions import (
+from eruca_broker.processors.transactions.decisions import (
     decision_of,
     decision_of_parked,
     place_of,
 )
-from eruca_broker.processors.transaction_log import Ended, Logged, TransactionLog
+from eruca_broker.processors.transactions.log import Ended, Logged, TransactionLog
 from eruca_broker.store.message_store import MessageStore
 
 _BODY_ROOM: Final = 16 * 1024 * 1024  # bytes a compressed body may become

@@ -33,8 +33,8 @@ from eruca_broker.core.new_messages import body_bytes
 from eruca_broker.core.scheduled import PropertiesTooLargeError
 from eruca_broker.core.times import ms_not_before, rfc3339
 from eruca_broker.processors.send_message import Draft, Sender
-from eruca_broker.processors.transaction_decisions import decision_of
-from eruca_broker.processors.transaction_writes import (
+from eruca_broker.processors.transactions.decisions import decision_of
+from eruca_broker.processors.transactions.writes import (
     TransactionWrites,
     WriteOutcome,
     body_fault,

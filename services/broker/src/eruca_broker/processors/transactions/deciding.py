@@ -26,8 +26,8 @@ from eruca_broker.core.scheduled import Destination, Wait
 from eruca_broker.core.times import rfc3339
 from eruca_broker.core.transactions import LiveTransaction
 from eruca_broker.processors.scheduled import Scheduled
-from eruca_broker.processors.transaction_decisions import decision_of, place_of, receipt_of
-from eruca_broker.processors.transaction_writes import (
+from eruca_broker.processors.transactions.decisions import decision_of, place_of, receipt_of
+from eruca_broker.processors.transactions.writes import (
     PAST,
     TransactionWrites,
     WriteOutcome,

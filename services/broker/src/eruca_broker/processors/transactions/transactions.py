@@ -1,7 +1,7 @@
 """Transactions: beginning them, deciding them, checks, giving up.
 
 Each has a module of its own; what they have in common, a transaction's turn and its one write, is
-in :mod:`eruca_broker.processors.transaction_writes`.
+in :mod:`eruca_broker.processors.transactions.writes`.
 
 Who begins or decides is called back and nobody waits, as for sending: the two requests of a
 transaction should cost no more than two sends.
@@ -14,11 +14,11 @@ from __future__ import annotations
 from eruca.contract.records import Host
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
-from eruca_broker.processors.transaction_beginning import TransactionBeginning
-from eruca_broker.processors.transaction_checking import TransactionChecking
-from eruca_broker.processors.transaction_deciding import TransactionDeciding
-from eruca_broker.processors.transaction_log import TransactionLog
-from eruca_broker.processors.transaction_writes import TransactionWrites
+from eruca_broker.processors.transactions.beginning import TransactionBeginning
+from eruca_broker.processors.transactions.checking import TransactionChecking
+from eruca_broker.processors.transactions.deciding import TransactionDeciding
+from eruca_broker.processors.transactions.log import TransactionLog
+from eruca_broker.processors.transactions.writes import TransactionWrites
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.writer import renewed
 from eruca_chassis.clock import Clock

@@ -23,8 +23,8 @@ from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.half_messages import PARKED_PLACE, parked
 from eruca_broker.core.times import moment, rfc3339
 from eruca_broker.core.transactions import LiveTransaction
-from eruca_broker.processors.transaction_decisions import Decision, receipt_of
-from eruca_broker.processors.transaction_writes import TransactionWrites, WriteOutcome
+from eruca_broker.processors.transactions.decisions import Decision, receipt_of
+from eruca_broker.processors.transactions.writes import TransactionWrites, WriteOutcome
 
 Checked: TypeAlias = Callable[[CheckGrant | Exception], None]
 GivenUp: TypeAlias = Callable[[DecisionReceipt | Exception], None]

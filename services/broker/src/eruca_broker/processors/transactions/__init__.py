@@ -1,0 +1,1 @@
+"""Transactions: half messages, decisions, checks, and what an operator may still do."""
