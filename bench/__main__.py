@@ -80,9 +80,9 @@ def main(
     for name in chosen:
         report.console.rule(name)
         runs[name](report, seconds)
+        if json_file is not None:
+            report.save(json_file)  # a later suite may be broken off
     report.show()
-    if json_file is not None:
-        report.save(json_file)
 
 
 if __name__ == "__main__":
