@@ -119,6 +119,13 @@ def test_an_offset_that_is_in_no_queue_changes_nothing(command: Eruca) -> None:
     )
 
 
+def test_a_group_that_is_nowhere_is_not_behind_in_nothing(command: Eruca) -> None:
+    refused = command("group", "lag", "g-nowhere", code=1)
+
+    assert "has no group 'g-nowhere'" in refused.stderr
+    assert "eruca group create g-nowhere" in refused.stderr
+
+
 def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
     filled(command, "t-watch", 2)
     command("consume", "t-watch", "-g", "g-watch", "--start=earliest", "-n1")

@@ -627,6 +627,7 @@ async def test_a_filter_that_means_nothing_is_refused(
     refused = await orders.ask(**filter_)
 
     assert (refused.status_code, refused.json()["code"]) == (422, code)
+    assert refused.json()["errors"][0]["pointer"].startswith("/body/filter")
 
 
 # --- Why there is nothing -------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class AsyncProducer:
         send_timeout: float = SEND_TIMEOUT_DEFAULT,
     ) -> None:
         if group is not None and (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
         if max_in_flight < 1 or retries < 0 or linger_ms < 0 or buffer_max_bytes < 1:
             raise ValidationError(
                 "max_in_flight and buffer_max_bytes are at least 1, retries and linger_ms 0"

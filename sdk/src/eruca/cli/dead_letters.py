@@ -123,7 +123,9 @@ async def redrive(
     """Send dead letters to the topics they came from, as if they were new."""
     is_filtered = any(value is not None for value in (topic, reason, since, until))
     if bool(letters) + is_filtered + all_ != 1:
-        raise typer.BadParameter("say which: BROKER/ID, or options that choose, or --all")
+        raise typer.BadParameter(
+            "say which in one way: BROKER/ID, or options that choose, or --all"
+        )
     if not (dry_run or yes):
         if not sys.stdin.isatty():
             raise typer.BadParameter("nobody is there to ask; give --yes, or --dry-run to look")
@@ -154,7 +156,7 @@ def _show_outcome(session: Session, done: Redriven) -> None:
     if session.is_json:
         session.show_line({"broker_name": done.broker_name} | outcome.model_dump(mode="json"))
         return
-    where = f" to {outcome.topic}" if outcome.topic else ""
+    where = f" to {outcome.topic}" if outcome.outcome == "redriven" else ""
     why = f": {outcome.detail}" if outcome.detail else ""
     session.show_text(f"{done.broker_name}/{outcome.dead_letter_id} {outcome.outcome}{where}{why}")
 

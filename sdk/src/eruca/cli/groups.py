@@ -179,6 +179,7 @@ async def lag(
     With --watch and --output json each look is one line.
     """
     async with session.client() as client:
+        await client.admin.groups.get(group)  # one that nobody knows is behind in nothing
         if not watch:
             behind = await client.admin.groups.lag(group, topic=topic)
             if session.is_json:
@@ -313,7 +314,8 @@ def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
 def _total(behind: GroupLag, now: datetime) -> str:
     lag = "an unknown number of" if behind.lag is None else f"{behind.lag:,}"
     age = age_text(behind.oldest_unconsumed_at, now)
-    return f"{lag} messages behind" + (f", the oldest for {age}" if age else "")
+    noun = "message" if behind.lag == 1 else "messages"
+    return f"{lag} {noun} behind" + (f", the oldest for {age}" if age else "")
 
 
 def _lag_rows(behind: GroupLag, now: datetime) -> Iterable[Sequence[object]]:

@@ -69,6 +69,20 @@ class NameFault(StrEnum):
     ILLEGAL_CHARACTER = "illegal_character"
     TOO_LONG = "too_long"
 
+    @property
+    def said(self) -> str:
+        """What to say of the name, behind it."""
+        return _SAID[self]
+
+
+TOPIC_NAME_FIX: Final = f"use up to {TOPIC_SIZE_MAX} letters, digits, %, |, _ and -"
+GROUP_NAME_FIX: Final = f"use up to {GROUP_SIZE_MAX} letters, digits, %, |, _ and -"
+_SAID: Final = {
+    NameFault.BLANK: "is blank",
+    NameFault.ILLEGAL_CHARACTER: "has a character that is not allowed",
+    NameFault.TOO_LONG: "is too long",
+}
+
 
 def broker_topic_fault(name: str) -> NameFault | None:
     """Return what a broker finds wrong with a topic's name, or None."""

@@ -61,7 +61,7 @@ class HandlerTable:
                 handlers do not go together.
         """
         if (fault := names.broker_topic_fault(topic)) is not None:
-            raise ValidationError(f"topic: {topic!r} is {fault.value.replace('_', ' ')}")
+            raise ValidationError(f"topic: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
         if filter_type not in _TYPES:
             raise ValidationError(f"filter_type: {filter_type!r} is none of {', '.join(_TYPES)}")
         if filter_type == "sql92" and not isinstance(expression, Sql92Filter):

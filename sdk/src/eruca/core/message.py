@@ -331,8 +331,8 @@ def _check_topic(topic: str) -> None:
         fault = names.broker_topic_fault(topic)
     if fault is not None:
         raise ValidationError(
-            f"topic: {_shown(topic)} is {fault.value.replace('_', ' ')}",
-            fix="use up to 127 letters, digits, %, |, _ and -",
+            f"topic: {_shown(topic)} {fault.said}",
+            fix=names.TOPIC_NAME_FIX,
         )
     if names.is_send_forbidden(topic):
         raise ValidationError(

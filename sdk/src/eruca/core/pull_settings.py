@@ -61,7 +61,7 @@ class PullSettings:
             ValidationError: A value is not allowed, or two do not go together.
         """
         if group is not None and (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
         named = tuple(dict.fromkeys(queues))
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if bool(several) == bool(named):
@@ -69,7 +69,7 @@ class PullSettings:
         every_topic = dict.fromkeys(several or (queue.topic for queue in named))
         for topic in every_topic:
             if (fault := names.broker_topic_fault(topic)) is not None:
-                raise ValidationError(f"topics: {topic!r} is {fault.value.replace('_', ' ')}")
+                raise ValidationError(f"topics: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
         if on_offset_out_of_range not in OUT_OF_RANGE_POLICIES:
             raise ValidationError(
                 f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"

@@ -78,7 +78,7 @@ class PushSettings:
     def __post_init__(self) -> None:
         """Check the values, and which of them go together."""
         if (fault := names.client_group_fault(self.group)) is not None:
-            raise ValidationError(f"group: {self.group!r} is {fault.value.replace('_', ' ')}")
+            raise ValidationError(f"group: {self.group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
         if names.is_system_group(self.group):
             raise ValidationError(f"group: {self.group!r} is one of the system's own")
         if self.message_model not in ("clustering", "broadcasting"):

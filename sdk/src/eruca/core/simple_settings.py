@@ -44,13 +44,13 @@ class SimpleSettings:
             ValidationError: A value is not allowed, or two do not go together.
         """
         if (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if not several:
             raise ValidationError("topics: none is given")
         for topic in several:
             if (fault := names.broker_topic_fault(topic)) is not None:
-                raise ValidationError(f"topics: {topic!r} is {fault.value.replace('_', ' ')}")
+                raise ValidationError(f"topics: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
         if isinstance(start, datetime):
             check_aware(start, "start")
         elif start not in (None, "earliest", "latest"):

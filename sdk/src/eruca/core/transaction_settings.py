@@ -56,7 +56,7 @@ class TransactionSettings:
             ValidationError: One cannot be used; the error says which, and where it came from.
         """
         if (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} is {fault.value.replace('_', ' ')}")
+            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
         if check is not None and not callable(check):
             raise ValidationError(f"check: {check!r} is no function")
         if not 1 <= check_concurrency <= CHECKS_TAKEN_MAX:

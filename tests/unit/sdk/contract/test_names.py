@@ -90,3 +90,8 @@ def test_nobody_sends_to_what_the_broker_alone_writes() -> None:
 def test_system_groups_are_known_by_their_prefix() -> None:
     assert names.is_system_group("CID_RMQ_SYS_x")
     assert not names.is_system_group("cid_rmq_sys_x")
+
+
+@pytest.mark.parametrize("fault", NameFault)
+def test_what_is_wrong_with_a_name_can_be_said(fault: NameFault) -> None:
+    assert fault.said.startswith(("is ", "has "))

@@ -54,7 +54,7 @@ def compile_sql92(expression: str) -> Sql92Filter:
     """
     if len(expression) > FILTER_SIZE_MAX:
         raise FilterSyntaxError(
-            f"the filter has {len(expression)} characters, {FILTER_SIZE_MAX} are the most",
+            f"filter: it has {len(expression)} characters, {FILTER_SIZE_MAX} are the most",
             position=FILTER_SIZE_MAX,
             fix="send a property that says what you ask for, and filter by that",
         )

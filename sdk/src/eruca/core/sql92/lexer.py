@@ -100,7 +100,7 @@ def unexpected(token: Token, detail: str, fix: str | None = None) -> FilterSynta
     """Return the error that *token* may not stand where it does."""
     shown = excerpt(token.text) or _END_EXCERPT
     return FilterSyntaxError(
-        f"{detail}: {shown}, character {token.start + 1}",
+        f"filter: {detail}: {shown}, character {token.start + 1}",
         position=token.start,
         excerpt=shown,
         fix=fix,
@@ -118,7 +118,7 @@ def next_token(text: str, position: int) -> Token:
         if match is None:
             character = text[position]
             raise FilterSyntaxError(
-                f"no part of a filter begins with {character!r}, character {position + 1}",
+                f"filter: no part of one begins with {character!r}, character {position + 1}",
                 position=position,
                 excerpt=excerpt(text[position:]),
                 fix=_HINTS.get(character, _OTHER_HINT),

@@ -69,7 +69,7 @@ class Operand:
         """Return the error that this operand may not stand where it does."""
         shown = excerpt(self.source)
         return FilterSyntaxError(
-            f"{detail}: {shown}, character {self.start + 1}",
+            f"filter: {detail}: {shown}, character {self.start + 1}",
             position=self.start,
             excerpt=shown,
             fix=fix,

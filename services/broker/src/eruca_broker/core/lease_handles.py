@@ -57,7 +57,7 @@ def decode_handle(text: str) -> Handle:
         checksum, content = checked[:_CHECKSUM_SIZE], checked[_CHECKSUM_SIZE:]
         handle = _DECODER.decode(content)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise MalformedHandleError("not a handle") from error
+        raise MalformedHandleError("is no handle that a broker gave") from error
     if crc32(content).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
-        raise MalformedHandleError("a handle that is cut or changed")
+        raise MalformedHandleError("is a handle that was cut or changed")
     return handle

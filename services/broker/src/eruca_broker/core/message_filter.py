@@ -69,5 +69,5 @@ def _tags(expression: str) -> MessageFilter:
         return MessageFilter(parse_tag_expression(expression))
     except TagExpressionError as error:
         raise FilterSyntaxError(
-            str(error), position=0, excerpt=expression[:32], fix='such as "a || b", or "*"'
+            f"filter: {error}", position=0, excerpt=expression[:32], fix='such as "a || b", or "*"'
         ) from error

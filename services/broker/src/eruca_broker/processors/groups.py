@@ -46,7 +46,7 @@ class Groups:
         if group is None:
             raise GroupNotFoundError(
                 f"this broker has no group {name!r}",
-                fix=f"create it: PUT /v1/groups/{name}"
+                fix=f"create it: eruca group create {name}, or PUT /v1/groups/{name}"
                 + (", or let a member join it" if self._auto_create else ""),
             )
         return group

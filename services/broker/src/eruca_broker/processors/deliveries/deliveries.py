@@ -29,7 +29,12 @@ from eruca.contract.deliveries import (
     NackResult,
     NackResults,
 )
-from eruca.contract.errors import ErucaError, ExpiredHandleError, StaleHandleError
+from eruca.contract.errors import (
+    ErucaError,
+    ExpiredHandleError,
+    FilterSyntaxError,
+    StaleHandleError,
+)
 from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.core.lease_events import (
     DeliveriesAcked,
@@ -41,7 +46,7 @@ from eruca_broker.core.lease_events import (
     QueueNacks,
 )
 from eruca_broker.core.lease_handles import Handle
-from eruca_broker.core.message_filter import parse_filter
+from eruca_broker.core.message_filter import MessageFilter, parse_filter
 from eruca_broker.core.retry_policy import verdict
 from eruca_broker.core.times import moment
 from eruca_broker.processors.deliveries.counts import DeliveryCounts
@@ -112,7 +117,7 @@ class Deliveries:
         """
         wanted = Wanted(
             request.topic,
-            parse_filter(request.filter, request.filter_type),
+            _filter_of(request),
             request.max_count,
             round(request.invisible_seconds * 1_000),
         )
@@ -282,6 +287,14 @@ class Deliveries:
                 or leases.of_queue(group.name, queue) is None  # a member may lock it now
             ],
         )
+
+
+def _filter_of(request: DeliveryRequest) -> MessageFilter:
+    try:
+        return parse_filter(request.filter, request.filter_type)
+    except FilterSyntaxError as error:
+        error.errors = [{"pointer": "/body/filter", "detail": error.detail}]
+        raise
 
 
 def _queues(held: Iterable[HeldDelivery]) -> list[Queue]:
