@@ -35,6 +35,7 @@ _BATCHES: Final = 10  # different ones of a queue
 _BODY_SIZE: Final = 200
 _ROUNDS: Final = 3
 _SMALL: Final = 5  # how many times fewer rows in what is compared with all of them
+_PARTS: Final = ("Spark", "query service", "broker")
 _TASK_ROWS: Final = (500_000, 25_000)
 _SECONDS: Final = 600.0
 
@@ -68,15 +69,20 @@ class _Stage:
         """Return a place for files."""
         return str(self.directory / name)
 
-    def cpu(self) -> float:
-        """Return the CPU seconds of all processes so far."""
-        return self.spark.cpu_seconds() + cpu_seconds(self.service) + cpu_seconds(self.broker)
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU seconds so far, of Spark and of what it reads from."""
+        services = cpu_seconds(self.service), cpu_seconds(self.broker)
+        return dict(zip(_PARTS, (self.spark.cpu_seconds(), *services), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
     rate: float  # rows per second
-    cpu: float  # microseconds a row
+    parts: Mapping[str, float]  # microseconds of CPU a row
+
+    @property
+    def cpu(self) -> float:
+        return _sum_of(self.parts)
 
 
 def run(report: Report, rows: int) -> None:
@@ -153,18 +159,25 @@ def _side_by_side(stage: _Stage) -> dict[str, _Measured]:
 def _measured(stage: _Stage, job: Mapping[str, Any], rows: int) -> _Measured:
     before = stage.cpu()
     seconds = stage.spark.run(job)
-    return _Measured(rows / seconds, (stage.cpu() - before) / rows * 1e6)
+    after = stage.cpu()
+    return _Measured(
+        rows / seconds, {part: (after[part] - before[part]) / rows * 1e6 for part in after}
+    )
 
 
 def _better(one: _Measured | None, other: _Measured) -> _Measured:
     if one is None:
         return other
-    return _Measured(max(one.rate, other.rate), min(one.cpu, other.cpu))
+    return _Measured(max(one.rate, other.rate), min(one.parts, other.parts, key=_sum_of))
+
+
+def _sum_of(parts: Mapping[str, float]) -> float:
+    return sum(parts.values())
 
 
 def _tell(stage: _Stage, name: str, measured: _Measured) -> None:
-    text = f"{measured.rate / 1e3:.0f} k rows/s, {measured.cpu:.1f} µs of CPU a row"
-    stage.report.figure(name, text)
+    parts = " + ".join(f"{part} {spent:.1f}" for part, spent in measured.parts.items())
+    stage.report.figure(name, f"{measured.rate / 1e3:.0f} k rows/s, µs of CPU a row: {parts}")
 
 
 def _ndjson(stage: _Stage, export: _Measured) -> None:
@@ -183,11 +196,12 @@ def _ndjson(stage: _Stage, export: _Measured) -> None:
 def _reading(stage: _Stage) -> None:
     """Without writing: the service must not be what Spark waits for."""
     job = {"from": "eruca", "options": stage.options(), "to": "nothing"}
-    read = _Measured(0, float("inf"))
+    read = None
     streamed = 0.0
-    for _ in range(_ROUNDS - 1):
+    for _ in range(_ROUNDS):
         read = _better(read, _measured(stage, job, stage.rows))
         streamed = max(streamed, asyncio.run(_stream_rate(stage)))
+    assert read is not None
     _tell(stage, "read to nothing, two tasks", read)
     stage.report.figure("one stream to nothing", f"{streamed / 1e3:.0f} k rows/s")
     stage.report.ratio("spark-stream", streamed / read.rate)

@@ -19,7 +19,7 @@ from eruca_spark.lake_files import LakeBusyError, LocalFiles
 from pyspark_eruca.columns import COLUMNS
 from pyspark_eruca.ranges import Queue
 from support.export_service import ExportService, Fault, Refusal
-from support.spark import files_of, raw_offsets
+from support.spark import files_of, planners, raw_offsets, readers, until_none
 
 
 def export(spark: SparkSession, service: ExportService, lake: Path, **options: str) -> Exported:
@@ -175,6 +175,19 @@ def test_what_killed_jobs_were_about_to_move_is_deleted(
     export(spark, service.hold("orders", {0: 10}), tmp_path)
 
     assert list(tmp_path.glob(".spark-staging*")) == []
+
+
+def test_an_export_leaves_no_process_and_no_connection_behind_even_one_that_failed(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 1_000})
+    service.faults.extend([Fault(repeat_first=True) for _ in range(4)])
+    with pytest.raises(PySparkException):
+        export(spark, service, tmp_path)
+    assert export(spark, service, tmp_path).rows == 1_000
+
+    until_none(planners)
+    until_none(lambda: list(readers(service.url)))
 
 
 def test_a_second_export_of_the_same_lake_is_refused(

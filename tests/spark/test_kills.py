@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 import eruca
 from eruca_spark.lake import Lake, chain_faults, read_lake
 from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
-from support.spark import SMALL_SPARK, kill_reader, raw_offsets
+from support.spark import SMALL_SPARK, command_line, kill_reader, raw_offsets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -106,17 +106,10 @@ def until_a_batch_begins(driver: subprocess.Popen[str], lake: Path) -> None:
         planned = {path.name for path in (lake / "_checkpoint" / "offsets").glob("[0-9]*")}
         done = {path.name for path in (lake / "_checkpoint" / "commits").glob("[0-9]*")}
         tasks = psutil.Process(driver.pid).children(recursive=True)
-        if planned - done and any("daemon" in " ".join(_words(task)) for task in tasks):
+        if planned - done and any("daemon" in " ".join(command_line(task)) for task in tasks):
             return
         time.sleep(LOOK_SECONDS)
     raise AssertionError("no batch began")
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def kill_worker(driver: subprocess.Popen[str], url: str) -> int:

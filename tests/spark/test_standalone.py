@@ -19,7 +19,7 @@ import pytest
 import eruca
 import eruca_spark
 from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
-from support.spark import raw_offsets
+from support.spark import command_line, raw_offsets
 from support.standalone_spark import (
     SPARK_SUBMIT,
     StandaloneSpark,
@@ -97,7 +97,7 @@ def executor_of(standalone: StandaloneSpark, driver: subprocess.Popen[str]) -> i
     while time.monotonic() < deadline:
         assert driver.poll() is None, driver.communicate()[0]
         for process in psutil.Process(standalone.worker_pid).children():
-            if any("pyspark.daemon" in child.cmdline() for child in process.children()):
+            if any("pyspark.daemon" in command_line(child) for child in process.children()):
                 return process.pid
         time.sleep(LOOK_SECONDS)
     raise AssertionError("no executor ran Python")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from pyspark_eruca.columns import COLUMNS
 from pyspark_eruca.ranges import Queue
 from support.export_service import BEGAN, ExportService, Fault
-from support.spark import kill_reader
+from support.spark import kill_reader, readers, until_none
 
 
 def load(spark: SparkSession, service: ExportService, **options: str) -> DataFrame:
@@ -169,6 +169,17 @@ def test_a_task_whose_worker_is_killed_is_done_again(
     assert rows.select(f.sum("queue_offset")).collect()[0][0] == sum(range(4_000))
     assert killed != [None]
     assert len(record_requests(service)) >= 5
+
+
+def test_a_query_that_wants_no_more_rows_leaves_no_connection_behind(
+    spark: SparkSession, service: ExportService
+) -> None:
+    """The rest is much more than sockets take in: the service would wait for its reader."""
+    rows = load(spark, service.hold("orders", {0: 60_000}))
+
+    assert len(rows.take(5)) == 5
+
+    until_none(lambda: list(readers(service.url)))
 
 
 def test_a_service_that_breaks_off_is_not_noticed(

@@ -35,6 +35,12 @@ class ExportCluster:
         """The name servers' URLs, as a setting."""
         return ";".join(self.cluster.namesrv_urls)
 
+    @property
+    def query_pid(self) -> int:
+        """The query service's process id."""
+        assert self._query is not None
+        return self._query.pid
+
     def client(self) -> eruca.Client:
         """Return a client, to be entered."""
         return eruca.Client(self.cluster.namesrv_urls)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,10 +24,10 @@ SMALL_SPARK: Final = {
 }
 
 
-def kill_reader(url: str, driver: int | None = None) -> int | None:
-    """Kill a process of a driver's that is connected to *url*, and return which one it was.
+def readers(url: str, driver: int | None = None) -> Iterator[psutil.Process]:
+    """Yield the processes of a driver's that are connected to *url* at this moment.
 
-    None: nobody is at this moment. The driver is this process, unless another one is named.
+    The driver is this process, unless another one is named.
     """
     port = urlsplit(url).port
     for process in psutil.Process(driver).children(recursive=True):
@@ -34,9 +36,41 @@ def kill_reader(url: str, driver: int | None = None) -> int | None:
         except psutil.Error:
             continue  # it has just ended
         if any(connection.raddr and connection.raddr.port == port for connection in connections):
-            process.send_signal(signal.SIGKILL)
-            return process.pid
+            yield process
+
+
+def kill_reader(url: str, driver: int | None = None) -> int | None:
+    """Kill one of the readers, and return which one it was; None: there is none."""
+    for process in readers(url, driver):
+        process.send_signal(signal.SIGKILL)
+        return process.pid
     return None
+
+
+def planners() -> list[psutil.Process]:
+    """Return the processes that plan streams for this process's Spark."""
+    name = "pyspark.sql.streaming.python_streaming_source_runner"
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if name in command_line(process)
+    ]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the words a process was started with; none if it has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def until_none(found: Callable[[], Sequence[object]], *, within_seconds: float = 60.0) -> None:
+    """Return once *found* finds nothing; another process has no event to wait for."""
+    deadline = time.monotonic() + within_seconds
+    while left := found():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def files_of(lake: Path) -> list[Path]:

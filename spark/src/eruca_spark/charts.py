@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 _WIDTH: Final = 10.0  # inches
 _HEIGHT: Final = 4.0  # inches, of each chart
 _LABEL_SIZE_MAX: Final = 40  # characters
+_NUMBERS: Final = "{x:,.10g}"
+_ROOM: Final = 0.1  # of the width, right of the longest bar: for its number
 _NO_DATA: Final = "nothing to show"
 
 
@@ -39,6 +42,8 @@ class Picture:
     ) -> None:
         """Draw horizontal bars; several series of values lie in one bar, behind each other.
 
+        The number at a bar's end is that of all of them.
+
         Args:
             title: The chart's.
             labels: One for each bar, from the top.
@@ -49,6 +54,7 @@ class Picture:
         axes = self._axes_for(title, is_empty=not labels)
         if not labels:
             return
+        drawn: BarContainer
         starts = [0.0] * len(labels)
         places = range(len(labels))
         for name, series in values.items():
@@ -60,6 +66,9 @@ class Picture:
         axes.set_yticks(places, [_shortened(label) for label in labels])
         axes.invert_yaxis()
         axes.set_xlabel(unit)
+        axes.xaxis.set_major_formatter(_NUMBERS)
+        axes.margins(x=_ROOM)
+        axes.bar_label(drawn, [f"{round(value, 2):,.10g}" for value in starts], padding=3)
         if len(values) > 1:
             axes.legend()
 
@@ -75,11 +84,14 @@ class Picture:
         if not series:
             return
         for name, (times, values) in series.items():
-            axes.plot(times, values, marker="o", markersize=3, label=_shortened(name))  # type: ignore[arg-type]
+            label = _shortened(name)
+            axes.plot(times, values, marker="o", markersize=5, clip_on=False, label=label)  # type: ignore[arg-type]
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        axes.set_xlabel("UTC", loc="left")
         axes.set_ylabel(unit)
+        axes.yaxis.set_major_formatter(_NUMBERS)
         axes.set_ylim(bottom=0)
         axes.legend()
 

@@ -8,6 +8,7 @@ Options are looked at before Spark is started, as far as that can be.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
+FILE_WIDTH: Final = 160  # of tables that go to a file or a pipe
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -402,7 +404,8 @@ def _user_messages(messages: DataFrame) -> DataFrame:
 
 def _console() -> Console:
     # Names of topics and paths are no markup, and a line is one line, wherever it goes.
-    return Console(highlight=False, markup=False, soft_wrap=True)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH
+    return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
 def _errors() -> Console:

@@ -3,7 +3,8 @@
 A group is past a message when it has committed an offset beyond it, or has acknowledged it as a
 delivery; that is in the control records of ``ERUCA_SYS_EVENTS``. Messages before a group's start
 are not its own. What no commit has passed yet is the group's backlog. A message that is sent back
-is passed as well: its retries are messages of the retry topic.
+is passed as well: its retries are messages of the retry topic. Retries and dead letters are copies
+that were made long before they were stored, so that says nothing of them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def latency_report(messages: DataFrame, events: DataFrame | None) -> Report:
         events: Control records (``EVENT_COLUMNS``) of the same brokers; None: nothing is said of
             groups.
     """
-    stored = messages.where("born_at IS NOT NULL").select(
+    own = ~(f.col("topic").startswith("%RETRY%") | f.col("topic").startswith("%DLQ%"))
+    stored = messages.where(own & f.col("born_at").isNotNull()).select(
         "topic", "stored_at", ms_between("born_at", "stored_at").alias("ms")
     )
     tables = [

@@ -80,7 +80,11 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
     }
     for name in columns:
         heading = name.replace("_", " ")
-        table.add_column(heading, justify="right" if name in numeric else "left")
+        # Texts may be cut where there is little room, numbers may not.
+        if name in numeric:
+            table.add_column(heading, justify="right", min_width=_widest(rows, name))
+        else:
+            table.add_column(heading)
     for row in rows[:SHOWN_ROWS]:
         table.add_row(*(Text(shown(row[name])) for name in columns))
     console.print()
@@ -91,14 +95,18 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
         console.print("none")
 
 
+def _widest(rows: Rows, name: str) -> int:
+    return max(len(shown(row[name])) for row in rows[:SHOWN_ROWS])
+
+
 def shown(value: Any) -> str:  # noqa: ANN401 - whatever a cell may hold
     """Return a cell's text."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return f"{int(value):,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
     if isinstance(value, datetime):
