@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca_postgres.database import Database
@@ -35,6 +36,20 @@ async def test_position_and_rows_come_together_or_not_at_all(database: Database)
         position = (await read_positions(connection))["broker-a"]
         assert (position.log_offset, position.end_offset) == (100, 500)
         assert await connection.scalar(text("SELECT count(*) FROM things")) == 1
+
+
+async def test_a_snapshot_sees_one_state_and_changes_nothing(database: Database) -> None:
+    async with database.snapshot() as connection:
+        before = await connection.scalar(text("SELECT count(*) FROM things"))
+        async with database.transaction() as other:
+            await other.execute(text("INSERT INTO things VALUES (17)"))
+        after = await connection.scalar(text("SELECT count(*) FROM things"))
+        with pytest.raises(DBAPIError, match="read-only"):
+            await connection.execute(text("DELETE FROM things"))
+    async with database.transaction() as connection:  # with the same connections
+        await connection.execute(text("DELETE FROM things WHERE id = 17"))
+
+    assert before == after
 
 
 async def test_a_server_that_stops_is_unavailable_and_back_when_it_is_back() -> None:

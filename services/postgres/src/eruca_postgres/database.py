@@ -63,6 +63,10 @@ class Database:
                 **_KEEP_ALIVE,
             },
         )
+        # The same connections; the driver says it with BEGIN, which takes no further question.
+        self._snapshots = self.engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -72,11 +76,23 @@ class Database:
             DatabaseUnavailableError: PostgreSQL is not there; nothing has changed, unless the
                 connection was lost while committing.
         """
+        async with self._transaction(self.engine) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """Run the block as one transaction that sees one state, and can change nothing.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL is not there.
+        """
+        async with self._transaction(self._snapshots) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         try:
-            async with (
-                asyncio.timeout(self._transaction_seconds),
-                self.engine.begin() as connection,
-            ):
+            async with asyncio.timeout(self._transaction_seconds), engine.begin() as connection:
                 yield connection
         except exc.DBAPIError as error:
             if is_unavailable(error):

@@ -31,6 +31,7 @@ from eruca_query.searching.completeness import Completeness, completeness_of, po
 from eruca_query.searching.read_view import ReadView, read_view
 from eruca_query.searching.whole_messages import whole, with_bodies
 
+PORT_MAX: Final = 65_535
 RETRY_AFTER_SECONDS: Final = 1.0
 _ID_PROPERTY: Final = (UNIQ_KEY + NAME_SEPARATOR).encode()
 
@@ -125,6 +126,8 @@ class MessageSearch:
             offset_id = decode_offset_id(text)
         except UndecodableIdError:
             return None, None
+        if not 0 <= offset_id.host.port <= PORT_MAX:
+            return None, None  # no address: the unique ids that clients make have the same form
         owners, rows = await self._owners(offset_id, known)
         fault: Missing | None = None
         for owner in owners:

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, select, text
+from sqlalchemy import Column, Select, func, select, text
+from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.records import Host
@@ -31,7 +32,6 @@ from eruca_query.projection.tables import (
     topic_ends,
 )
 
-_BEGIN: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 _NO_PARALLEL: Final = text("SET LOCAL max_parallel_workers_per_gather = 0")
 MESSAGE_COLUMNS: Final[tuple[Column[Any], ...]] = (
     messages.c.log_offset,
@@ -187,25 +187,22 @@ async def read_view(database: Database, numbers: NameNumbers) -> AsyncIterator[R
     Raises:
         DatabaseUnavailableError: PostgreSQL is not there.
     """
-    async with database.transaction() as connection:
-        await connection.execute(_BEGIN)
+    async with database.snapshot() as connection:
         await connection.execute(_NO_PARALLEL)  # a look-up is over before a worker has started
         yield ReadView(connection, numbers, await _serving(connection))
 
 
 async def _serving(connection: AsyncConnection) -> list[ServingGeneration]:
-    missed: dict[int, list[tuple[int, int]]] = {}
-    for row in await connection.execute(
-        select(gaps).join(
-            generations,
-            (generations.c.broker_no == gaps.c.broker_no)
-            & (generations.c.generation == gaps.c.generation)
-            & generations.c.is_serving,
+    missed = (
+        select(func.array_agg(array([gaps.c.from_offset, gaps.c.to_offset])).label("gaps"))
+        .where(
+            gaps.c.broker_no == generations.c.broker_no,
+            gaps.c.generation == generations.c.generation,
         )
-    ):
-        missed.setdefault(row.broker_no, []).append((row.from_offset, row.to_offset))
+        .scalar_subquery()
+    )
     found = await connection.execute(
-        select(brokers.c.broker_name, generations)
+        select(brokers.c.broker_name, generations, missed.label("gaps"))
         .join(generations, generations.c.broker_no == brokers.c.broker_no)
         .where(generations.c.is_serving)
     )
@@ -216,7 +213,7 @@ async def _serving(connection: AsyncConnection) -> list[ServingGeneration]:
             generation=row.generation,
             log_offset=row.log_offset,
             stored_ms=row.stored_ms,
-            gaps=tuple(missed.get(row.broker_no, ())),
+            gaps=tuple((begin, end) for begin, end in row.gaps or ()),
         )
         for row in found
     ]
