@@ -27,7 +27,7 @@ from bench import (
 from bench.machine import cores
 from bench.report import Report
 
-SPARK_ROWS: Final = 1_000_000
+ROWS: Final = 1_000_000
 SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "http": http_rows.run,
     "store": store_rows.run,
@@ -38,7 +38,6 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "timers": timer_rows.run,
     "consume": consume_rows.run,
     "exports": export_rows.run,
-    "query": query_rows.run,
     "transactions": transaction_rows.run,
     "checker": checker_rows.run,
 }
@@ -60,9 +59,10 @@ def main(
     rows: Annotated[
         int,
         typer.Option(
-            min=100_000, help="messages of the suite spark; 5000000: a quarter of an hour"
+            min=100_000,
+            help="messages of the suites query and spark; 5000000: a quarter of an hour",
         ),
-    ] = SPARK_ROWS,
+    ] = ROWS,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """Measure speed as ratios to raw limits taken in the same run."""
@@ -71,6 +71,7 @@ def main(
         report.console.print("[yellow]One core only: server and load disturb each other.[/yellow]")
     runs: dict[str, Callable[[Report, float], None]] = {
         **SUITES,
+        "query": partial(query_rows.run, rows=rows),
         "spark": partial(spark, rows=rows),
     }
     chosen = suites or list(runs)

@@ -2,9 +2,7 @@
 
 The raw limit is COPY of the very rows that were made, into the same PostgreSQL, in one statement.
 
-The default is a million messages; for more::
-
-    python -m bench.query_rows --messages 5000000
+There are a million messages, or as many as ``--rows`` says.
 """
 
 from __future__ import annotations
@@ -14,12 +12,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 import psycopg
-import typer
 
 import eruca
 from bench.batches import TOPIC
@@ -30,7 +27,6 @@ from deploy.plan import POSTGRES_DIRECTORY
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_query.projection.tables import SCHEMA
 
-MESSAGES: Final = 1_000_000
 _BODY: Final = b"x" * 100
 _BATCH: Final = 20_000
 _ASKED: Final = 2_000  # different messages that are looked for
@@ -56,15 +52,10 @@ class Stage(NamedTuple):
     report: Report
 
 
-def run(report: Report, seconds: float) -> None:
-    """Measure every row, with a million messages."""
-    measure(report, seconds, MESSAGES)
-
-
-def measure(report: Report, seconds: float, messages: int) -> None:
+def run(report: Report, seconds: float, *, rows: int) -> None:
     """Measure every row, with so many messages."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
-        asyncio.run(_measure(report, seconds, messages, Path(directory)))
+        asyncio.run(_measure(report, seconds, rows, Path(directory)))
 
 
 async def _measure(report: Report, seconds: float, messages: int, directory: Path) -> None:
@@ -215,17 +206,3 @@ async def _look_up(stage: Stage, samples: Sequence[Sample], seconds: float) -> N
             f"look-up by {what} among {rows:,}",
             f"p50 {load.percentile(0.5) / 1e3:.1f} ms, p99 {load.percentile(0.99) / 1e3:.1f} ms",
         )
-
-
-def main(
-    messages: Annotated[int, typer.Option(help="how many are sent and looked through")] = MESSAGES,
-    seconds: Annotated[float, typer.Option(help="how long each figure is measured")] = 2.0,
-) -> None:
-    """Measure the read model with more messages, or fewer."""
-    report = Report()
-    measure(report, seconds, messages)
-    report.show()
-
-
-if __name__ == "__main__":
-    typer.run(main)
