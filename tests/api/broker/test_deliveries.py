@@ -436,6 +436,18 @@ async def test_given_up_once_too_often_it_is_a_dead_letter(
     assert (fine["message"]["tag"], fine["message"]["keys"]) == ("T", ["k"])
 
 
+async def test_a_changed_limit_of_retries_counts_for_what_is_out_already(
+    orders: DeliveryClient,
+) -> None:
+    await orders.send("poison")
+    [poison] = await orders.receive()
+
+    await orders.create(retry_max_times=0)
+    dead = await orders.nack(poison)
+
+    assert dead.json()["results"][0]["outcome"] == "dead_letter"
+
+
 async def test_never_acknowledged_it_is_a_dead_letter_too(
     client: httpx.AsyncClient, clock: ManualClock
 ) -> None:
