@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
+from sqlalchemy import select
 
 import eruca
+from eruca_query.core.key_hashes import hash_keys
+from eruca_query.core.property_values import Slices
+from eruca_query.projection.tables import names
 from support.query_services import Queried
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +122,39 @@ async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> N
     assert ids(none) == ids(elsewhere) == []
     assert second.message_id in ids(until)
     assert all(m["stored_at"] <= message["stored_at"] for m in until["messages"])
+
+
+async def test_keys_of_one_hash_are_told_apart_however_many_have_it(queried: Queried) -> None:
+    await send(queried)
+    await queried.caught_up()
+    async with queried.service.database.transaction() as connection:
+        topic_no = await connection.scalar(select(names.c.name_no).where(names.c.name == TOPIC))
+    assert isinstance(topic_no, int)
+    wanted, other = two_keys_of_one_hash(topic_no)
+    [sent] = await send(queried, keys=[wanted])
+    await send(queried, 20, keys=[other, f"{wanted}x"])
+    await queried.caught_up()
+
+    page = await queried.get("/v1/messages", topic=TOPIC, key=wanted, limit=1)
+
+    assert ids(page) == [sent.message_id]
+    assert page["next_cursor"] is None
+
+
+def two_keys_of_one_hash(topic_no: int) -> tuple[str, str]:
+    """Return two keys that PostgreSQL's index cannot tell apart."""
+    seen: dict[int, str] = {}
+    for first in count(step=50_000):
+        keys = [f"k{number}" for number in range(first, first + 50_000)]
+        sizes = np.array([len(key) for key in keys], np.int64)
+        data = np.frombuffer("".join(keys).encode(), np.uint8)
+        slices = Slices(data, np.cumsum(sizes) - sizes, sizes)
+        hashes = hash_keys(slices, np.full(len(keys), topic_no, np.int64))
+        for key, its_hash in zip(keys, hashes.tolist(), strict=True):
+            if its_hash in seen:
+                return seen[its_hash], key
+            seen[its_hash] = key
+    raise AssertionError("there are more keys than hashes")
 
 
 async def test_a_page_comes_with_bodies_where_they_are_asked_for(queried: Queried) -> None:

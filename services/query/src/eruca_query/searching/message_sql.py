@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, exists, func, literal, or_, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, exists, func, literal, or_, select, text, tuple_
 from sqlalchemy.dialects.postgresql import BYTEA
 
+from eruca.contract.properties import KEY_SEPARATOR
 from eruca_query.core.key_hashes import key_hash
 from eruca_query.core.page_queries import PageQuery
 from eruca_query.core.time_windows import Window
@@ -16,6 +17,7 @@ from eruca_query.core.unique_ids import stored_id
 from eruca_query.projection.tables import NO_ID, generations, group_positions, messages
 from eruca_query.searching.read_view import MESSAGE_COLUMNS
 
+_BLANK: Final = literal(KEY_SEPARATOR.encode(), BYTEA)
 CHUNKS_MAX: Final = 64  # partitions that one statement looks into
 
 
@@ -53,7 +55,7 @@ def page(
     """Return a statement for a page's messages within a window, the newest first.
 
     Args:
-        query: What is asked for. That a key is one of several is left for the caller to check.
+        query: What is asked for.
         window: Which chunks, and which time.
         topic_no: The topic's number.
         group_no: The group's number, if one is asked for.
@@ -77,7 +79,8 @@ def page(
         statement = statement.where(
             its.key_hash == key_hash(topic_no, query.key),
             its.key_hash != 0,  # for the index, which leaves those out
-            func.position(literal(query.key, BYTEA).op("IN")(its["keys"])) > 0,
+            # Other keys have this hash: what is no answer must not use up the limit.
+            func.position(_parted(literal(query.key, BYTEA)).op("IN")(_parted(its["keys"]))) > 0,
         )
     if query.tag is not None:
         statement = statement.where(its.tag == query.tag)
@@ -89,6 +92,11 @@ def page(
     if group_no is not None:
         statement = _for_group(statement, query, group_no)
     return statement
+
+
+def _parted(keys: ColumnElement[bytes]) -> ColumnElement[bytes]:
+    """Return keys with what parts them on either side of each."""
+    return _BLANK.op("||")(keys).op("||")(_BLANK)
 
 
 def _for_group(statement: Select[Any], query: PageQuery, group_no: int) -> Select[Any]:
