@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SETTINGS = SMALL_STORE | {
     "ERUCA_TXN_CHECKER_TIMEOUT_SECONDS": "0.3",
-    "ERUCA_TXN_CHECKER_INTERVAL_SECONDS": "0.5",
+    "ERUCA_TXN_CHECKER_INTERVAL_SECONDS": "1.5",
     "ERUCA_TXN_CHECKER_CHECKS_MAX": "4",
     "ERUCA_TXN_CHECKER_POLL_SECONDS": "0.1",
 }
@@ -67,6 +67,16 @@ async def state_of(client: eruca.AsyncClient, transaction_id: str, *wanted: str)
             await asyncio.sleep(0.05)
 
 
+def assert_each_was_asked_once(checks: list[eruca.TransactionCheck], ids: list[str]) -> None:
+    """Fail unless all of them were asked about, and no check was sent twice.
+
+    Where the machine is busy there may be a further check, under its own number.
+    """
+    numbered = [(check.transaction_id, check.number) for check in checks]
+    assert len(set(numbered)) == len(numbered)
+    assert {transaction_id for transaction_id, _ in numbered} == set(ids)
+
+
 @pytest.mark.parametrize(
     ("verdict", "state"), [("commit", "committed"), ("rollback", "rolled_back")]
 )
@@ -80,13 +90,13 @@ async def test_what_was_left_is_asked_about_and_decided(
             assert await state_of(client, transaction_id, "committed", "rolled_back") == state
     detail = await client.admin.transactions.get(ids[0])
 
-    assert sorted(check.transaction_id for check in asked.checks) == sorted(ids)
+    assert_each_was_asked_once(asked.checks, ids)
     assert {(check.message.topic, check.message.text()) for check in asked.checks} == {
         (topic, f"{n}") for n in range(6)
     }
     assert {check.message.message_id for check in asked.checks} == set(ids)
     assert detail.decision is not None
-    assert (detail.decision.by, detail.decision.check_number) == ("check", 1)
+    assert detail.decision.by == "check"
     assert detail.history[-1].by == "check"
 
 
@@ -121,8 +131,7 @@ async def test_any_member_of_the_group_is_asked_and_checks_are_shared(
         for transaction_id in ids:
             await state_of(client, transaction_id, "committed")
 
-    together = [check.transaction_id for check in (*first.checks, *second.checks)]
-    assert sorted(together) == sorted(ids)
+    assert_each_was_asked_once([*first.checks, *second.checks], ids)
 
 
 async def test_what_nobody_decides_is_parked_in_the_end(
