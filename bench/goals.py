@@ -56,11 +56,14 @@ GOALS: Final = {
     "spark-incremental": Goal("incremental export / plain batch job", 0.7, "0.82-0.85"),
     "spark-ndjson": Goal("Spark export / the same over NDJSON", 1.8, "2.0-2.5"),
     "spark-stream": Goal("one stream to nothing / Spark reading to nothing", 1.5, "2"),
+    "spark-neighbour": Goal(
+        "p99 of a small request to the query service, two exports / idle", 5, "3", at_most=True
+    ),
     "spark-jdbc": Goal("Spark export / Spark's JDBC reader", 0.9, "1.04-1.4"),
     "spark-memory": Goal(
         "Python workers' memory, all rows / a fifth of them", 1.2, "1.0", at_most=True
     ),
-    "spark-jvm": Goal("JVM's memory, all rows / a fifth of them", 1.2, "-", at_most=True),
+    "spark-jvm": Goal("JVM, MiB beyond its heap with all rows", 512, "-", at_most=True),
     "spark-workers": Goal(
         "Python workers' memory, 500 000 rows a task / 25 000", 1.2, "1.0", at_most=True
     ),

@@ -1,4 +1,4 @@
-"""``python -m bench.spark_driver JAR``: Spark in a process of its own, which does jobs in turn.
+"""``python -m bench.spark_driver MEMORY JAR``: Spark in a process of its own, for job after job.
 
 A job comes as a JSON object on a line of stdin, and how many seconds it took goes to stdout.
 """
@@ -68,11 +68,10 @@ def do(spark: SparkSession, job: Mapping[str, Any]) -> None:
         writer.options(**WRITER_OPTIONS).parquet(job["target"])
 
 
-def main(jar: str) -> None:
-    """Do what comes until there is no more."""
+def main(memory: str, jar: str) -> None:
+    """Do what comes until there is no more, with so many MiB of heap."""
     cloudpickle.register_pickle_by_value(ndjson_source)  # type: ignore[no-untyped-call]
-    # Half of the memory of an executor as it comes: what is flat must be so in little room.
-    settings = {"spark.driver.memory": "1g", **({"spark.jars": jar} if jar else {})}
+    settings = {"spark.driver.memory": f"{memory}m", **({"spark.jars": jar} if jar else {})}
     with spark_session("bench", MASTER, settings) as spark:
         spark.dataSource.register(ndjson_source.NdjsonSource)
         print("ready", flush=True)

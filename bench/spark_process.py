@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psutil
 
-_LOOK_SECONDS = 0.25
-_MIB = 2**20
+HEAP_MIB: Final = 1024  # of the JVM: little, for what is flat must be so in little room
+_LOOK_SECONDS: Final = 0.25
+_MIB: Final = 2**20
 
 
 class Peak(NamedTuple):
@@ -105,7 +106,7 @@ def peak_of(seen: list[Peak]) -> Peak:
 def spark_process(jar: Path | None) -> Iterator[SparkProcess]:
     """Yield Spark, with a JDBC driver if there is one."""
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.spark_driver", str(jar or "")],
+        [sys.executable, "-m", "bench.spark_driver", str(HEAP_MIB), str(jar or "")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

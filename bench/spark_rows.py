@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import string
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,9 +22,10 @@ import httpx
 
 from bench.batches import TOPIC
 from bench.jdbc_table import TABLE, jdbc_jar, jdbc_table
+from bench.load import request, run_load
 from bench.machine import cpu_seconds
 from bench.report import Report
-from bench.spark_process import Peak, SparkProcess, peak_of, spark_process
+from bench.spark_process import HEAP_MIB, Peak, SparkProcess, peak_of, spark_process
 from deploy.cluster import LocalCluster
 from eruca.contract.exports import ARROW_MEDIA_TYPE
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
@@ -38,6 +41,8 @@ _SMALL: Final = 5  # how many times fewer rows in what is compared with all of t
 _PARTS: Final = ("Spark", "query service", "broker")
 _TASK_ROWS: Final = (500_000, 25_000)
 _SECONDS: Final = 600.0
+_NEIGHBOUR_SECONDS: Final = 2.0
+_ROOT: Final = Path(__file__).parent.parent
 
 
 @dataclass(slots=True)
@@ -120,6 +125,7 @@ def _measure(stage: _Stage, *, has_jdbc: bool) -> None:
     stage.report.ratio("spark-incremental", best["incremental run"].rate / export.rate)
     _ndjson(stage, export)
     _reading(stage)
+    _neighbour(stage)
     if has_jdbc:
         _jdbc(stage, export)
     else:
@@ -223,6 +229,27 @@ async def _stream_rate(stage: _Stage) -> float:
         return rows / (asyncio.get_running_loop().time() - began)
 
 
+def _neighbour(stage: _Stage) -> None:
+    """A small request to the same process, with two exports beside it."""
+    small = [request("GET", "/readyz")]
+    port = int(stage.url.rpartition(":")[2])
+    idle = run_load(port, small, connections=1, seconds=_NEIGHBOUR_SECONDS).percentile(0.99)
+    url = f"{stage.url}/v1/exports/{TOPIC}/records?columns=queue_offset,body,properties"
+    for queue in range(_QUEUES):
+        url += f"&range=broker-a/{queue}:0-{stage.rows // _QUEUES}"
+    readers = [
+        subprocess.Popen([sys.executable, "-m", "bench.read_away", url], cwd=_ROOT)
+        for _ in range(2)
+    ]
+    busy = run_load(port, small, connections=1, seconds=_NEIGHBOUR_SECONDS).percentile(0.99)
+    for reader in readers:
+        reader.wait()
+    stage.report.figure(
+        "p99 of a small request", f"{idle / 1e3:.1f} ms, with two exports {busy / 1e3:.1f} ms"
+    )
+    stage.report.ratio("spark-neighbour", busy / idle)
+
+
 def _jdbc(stage: _Stage, export: _Measured) -> None:
     with jdbc_table(Path(stage.path("rows.parquet"))) as table:
         job = {"from": "jdbc", "to": "parquet", "target": stage.path("copy"), "table": TABLE}
@@ -239,13 +266,13 @@ def _jdbc(stage: _Stage, export: _Measured) -> None:
 def _memory(stage: _Stage) -> None:
     """The same work on few and on many rows, and in small and large tasks."""
     few, many = stage.rows // _SMALL, stage.rows
+    least = _peak(stage, f"{few:,} rows, {_TASK_ROWS[0]:,} a task", few, _TASK_ROWS[0])
     large, small = (
         _peak(stage, f"{many:,} rows, {size:,} a task", many, size) for size in _TASK_ROWS
     )
-    least = _peak(stage, f"{few:,} rows, {_TASK_ROWS[0]:,} a task", few, _TASK_ROWS[0])
     stage.report.ratio("spark-memory", large.workers / least.workers)
-    stage.report.ratio("spark-jvm", large.jvm / least.jvm)
     stage.report.ratio("spark-workers", large.workers / small.workers)
+    stage.report.ratio("spark-jvm", large.jvm - HEAP_MIB)  # the heap itself grows to its bound
     stage.report.ratio("spark-service", large.service - least.service)
 
 

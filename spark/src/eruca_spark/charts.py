@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ _HEIGHT: Final = 4.0  # inches, of each chart
 _LABEL_SIZE_MAX: Final = 40  # characters
 _NUMBERS: Final = "{x:,.10g}"
 _ROOM: Final = 0.1  # of the width, right of the longest bar: for its number
+_MARGIN: Final = timedelta(minutes=1)  # of a line: a single point is not to span years
 _NO_DATA: Final = "nothing to show"
 
 
@@ -67,10 +68,10 @@ class Picture:
         axes.invert_yaxis()
         axes.set_xlabel(unit)
         axes.xaxis.set_major_formatter(_NUMBERS)
-        axes.margins(x=_ROOM)
+        axes.set_xlim(0, max(starts) * (1 + _ROOM) or 1)
         axes.bar_label(drawn, [f"{round(value, 2):,.10g}" for value in starts], padding=3)
         if len(values) > 1:
-            axes.legend()
+            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))  # beside the bars, not on them
 
     def lines(
         self,
@@ -86,6 +87,8 @@ class Picture:
         for name, (times, values) in series.items():
             label = _shortened(name)
             axes.plot(times, values, marker="o", markersize=5, clip_on=False, label=label)  # type: ignore[arg-type]
+        every = [time for times, _ in series.values() for time in times]
+        axes.set_xlim(min(every) - _MARGIN, max(every) + _MARGIN)  # type: ignore[arg-type]
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

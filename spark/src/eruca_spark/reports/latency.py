@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from eruca_spark.charts import Picture
-from eruca_spark.reports.report import Report, ReportTable, Rows
+from eruca_spark.reports.report import Report, ReportTable, Rows, in_utc
 from eruca_spark.reports.times import ms_between, spread
 
 _QUEUE = ("topic", "broker_name", "queue_id")
@@ -192,7 +192,7 @@ def _draw(rows: dict[str, Rows]) -> Picture:
     by_topic: dict[str, tuple[list[object], list[float]]] = {}
     for row in rows["minutes"]:
         times, values = by_topic.setdefault(row["topic"], ([], []))
-        times.append(row["minute"])
+        times.append(in_utc(row["minute"]))
         values.append(row["p99_ms"])
     picture.lines("From made to stored, p99 by minute", by_topic, unit="ms")  # type: ignore[arg-type]
     if "groups" in rows:

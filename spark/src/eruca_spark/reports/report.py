@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from rich.console import Console
@@ -75,18 +75,18 @@ def finish(spark: SparkSession, report: Report, out: Path, console: Console) -> 
 def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> None:
     """Show the first rows of a table."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    numeric = {
-        name for name in columns if any(isinstance(row[name], int | float) for row in rows[:100])
-    }
+    first = rows[:SHOWN_ROWS]
     for name in columns:
-        heading = name.replace("_", " ")
+        values = [row[name] for row in first]
+        is_numeric = any(isinstance(value, int | float) for value in values)
         # Texts may be cut where there is little room, numbers may not.
-        if name in numeric:
-            table.add_column(heading, justify="right", min_width=_widest(rows, name))
-        else:
-            table.add_column(heading)
-    for row in rows[:SHOWN_ROWS]:
-        table.add_row(*(Text(shown(row[name])) for name in columns))
+        widest = max(map(len, shown_column(values)), default=0) if is_numeric else None
+        justify: Literal["left", "right"] = "right" if is_numeric else "left"
+        table.add_column(name.replace("_", " "), justify=justify, min_width=widest)
+    for cells in zip(
+        *(shown_column([row[name] for row in first]) for name in columns), strict=True
+    ):
+        table.add_row(*map(Text, cells))
     console.print()
     console.print(table, soft_wrap=False)
     if len(rows) > SHOWN_ROWS:
@@ -95,20 +95,27 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
         console.print("none")
 
 
-def _widest(rows: Rows, name: str) -> int:
-    return max(len(shown(row[name])) for row in rows[:SHOWN_ROWS])
+def in_utc(collected: datetime) -> datetime:
+    """Return a row's time in UTC; Spark gives it in this process's zone, without saying so."""
+    return collected.astimezone(UTC)
 
 
-def shown(value: Any) -> str:  # noqa: ANN401 - whatever a cell may hold
+def shown_column(values: Sequence[Any]) -> list[str]:
+    """Return the texts of a column's cells: fractions for all of its numbers, or for none."""
+    has_fractions = any(isinstance(value, float) and not value.is_integer() for value in values)
+    return [shown(value, decimals=2 if has_fractions else 0) for value in values]
+
+
+def shown(value: Any, *, decimals: int = 2) -> str:  # noqa: ANN401 - whatever a cell may hold
     """Return a cell's text."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return f"{int(value):,}"
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.2f}"
+        return f"{value:,.{decimals}f}"
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="seconds")
+        return f"{in_utc(value):%Y-%m-%d %H:%M:%SZ}"
     return printable(str(value))

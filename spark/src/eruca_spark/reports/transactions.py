@@ -114,7 +114,7 @@ def _draw(rows: dict[str, Rows]) -> Picture:
     picture.bars(
         "By producer group and topic",
         [f"{row['producer_group']}: {row['topic']}" for row in outcomes],
-        {state: [float(row[state]) for row in outcomes] for state in STATES},
+        {state.replace("_", " "): [float(row[state]) for row in outcomes] for state in STATES},
         unit="transactions",
     )
     by_checks: dict[int, int] = {}
@@ -122,7 +122,7 @@ def _draw(rows: dict[str, Rows]) -> Picture:
         by_checks[row["checks"]] = by_checks.get(row["checks"], 0) + row["transactions"]
     picture.bars(
         "By number of checks",
-        [str(checks) for checks in by_checks],
+        [f"{checks} checks" for checks in by_checks],
         {"transactions": [float(count) for count in by_checks.values()]},
         unit="transactions",
     )
