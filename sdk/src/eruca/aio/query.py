@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
 
 URLS_VARIABLE: Final = "ERUCA_QUERY_URLS"
-ANSWER_SECONDS: Final = 15.0  # it may have to look through much, and ask brokers
+ANSWER_SECONDS: Final = 20.0  # it may have to look through much, and ask brokers
 _TARGET: Final = f"/v1/kv/{path_segment(QUERY_INSTANCES_NAMESPACE)}"
 _SUCH_AS: Final = "http://127.0.0.1:10931"
 _START: Final = f"start one: python -m eruca_query; or set {URLS_VARIABLE} to one that runs"

@@ -19,6 +19,7 @@ from eruca.contract.errors import DatabaseUnavailableError
 CONNECT_SECONDS: Final = 5
 POOL_WAIT_SECONDS: Final = 10.0  # for a connection of the pool
 TRANSACTION_SECONDS: Final = 30.0  # a server that says nothing for so long is not there
+SNAPSHOT_SECONDS: Final = 8.0  # … and for so long where somebody waits for what it says
 RETRY_AFTER_SECONDS: Final = 2.0
 # A connection whose other end has vanished without a word is given up soon, not after hours.
 _KEEP_ALIVE: Final = {
@@ -76,7 +77,7 @@ class Database:
             DatabaseUnavailableError: PostgreSQL is not there; nothing has changed, unless the
                 connection was lost while committing.
         """
-        async with self._transaction(self.engine) as connection:
+        async with self._transaction(self.engine, self._transaction_seconds) as connection:
             yield connection
 
     @asynccontextmanager
@@ -86,13 +87,16 @@ class Database:
         Raises:
             DatabaseUnavailableError: PostgreSQL is not there.
         """
-        async with self._transaction(self._snapshots) as connection:
+        seconds = min(SNAPSHOT_SECONDS, self._transaction_seconds)
+        async with self._transaction(self._snapshots, seconds) as connection:
             yield connection
 
     @asynccontextmanager
-    async def _transaction(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    async def _transaction(
+        self, engine: AsyncEngine, seconds: float
+    ) -> AsyncIterator[AsyncConnection]:
         try:
-            async with asyncio.timeout(self._transaction_seconds), engine.begin() as connection:
+            async with asyncio.timeout(seconds), engine.begin() as connection:
                 yield connection
         except exc.DBAPIError as error:
             if is_unavailable(error):
