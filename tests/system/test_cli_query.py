@@ -169,7 +169,7 @@ def test_a_message_that_no_group_has_to_do_with_says_so(
         (["query", "key", "a b", "-t", "x"], "key"),
         (["query", "time", "-t", "a b"], "topic"),
         (["query", "time", "-t", "x", "--cursor=nonsense"], "cursor"),
-        (["query", "time", "-t", "x", "--from=1h", "--to=2h"], "it is later than to"),
+        (["query", "time", "-t", "x", "--from=1h", "--to=2h"], "is later than to"),
         (["query", "rebuild", "--yes", "--broker=broker-z"], "broker-z"),
     ],
 )
