@@ -1,4 +1,4 @@
-"""What the data source is held against: the same rows as NDJSON, read line by line."""
+"""What the data source is held against: the same rows as NDJSON, in batches of lines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import base64
 import json
 import urllib.request
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_eruca.columns import COLUMNS
+from pyspark_eruca.columns import COLUMNS, arrow_schema
+
+_BATCH_ROWS: Final = 10_000
 
 
 class NdjsonSource(DataSource):
@@ -45,17 +48,31 @@ class NdjsonReader(DataSourceReader):
         """Return the URLs."""
         return [InputPartition(url) for url in self._urls]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Yield rows."""
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield batches."""
         request = urllib.request.Request(
             partition.value, headers={"accept": "application/x-ndjson"}
         )
         with urllib.request.urlopen(request) as answer:
-            for line in answer:
-                row = json.loads(line)
-                for name in ("stored_at", "born_at"):
-                    row[name] = datetime.fromisoformat(row[name])
-                body = row["body"]
-                text = body.get("text")
-                row["body"] = base64.b64decode(body["base64"]) if text is None else text.encode()
-                yield tuple(row.values())
+            while rows := [json.loads(line) for line in islice(answer, _BATCH_ROWS)]:
+                yield batch_of(rows)
+
+
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Return rows as Spark wants them."""
+    schema = arrow_schema(COLUMNS)
+    return pa.RecordBatch.from_arrays([_array(rows, field) for field in schema], schema=schema)
+
+
+def _array(rows: list[dict[str, Any]], field: pa.Field) -> pa.Array:
+    values = [row[field.name] for row in rows]
+    if pa.types.is_timestamp(field.type):
+        return pa.array(values, pa.string()).cast(field.type)
+    if pa.types.is_binary(field.type):
+        values = [
+            body["text"].encode() if "text" in body else base64.b64decode(body["base64"])
+            for body in values
+        ]
+    elif pa.types.is_map(field.type):
+        values = [list(pairs.items()) for pairs in values]
+    return pa.array(values, field.type)
