@@ -194,7 +194,10 @@ def _ndjson(stage: _Stage, export: _Measured) -> None:
         for queue in range(_QUEUES)
     ]
     job = {"from": "ndjson", "options": {"urls": " ".join(urls)}, "to": "parquet"}
-    measured = _measured(stage, {**job, "target": stage.path("copy")}, rows)
+    measured = None
+    for _ in range(_ROUNDS - 1):
+        measured = _better(measured, _measured(stage, {**job, "target": stage.path("copy")}, rows))
+    assert measured is not None
     _tell(stage, "the same over NDJSON", measured)
     stage.report.ratio("spark-ndjson", export.rate / measured.rate)
 

@@ -51,6 +51,7 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int
         (("audit", "--lake", "lake", "--out", __file__), "is a file"),
         (("compaction", "table", "--lake", "lake", "--by", "colour"), "'key', 'sharding-key'"),
         ((*REPLAY, "--lake", "lake"), "Missing option '--name'"),
+        ((*REPLAY, "--name", "n", "--lake", "l", "--topic", "orders-2"), "they come from there"),
         (("nonsense",), "No such command 'nonsense'"),
     ],
 )

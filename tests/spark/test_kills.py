@@ -40,7 +40,7 @@ BATCH_ROWS: Final = 6_000
 SENT_AT_ONCE: Final = 1_000
 SENT_AT_FIRST: Final = 60_000
 SENT_MAX: Final = 60_000  # messages while drivers are killed
-WORKER_SECONDS: Final = 3.0  # to see a worker that reads
+WORKER_SECONDS: Final = 20.0  # to see a worker that reads
 DRIVER_SECONDS: Final = 300.0
 LOOK_SECONDS: Final = 0.02
 

@@ -334,6 +334,10 @@ def replay_command(
     """Send messages of a lake or of topics to a topic, each once however often it is run."""
     topics = _needed(topic, lake)
     source = _source(lake, url, option, topics)
+    if to in topics and not force:
+        raise typer.BadParameter(
+            f"--to {to}: they come from there; --force sends them all the same"
+        )
     options = {"namesrv": namesrv, "topic": to, "replay": name, "force": str(force).lower()}
     if url is not None:
         options["url"] = url
