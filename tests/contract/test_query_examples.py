@@ -82,11 +82,19 @@ async def _sent_and_consumed(queried: Queried, broker_url: str) -> eruca.SendRes
 @SCENES.add("readiness", 200)
 @SCENES.add("metrics", 200)
 @SCENES.add("describeProblem", 200)
-@SCENES.add("getStatus", 200)
 @SCENES.add("getExportSchema", 200)
 @SCENES.add("rebuildProjection", 202)
 async def _(_stage: Stage) -> None:
     pass
+
+
+@SCENES.add("getStatus", 200)
+async def _(stage: Stage) -> None:
+    """With rows, also right after they were asked to be made anew."""
+    await until_told(
+        lambda: stage.queried.get("/v1/status"),
+        lambda shown: shown["followed"] and not any(log["rebuild"] for log in shown["followed"]),
+    )
 
 
 @SCENES.add("getMessage", 200)

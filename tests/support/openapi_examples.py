@@ -187,7 +187,8 @@ def shape_differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
     """Return where *found* is of another shape than *expected*.
 
     Null stands for any type here: what may be null, the schema says. Of lists the first items are
-    compared, and neither is empty unless both are.
+    compared, and neither is empty unless both are. An object without members is a map that happens
+    to be empty.
     """
     if expected is None or found is None:
         return
@@ -196,7 +197,7 @@ def shape_differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
             yield f"{at}: {expected!r} is documented, {found!r} was answered"
     elif type(expected) is not type(found):
         yield f"{at}: {expected!r} is documented, {found!r} was answered"
-    elif isinstance(expected, dict):
+    elif isinstance(expected, dict) and expected:
         for name in expected.keys() ^ found.keys():
             where = "documented only" if name in expected else "answered only"
             yield f"{at}/{name}: {where}"

@@ -147,6 +147,20 @@ async def test_wrong_values_are_all_named(client: httpx.AsyncClient) -> None:
     }
 
 
+async def test_a_slip_in_the_name_of_a_parameter_is_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.put("/v1/things/a?limti=3&limit=2", json={"size": 1})
+
+    problem = answer.json()
+    assert (answer.status_code, problem["fix"]) == (422, "use limit")
+    assert problem["errors"] == [
+        {
+            "pointer": "/query/limti",
+            "detail": "there is no such parameter; is 'limit' meant?",
+        }
+    ]
+    assert (await client.get("/readyz?probe=1")).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("content", "content_type", "status", "code"),
     [

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 import structlog
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import iter_route_contexts
@@ -64,6 +64,7 @@ from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.openapi import finish
 from eruca_chassis.operations import TAG, operations_router
+from eruca_chassis.parameters import check_parameters
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
 from eruca_chassis.validation import error_of_faults
 
@@ -127,6 +128,7 @@ class ServiceApp(FastAPI):
             redoc_url=None,
             redirect_slashes=False,  # a redirect would be an answer without a problem document
             strict_content_type=False,  # a body without a content type is taken for JSON
+            dependencies=[Depends(check_parameters)],
             generate_unique_id_function=lambda route: route.name,
             exception_handlers={
                 ErucaError: _on_error,
