@@ -31,8 +31,8 @@ def main() -> int:
     with eruca.Client() as client, Shop(client, database_url) as shop:
         shop.create_tables()
         if options.command == "answer":
-            say("answering checks until Ctrl-C")
             with suppress(KeyboardInterrupt):
+                say("answering checks until Ctrl-C")
                 threading.Event().wait()
             return 0
         for number in range(options.count):

@@ -114,11 +114,13 @@ def test_an_export_says_how_far_it_is_and_what_it_has_done(
     )
 
     assert code == 0, lines
-    assert lines[-3:] == [
+    expected = [
         "1,200 of 1,200 messages exported",
         "orders: 1,200 messages",
         f"{lake} holds 1,200 messages in 2 batches",
     ]
+    # Spark's own Python processes may complain of each other meanwhile.
+    assert [line for line in lines if line in expected] == expected
 
 
 def test_a_lake_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:

@@ -240,14 +240,12 @@ def test_conditions_and_tags_say_what_is_read(eruca: Eruca, arguments: tuple[str
     assert "character 8" in wrong
 
 
-def test_a_groups_offsets_are_unknown_where_it_never_was(eruca: Eruca) -> None:
+def test_the_lag_of_a_group_that_nobody_knows_is_an_error(eruca: Eruca) -> None:
     eruca("topic", "create", "t-group", "--queues=1")
-    eruca("send", "--topic=t-group", "one")
 
-    offsets = eruca.json("group", "lag", "nobody", "--topic=t-group")["queues"]
+    said = eruca("group", "lag", "nobody", "--topic=t-group", code=1).output
 
-    assert [offset["committed_offset"] for offset in offsets] == [None, None]
-    assert [offset["lag"] for offset in offsets] == [None, None]
+    assert "no group 'nobody'" in said
 
 
 def test_the_log_is_followed_record_by_record(eruca: Eruca) -> None:

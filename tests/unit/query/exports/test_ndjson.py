@@ -60,3 +60,12 @@ def test_a_body_that_is_no_text_is_told_in_base64() -> None:
     line = ndjson_lines(batch_of([example_record(body=b"\xff\0")]).select(["body"]))
 
     assert line == b'{"body":{"base64":"/wA="}}\n'
+
+
+def test_a_far_time_is_exact_though_another_is_none() -> None:
+    far, none = 171_363_453_501_045, -62_135_596_800_001  # in the year 7400; before the year 1
+    records = [replace(example_record(), born_timestamp=born) for born in (none, far)]
+
+    lines = ndjson_lines(batch_of(records).select(["born_at"]))
+
+    assert lines == b'{"born_at":null}\n{"born_at":"7400-04-17T07:18:21.045Z"}\n'

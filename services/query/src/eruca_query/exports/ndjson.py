@@ -73,8 +73,7 @@ def _body(body: bytes) -> dict[str, str]:
 
 
 def _moments(column: ArrowArray) -> list[str | None]:
-    moments = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     is_none = column.is_null().to_numpy(zero_copy_only=False)
-    us = np.where(is_none, 0, moments).astype(np.int64)
+    us = column.cast(pa.int64()).fill_null(0).to_numpy()  # with nulls it would be floats
     texts = np.datetime_as_string(us.view("M8[us]").astype("M8[ms]")).tolist()
     return [None if no else f"{text}Z" for text, no in zip(texts, is_none.tolist(), strict=True)]
