@@ -34,6 +34,13 @@ TRIED: Final = [  # service, where its page opens, the status it is answered wit
 ]
 STATUS: Final = ".opblock.is-open .live-responses-table tbody .response-col_status"
 ANSWER: Final = ".opblock.is-open .live-responses-table tbody .highlight-code"
+# Swagger UI shows a form a moment before it has resolved its operation, and would not find it then.
+RESOLVED: Final = """(() => {
+  const path = document.querySelector(".opblock.is-open .opblock-summary-path")?.dataset.path;
+  const method = document.querySelector(".opblock.is-open .opblock-summary-method")?.textContent;
+  const at = ["paths", path, method?.toLowerCase()];
+  return explorer.getSystem().specSelectors.specResolvedSubtree(at) !== undefined;
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +77,7 @@ def assert_quiet(page: Page, cluster: LocalCluster) -> None:
 
 async def execute(page: Page) -> str:
     """Send the open operation as its form stands, and return the answer's status."""
+    await page.wait_for(RESOLVED)
     await page.click(".opblock.is-open .execute")
     return await page.text(STATUS)
 

@@ -73,6 +73,12 @@ def test_a_growing_delay_never_exceeds_its_maximum_and_never_shrinks(
     assert 0 <= delays[0] <= delays[1] <= round(longest * 1000)
 
 
+def test_a_delay_that_64_bits_do_not_hold_is_the_longest() -> None:
+    policy = ExponentialDelays(2**22 / 1000, 2**6, 7_200)  # after 7 times 2**64 ms
+
+    assert [policy_delay_ms(policy, times) for times in (6, 7, 8)] == [7_200_000] * 3
+
+
 @pytest.mark.parametrize(("times", "seconds"), [(0, 5), (1, 10), (4, 80), (11, 7_200)])
 def test_the_default_growth_doubles_five_seconds(times: int, seconds: int) -> None:
     assert policy_delay_ms(ExponentialDelays(5, 2, 7_200), times) == seconds * 1_000

@@ -6,8 +6,8 @@ message has been tried: 10 s, 30 s, 1 min … 2 h, four and three quarter hours 
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``, ``SendMessageProcessor.
 handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
-``ConsumeMessagePopConcurrentlyService``. Times overflow there as Java's ``long`` does; here a delay
-that did is the policy's longest.
+``ConsumeMessagePopConcurrentlyService``. There a delay that has outgrown a ``long`` wraps around and
+may be any; here it is the policy's longest.
 """
 
 from __future__ import annotations
@@ -70,11 +70,9 @@ def policy_delay_ms(policy: CustomizedDelays | ExponentialDelays, reconsume_time
     if isinstance(policy, CustomizedDelays):
         steps = [round(seconds * 1000) for seconds in policy.delays_seconds]
         return step_delay_ms(steps, reconsume_times)
-    max_ms = round(policy.max_seconds * 1000)
-    delay_ms = exponential_delay_ms(
-        round(policy.initial_seconds * 1000), policy.multiplier, max_ms, reconsume_times
-    )
-    return delay_ms if delay_ms >= 0 else max_ms
+    initial_ms = round(policy.initial_seconds * 1000)
+    grown_ms = grown_delay_ms(initial_ms, policy.multiplier, reconsume_times)
+    return min(grown_ms, round(policy.max_seconds * 1000))
 
 
 def step_delay_ms(steps_ms: Sequence[int], reconsume_times: int, *, skipped: int = 0) -> int:
@@ -82,13 +80,10 @@ def step_delay_ms(steps_ms: Sequence[int], reconsume_times: int, *, skipped: int
     return steps_ms[min(max(reconsume_times, 0) + skipped, len(steps_ms) - 1)]
 
 
-def exponential_delay_ms(
-    initial_ms: int, multiplier: float, max_ms: int, reconsume_times: int
-) -> int:
-    """Return a delay that grows with each retry; negative where 64 bits do not hold it."""
+def grown_delay_ms(initial_ms: int, multiplier: float, reconsume_times: int) -> int:
+    """Return a delay that grows with each retry, before any maximum."""
     exponent = min(max(reconsume_times, 0), _EXPONENT_MAX)
-    product = int(initial_ms * min(multiplier**exponent, _LONG_MAX))
-    return min((product + 2**63) % 2**64 - 2**63, max_ms)
+    return int(initial_ms * min(multiplier**exponent, _LONG_MAX))
 
 
 def is_resend_dead(reconsume_times: int, times_max: int, *, is_orderly: bool) -> bool:
