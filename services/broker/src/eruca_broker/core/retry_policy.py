@@ -6,8 +6,8 @@ message has been tried: 10 s, 30 s, 1 min … 2 h, four and three quarter hours 
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``, ``SendMessageProcessor.
 handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
-``ConsumeMessagePopConcurrentlyService``. There a delay that has outgrown a ``long`` wraps around and
-may be any; here it is the policy's longest.
+``ConsumeMessagePopConcurrentlyService``. There a delay that has outgrown a ``long`` wraps around
+and may be any; here it is the policy's longest.
 """
 
 from __future__ import annotations
