@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,29 @@ async def test_a_change_that_cannot_be_written_did_not_happen(path: Path) -> Non
 
     assert table.get("ns", "k") == "before"
     assert KvTable.open(path, size_max=SIZE_MAX).get("ns", "k") == "before"
+
+
+async def test_a_client_that_leaves_does_not_part_the_table_from_its_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = KvTable.open(path, size_max=SIZE_MAX)
+    is_writing, may_end = threading.Event(), threading.Event()
+
+    def slow_fsync(_descriptor: int) -> None:
+        is_writing.set()
+        assert may_end.wait(60)
+
+    monkeypatch.setattr("eruca_namesrv.kv.os.fsync", slow_fsync)
+    putting = asyncio.create_task(table.put("ns", "k", "v"))
+    assert await asyncio.to_thread(is_writing.wait, 60)
+
+    putting.cancel()
+    may_end.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    assert table.get("ns", "k") == "v"
+    assert stored(path) == {"configTable": {"ns": {"k": "v"}}}
 
 
 async def test_changes_at_the_same_time_all_happen(path: Path) -> None:

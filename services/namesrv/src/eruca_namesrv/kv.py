@@ -21,6 +21,7 @@ from typing import Final, Self, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError, TooLargeError
+from eruca_chassis.finishing import finished
 from eruca_chassis.start import StartError
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # topic → "broker-a:4;broker-b:4"
@@ -98,9 +99,11 @@ class KvTable:
             raise TooLargeError(
                 f"the key-value table would hold {size} characters; kv_size_max is {self._size_max}"
             )
+        await finished(asyncio.ensure_future(self._put_in_place(table)))
+
+    async def _put_in_place(self, table: _Table) -> None:
         if self._path is not None:
-            # Shielded: a client that leaves must not part the file from the table.
-            await asyncio.shield(asyncio.to_thread(_write, self._path, table))
+            await asyncio.to_thread(_write, self._path, table)
         self._table = table
 
 

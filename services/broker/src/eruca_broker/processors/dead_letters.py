@@ -9,7 +9,6 @@ Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends aga
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from eruca_broker.core.timers_events import DeadLettersRedriven
 from eruca_broker.core.times import moment, ms_of
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
+from eruca_chassis.finishing import finished
 
 LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive looks at
 REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever it is
@@ -162,12 +162,8 @@ class DeadLetters:
         batches = [batch_of_records(*place, some) for (place, _), some in records.items()]
         size = sum(batch.size for batch in batches)
         head = DeadLettersRedriven(group, ids, self._work.clock.now_ms(), size)
-        appending = self._work.store.append_group(batches, head)
-        try:
-            await asyncio.shield(appending)
-        except asyncio.CancelledError:
-            await asyncio.wait([appending])  # the turn must not end before
-            raise
+        # The turn must not end before.
+        await finished(self._work.store.append_group(batches, head))
         self.redriven_count += len(ids)
 
     def _wanted(

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from eruca_broker.core.events import Event
 from eruca_broker.core.group_events import MembershipBegan
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.finishing import finished
 
 
 class GroupChanges:
@@ -60,12 +61,7 @@ class GroupChanges:
         changes = asyncio.gather(
             *(self._store.change(event) for event in (*begins, *events)), return_exceptions=True
         )
-        try:
-            outcomes = await asyncio.shield(changes)
-        except asyncio.CancelledError:
-            await asyncio.wait([changes])
-            raise
-        for outcome in outcomes:
+        for outcome in await finished(changes):
             if isinstance(outcome, BaseException):
                 raise outcome
         self._has_begun = True

@@ -12,7 +12,6 @@ send back anything, one message at a time.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
@@ -33,6 +32,7 @@ from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.topics import Topics
+from eruca_chassis.finishing import finished
 
 SENT_BACK_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of one request's messages; one always goes
 
@@ -86,12 +86,8 @@ class Retries:
                 verdicts.append(_verdict(group, message, raws[-1], now_ms))
             await self._create_topics(name, verdicts)
             batches = _batches(name, request.messages, raws, verdicts)
-            appending = self._work.store.append_group(batches)
-            try:
-                receipts = await asyncio.shield(appending)
-            except asyncio.CancelledError:
-                await asyncio.wait([appending])  # the turn must not end before
-                raise
+            # The turn must not end before.
+            receipts = await finished(self._work.store.append_group(batches))
         dead = sum(result.wait is None for result in verdicts)
         self.dead_count += dead
         self.retried_count += len(verdicts) - dead

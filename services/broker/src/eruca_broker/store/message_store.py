@@ -66,6 +66,7 @@ from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.writer import Clock, Receipt, Writer
+from eruca_chassis.finishing import finished
 
 logger = structlog.get_logger(__name__)
 
@@ -480,14 +481,8 @@ class MessageStore:
         """
         async with self._saving_config:  # two would write the same temporary files
             files = config_snapshots.contents(self.state, now_ms=self._clock.now_ms())
-            writing = asyncio.ensure_future(
-                asyncio.to_thread(config_snapshots.write, self.directory, files)
-            )
-            try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError:
-                await asyncio.wait([writing])  # a thread cannot be stopped
-                raise
+            write = asyncio.to_thread(config_snapshots.write, self.directory, files)
+            await finished(asyncio.ensure_future(write))
 
     async def prepare_next_segment(self) -> None:
         """Make the next segment once the current one is half full, away from the loop.

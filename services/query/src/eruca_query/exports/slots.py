@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from eruca.contract.errors import NotReadyError, OverloadedError
+from eruca_chassis.finishing import finished
 
 RETRY_AFTER_SECONDS: Final = 2.0
 
@@ -65,12 +66,7 @@ class ExportSlots:
 
     async def in_thread(self, step: Callable[[], _T]) -> _T:
         """Return what *step* returns, done in a thread; when cancelled, only once it has ended."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, step)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait((future,))
-            raise
+        return await finished(asyncio.get_running_loop().run_in_executor(self._threads, step))
 
     def stop(self) -> None:
         """Cut the exports that run; readers go on elsewhere, or later, from where they are."""

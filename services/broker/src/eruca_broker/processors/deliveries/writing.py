@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -14,6 +13,7 @@ from eruca_broker.processors.deliveries.counts import DeliveryCounts
 from eruca_broker.processors.deliveries.letters import DeadDelivery, letter_batches
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.topics import Topics
+from eruca_chassis.finishing import finished
 
 
 class DeliveryWriter:
@@ -35,10 +35,6 @@ class DeliveryWriter:
         batches = letter_batches(event.group, dead)
         size = sum(batch.size for batch in batches)
         head = msgspec.structs.replace(event, group_size=size)
-        appending = self._work.store.append_group(batches, head)
-        try:
-            await asyncio.shield(appending)
-        except asyncio.CancelledError:
-            await asyncio.wait([appending])  # the turn must not end before
-            raise
+        # The turn must not end before.
+        await finished(self._work.store.append_group(batches, head))
         self._counts.dead += len(dead)
