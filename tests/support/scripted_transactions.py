@@ -19,7 +19,7 @@ from eruca.contract.errors import (
     ErucaError,
     TransactionNotFoundError,
 )
-from eruca.contract.transactions import CHECKERS_NAMESPACE
+from eruca.contract.names import CHECKERS_NAMESPACE
 from support.scripted_transport import (
     Request,
     ScriptedTransport,

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import feather, parquet
 
 import eruca
-from eruca.contract.queries import QUERY_INSTANCES_NAMESPACE
+from eruca.contract.names import QUERY_SERVICES_NAMESPACE
 from support.command_line import ERUCA
 from support.exports import ExportService, export_service
 from support.in_process_cluster import in_process_cluster
@@ -63,7 +63,7 @@ async def exporting(
         export_service(cluster) as service,
     ):
         await service.client.admin.create_topic("orders", queue_count=2)
-        await service.client.admin.put_kv(QUERY_INSTANCES_NAMESPACE, "query-1", service.url)
+        await service.client.admin.put_kv(QUERY_SERVICES_NAMESPACE, "query-1", service.url)
         async with service.client.producer() as producer:
             await producer.send_many(
                 [eruca.Message("orders", f"body {n}", keys=[f"key-{n}"]) for n in range(count)]

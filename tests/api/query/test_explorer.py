@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eruca import AsyncClient
-from eruca.contract.transactions import CHECKERS_NAMESPACE
+from eruca.contract.names import CHECKERS_NAMESPACE
 from eruca_query.app import create_app
 from eruca_query.explorer.listing import list_services
 from eruca_query.settings import QuerySettings

@@ -6,7 +6,7 @@ import pytest
 
 import eruca
 from eruca.contract.errors import MessageNotFoundError
-from eruca.contract.queries import QUERY_INSTANCES_NAMESPACE
+from eruca.contract.names import QUERY_SERVICES_NAMESPACE
 from support.query_services import Queried
 from support.waiting import until_told
 
@@ -18,7 +18,7 @@ async def test_a_client_asks_whichever_query_service_the_name_servers_know(
 ) -> None:
     admin = queried.client.admin
     await until_told(
-        lambda: admin.list_kv(QUERY_INSTANCES_NAMESPACE), lambda known: known, within_seconds=60
+        lambda: admin.list_kv(QUERY_SERVICES_NAMESPACE), lambda known: known, within_seconds=60
     )
     async with queried.client.producer() as producer:
         sent = await producer.send(eruca.Message("flights", "EWR to IAH", keys=["UA1545"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.contract.transactions import CHECKERS_NAMESPACE
+from eruca.contract.names import CHECKERS_NAMESPACE
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import InProcessCluster
 from support.waiting import until_told

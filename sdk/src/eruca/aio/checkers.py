@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from eruca.aio.broker_api import parsed
-from eruca.aio.transport import path_segment, problem_error
-from eruca.contract.errors import NoRouteError, ValidationError
-from eruca.contract.models import KvNamespace
-from eruca.contract.transactions import CHECKERS_NAMESPACE
-from eruca.core.client_settings import checked_urls
-from eruca.core.transaction_settings import CHECKER_URLS_VARIABLE
+from eruca.aio.instances import found_instances
+from eruca.core.services import TXN_CHECKER
 
 if TYPE_CHECKING:
     from eruca.aio.name_servers import NameServers
-
-_TARGET: Final = f"/v1/kv/{path_segment(CHECKERS_NAMESPACE)}"
-_SUCH_AS: Final = "http://127.0.0.1:10921"
 
 
 class Checkers:
@@ -48,14 +40,8 @@ class Checkers:
             NameServersUnreachableError: No name server answered.
         """
         if not self._left:
-            found = list(self._given) or await self._told()
-            random.shuffle(found)  # producers share the checkers
-            self._left = found
-        if not self._left:
-            raise NoRouteError(
-                "no transaction checker is known to "
-                f"{self._name_servers.current_url}: nobody asks about undecided transactions",
-                fix=f"start one (eruca_txn_checker), or set {CHECKER_URLS_VARIABLE}",
+            self._left = self._shuffled() or await found_instances(
+                TXN_CHECKER, self._name_servers, timeout=self._timeout
             )
         return self._left[0]
 
@@ -65,15 +51,5 @@ class Checkers:
             self._left.remove(url)
         return bool(self._left)
 
-    async def _told(self) -> list[str]:
-        answer = await self._name_servers.request("GET", _TARGET, timeout=self._timeout)
-        if answer.status >= 300:
-            raise problem_error(answer, f"GET {_TARGET}")
-        entries = parsed(KvNamespace, answer, _TARGET).entries
-        urls: list[str] = []
-        for name, url in sorted(entries.items()):
-            try:
-                urls += checked_urls(url, name, "a transaction checker", such_as=_SUCH_AS)
-            except ValidationError:
-                continue  # somebody else's entry is no reason not to find the others
-        return urls
+    def _shuffled(self) -> list[str]:
+        return random.sample(self._given, len(self._given))  # producers share the checkers

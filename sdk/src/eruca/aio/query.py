@@ -7,7 +7,6 @@ servers' key-value table does; one that does not answer is left for the next one
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from pydantic import BaseModel
 
 from eruca.aio.broker_api import parsed, send_model, utc_text
-from eruca.aio.transport import path_segment, problem_error, target_of
-from eruca.contract.errors import NoRouteError, TimeoutExpiredError, TransportError
+from eruca.aio.instances import found_instances
+from eruca.aio.transport import path_segment, target_of
+from eruca.contract.errors import TimeoutExpiredError, TransportError
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
-from eruca.contract.models import KvNamespace
 from eruca.contract.queries import (
-    QUERY_INSTANCES_NAMESPACE,
     MessageFound,
     MessagePage,
     QueryStatus,
@@ -28,16 +26,12 @@ from eruca.contract.queries import (
     RebuildRequest,
     Timeline,
 )
-from eruca.core.client_settings import checked_urls
+from eruca.core.services import QUERY_SERVICE
 
 if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
 
-URLS_VARIABLE: Final = "ERUCA_QUERY_URLS"
 ANSWER_SECONDS: Final = 20.0  # it may have to look through much, and ask brokers
-_TARGET: Final = f"/v1/kv/{path_segment(QUERY_INSTANCES_NAMESPACE)}"
-_SUCH_AS: Final = "http://127.0.0.1:10931"
-_START: Final = f"start one: python -m eruca_query; or set {URLS_VARIABLE} to one that runs"
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -118,40 +112,36 @@ class AsyncQuery:
         begun = await self._ask(RebuildBegun, "POST", "/v1/projection:rebuild", request)
         return begun.brokers
 
+    async def urls(self) -> list[str]:
+        """Return where the query services are that have not failed; the first is the one in use.
+
+        Raises:
+            NoRouteError: None is known.
+        """
+        self._context.check_open()
+        if not self._urls:
+            self._urls = [*QUERY_SERVICE.given(os.environ)] or await found_instances(
+                QUERY_SERVICE,
+                self._context.name_servers,
+                timeout=self._context.settings.timeout_seconds,
+            )
+        return [*self._urls]
+
     async def _ask(
         self, model: type[M], method: str, target: str, body: BaseModel | None = None
     ) -> M:
-        self._context.check_open()
-        if not self._urls:
-            self._urls = await self._known_urls()
+        urls = await self.urls()
         while True:
-            url = self._urls[0]
+            url = urls.pop(0)
             try:
                 answer = await send_model(
                     self._context.transport, method, url, target, body, timeout=ANSWER_SECONDS
                 )
             except (TransportError, TimeoutExpiredError) as error:
-                self._urls.remove(url)
-                if not self._urls:
-                    error.fix = error.fix or _START
+                if url in self._urls:  # else another question has found it out already
+                    self._urls.remove(url)
+                if not urls:
+                    error.fix = error.fix or QUERY_SERVICE.how_to_have_one
                     raise
             else:
                 return parsed(model, answer, url + target)
-
-    async def _known_urls(self) -> list[str]:
-        given = os.environ.get(URLS_VARIABLE)
-        if given:
-            return list(checked_urls(given, URLS_VARIABLE, "a query service", such_as=_SUCH_AS))
-        answer = await self._context.name_servers.request(
-            "GET", _TARGET, timeout=self._context.settings.timeout_seconds
-        )
-        if answer.status >= 300:
-            raise problem_error(answer, f"GET {_TARGET}")
-        urls = [*parsed(KvNamespace, answer, _TARGET).entries.values()]
-        if not urls:
-            raise NoRouteError(
-                f"no query service is known to {self._context.name_servers.current_url}",
-                fix=_START,
-            )
-        random.shuffle(urls)  # clients share the services
-        return urls

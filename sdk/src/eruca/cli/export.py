@@ -65,8 +65,6 @@ async def export(
         typer.Option(
             "--query",
             metavar="URL",
-            envvar="ERUCA_QUERY_URLS",
-            show_envvar=False,
             help="Query services, parted by ';' [ERUCA_QUERY_URLS, else by the name servers].",
         ),
     ] = None,
@@ -81,13 +79,15 @@ async def export(
 
     from eruca.cli.export_files import check_available, format_of
     from eruca.cli.export_parts import ExportRequest
-    from eruca.cli.export_service import STALL_SECONDS, ExportService, query_urls
+    from eruca.cli.export_service import STALL_SECONDS, ExportService
+    from eruca.core.services import QUERY_SERVICE
 
     file_format = format_of(to)
     check_available(file_format)
     _check_target(to, force=force)
     async with session.client() as client, httpx.AsyncClient(timeout=STALL_SECONDS) as http:
-        service = ExportService(http, await query_urls(client, query_url), topic)
+        urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
+        service = ExportService(http, urls, topic)
         request = ExportRequest(topic, file_format.media_type, columns, since, until)
         parts = await _parts(service, to, request, restart=restart)
         await _export(session, service, parts, to, file_format)

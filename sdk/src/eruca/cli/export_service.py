@@ -6,37 +6,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from eruca.aio.transport import HttpResponse, path_segment, problem_error
-from eruca.contract.errors import NoRouteError, TransportError
+from eruca.contract.errors import TransportError
 from eruca.contract.exports import ExportPlan, ExportRange
-from eruca.contract.queries import QUERY_INSTANCES_NAMESPACE
-from eruca.core.client_settings import checked_urls
 
 if TYPE_CHECKING:
     import httpx
 
-    from eruca.aio.client import AsyncClient
-
-QUERY_URLS_VARIABLE: Final = "ERUCA_QUERY_URLS"
 STALL_SECONDS: Final = 60.0  # without a byte; longer than the service waits for a broker
-_SUCH_AS: Final = "http://127.0.0.1:10931"
-
-
-async def query_urls(client: AsyncClient, given: str | None) -> list[str]:
-    """Return where query services are: as given, else as the name servers tell.
-
-    Raises:
-        ValidationError: What is given is no URL of one.
-        NoRouteError: None is known.
-    """
-    if given:
-        return list(checked_urls(given, QUERY_URLS_VARIABLE, "a query service", such_as=_SUCH_AS))
-    told = await client.admin.list_kv(QUERY_INSTANCES_NAMESPACE)
-    if not told:
-        raise NoRouteError(
-            "no query service is known to the name servers",
-            fix=f"start one (eruca_query), or set {QUERY_URLS_VARIABLE}",
-        )
-    return [told[name] for name in sorted(told)]
 
 
 class ExportService:

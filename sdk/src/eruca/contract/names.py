@@ -27,6 +27,10 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 
+# Of the name servers' key-value table: each instance's name, and the URL it is reached at.
+CHECKERS_NAMESPACE: Final = "ERUCA_TXN_CHECKERS"
+QUERY_SERVICES_NAMESPACE: Final = "ERUCA_QUERY_SERVICES"
+
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,

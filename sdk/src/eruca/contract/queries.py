@@ -24,9 +24,6 @@ from eruca.contract.limits import GROUP_SIZE_MAX
 from eruca.contract.models import Answer, BrokerName, Request
 from eruca.contract.names import NAME_PATTERN
 
-QUERY_INSTANCES_NAMESPACE: Final = "ERUCA_QUERY_SERVICES"
-"""Of the name servers' key-value table: each query service's name, and the URL it is reached at."""
-
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters of an id; clients may choose their own
 KEY_SIZE_MAX: Final = 1_024  # characters of a key, or a tag, that is looked for
 CURSOR_SIZE_MAX: Final = 1_024

@@ -250,12 +250,6 @@ class TransactionList(Answer):
 
 # --- The transaction checker: asking producers ----------------------------------------------------
 
-CHECKERS_NAMESPACE: Final = "ERUCA_TXN_CHECKERS"
-"""In the name servers' key-value table: each transaction checker's URL, under its name.
-
-A checker puts itself there at every name server, now and then again; producers look there, unless
-they are told by ``ERUCA_TXN_CHECKER_URLS``. Any of them answers for every producer group."""
-
 CheckId = Annotated[
     str,
     Field(

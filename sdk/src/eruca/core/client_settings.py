@@ -5,6 +5,7 @@ ERUCA_NAMESRV_URLS         name servers, parted by ``;``
 ERUCA_NETWORK              which of a broker's addresses to use, where it has several
 ERUCA_TIMEOUT_SECONDS      how long one request may take that has no time-out of its own
 ERUCA_TXN_CHECKER_URLS     transaction checkers, parted by ``;``; by default name servers tell
+ERUCA_QUERY_URLS           query services, likewise
 =========================  =============================================================
 """
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from eruca.contract import names
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import CHECK_IMMUNITY_SECONDS_MAX, CHECKS_TAKEN_MAX
-from eruca.core.client_settings import checked_seconds, checked_urls
+from eruca.core.client_settings import checked_seconds
 from eruca.core.latency_fault import LatencyProfile
+from eruca.core.services import TXN_CHECKER
 from eruca.core.transactions import HalfMessage, TransactionCheck, Verdict
-
-CHECKER_URLS_VARIABLE: Final = "ERUCA_TXN_CHECKER_URLS"
 
 CheckFunction: TypeAlias = Callable[[TransactionCheck], Verdict | Awaitable[Verdict | None] | None]
 """Says what became of a transaction; None is ``unknown``."""
@@ -69,7 +68,7 @@ class TransactionSettings:
             group,
             check,
             check_concurrency,
-            _resolved_urls(environment, checker_urls),
+            TXN_CHECKER.given(environment, checker_urls, "checker_urls"),
             latency_fault,
             retries,
             checked_seconds(send_timeout, "send_timeout"),
@@ -94,14 +93,3 @@ def checked_on_error(on_error: OnError) -> OnError:
             fix="an error says nothing, unless it is certain that it undoes the local work",
         )
     return on_error
-
-
-def _resolved_urls(
-    environment: Mapping[str, str], given: str | Iterable[str] | None
-) -> tuple[str, ...]:
-    urls, source = given, "checker_urls"
-    if urls is None:
-        urls, source = environment.get(CHECKER_URLS_VARIABLE) or None, CHECKER_URLS_VARIABLE
-    if urls is None:
-        return ()
-    return checked_urls(urls, source, "a transaction checker", such_as="http://127.0.0.1:10921")

@@ -91,3 +91,11 @@ class Query:
         What is there answers until then; ``status`` tells how far it is.
         """
         return self._portal.call(self._twin.rebuild, brokers)
+
+    def urls(self) -> list[str]:
+        """Return where the query services are that have not failed; the first is the one in use.
+
+        Raises:
+            NoRouteError: None is known.
+        """
+        return self._portal.call(self._twin.urls)

@@ -15,7 +15,7 @@ import structlog
 
 from eruca import AsyncClient
 from eruca.contract.errors import DatabaseUnavailableError
-from eruca.contract.queries import QUERY_INSTANCES_NAMESPACE
+from eruca.contract.names import QUERY_SERVICES_NAMESPACE
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.explorer.routes import ExploredServices
@@ -136,7 +136,7 @@ async def _begin(
         app.state.client,
         service.database,
         service.name,
-        namespace=QUERY_INSTANCES_NAMESPACE,
+        namespace=QUERY_SERVICES_NAMESPACE,
         family=f"{settings.name}-",
         url=own_url,
     )

@@ -16,7 +16,8 @@ import structlog
 
 from eruca import AsyncClient
 from eruca.contract.errors import DatabaseUnavailableError
-from eruca.contract.transactions import CHECKERS_NAMESPACE, DecisionReceipt
+from eruca.contract.names import CHECKERS_NAMESPACE
+from eruca.contract.transactions import DecisionReceipt
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.held import HeldRequests

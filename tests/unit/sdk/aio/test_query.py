@@ -1,0 +1,70 @@
+"""Which query service a question goes to, and what becomes of it where one does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from eruca.aio.client_context import ClientContext
+from eruca.aio.query import AsyncQuery
+from eruca.aio.transport import HttpResponse
+from eruca.contract.errors import NoRouteError, TransportError
+from eruca.core.client_settings import ClientSettings
+from support.scripted_transport import Request, ScriptedTransport, json_answer
+
+pytestmark = pytest.mark.anyio
+
+
+class Services:
+    """Name servers that know of some query services, some of which are away."""
+
+    def __init__(self, *known: str, away: tuple[str, ...] = ()) -> None:
+        self.known = known
+        self.away = away
+        self.transport = ScriptedTransport(self._answer)
+        settings = ClientSettings.resolve({}, namesrv_urls="http://namesrv:1")
+        context = ClientContext(
+            settings,
+            ssl_context=None,
+            hot_transport=self.transport,
+            transport=self.transport,
+        )
+        self.query = AsyncQuery(context)
+
+    async def _answer(self, request: Request) -> HttpResponse:
+        if request.target.startswith("/v1/kv/"):
+            entries = {f"query-{number}": url for number, url in enumerate(self.known)}
+            return json_answer({"namespace": "ERUCA_QUERY_SERVICES", "entries": entries})
+        await asyncio.sleep(0)  # so that questions overlap
+        if request.url in self.away:
+            raise TransportError(f"{request.url}: refused")
+        return json_answer({"brokers": []})
+
+
+async def test_questions_that_meet_the_same_dead_service_all_go_to_another() -> None:
+    services = Services("http://q:1", "http://q:2", away=("http://q:1",))
+
+    await asyncio.gather(*(services.query.rebuild() for _ in range(8)))
+
+    assert await services.query.urls() == ["http://q:2"]
+
+
+async def test_where_none_answers_the_error_says_so_and_they_are_looked_for_anew() -> None:
+    services = Services("http://q:1", "http://q:2", away=("http://q:1", "http://q:2"))
+    with pytest.raises(TransportError, match="refused") as caught:
+        await services.query.rebuild()
+    assert caught.value.fix is not None
+    assert "ERUCA_QUERY_URLS" in caught.value.fix
+
+    services.known = ("http://q:3",)
+    assert await services.query.rebuild() == []
+    assert await services.query.urls() == ["http://q:3"]
+
+
+async def test_where_none_is_known_the_error_says_how_to_have_one() -> None:
+    with pytest.raises(NoRouteError, match="no query service is known to http://namesrv:1") as none:
+        await Services().query.urls()
+
+    assert none.value.fix is not None
+    assert "python -m eruca_query" in none.value.fix
