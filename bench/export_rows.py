@@ -14,6 +14,7 @@ import numpy as np
 from bench.batches import TOPIC, batch_request
 from bench.load import run_load
 from bench.machine import cpu_seconds, private_memory
+from bench.read_model import until_read
 from bench.report import Report
 from deploy.cluster import LocalCluster
 from eruca.contract.exports import ARROW_MEDIA_TYPE, EXPORT_COLUMNS, NDJSON_MEDIA_TYPE
@@ -103,7 +104,7 @@ async def _stream(report: Report) -> None:
             )
             put.raise_for_status()
             await _fill(http, broker, int(broker.rpartition(":")[2]))
-            await _until_read(http, query)
+            await until_read(http, query)
             process_id = cluster.pid("query")
             assert process_id is not None
             before = private_memory(process_id)
@@ -126,15 +127,6 @@ async def _fill(http: httpx.AsyncClient, broker: str, port: int) -> None:
     queues = f"{broker}/v1/topics/{TOPIC}/queues"
     while (await http.get(queues)).json()["queues"][0]["max_offset"] < _STREAMED:
         await asyncio.to_thread(run_load, port, [batch_request(_BATCH)], connections=2, seconds=0.5)
-
-
-async def _until_read(http: httpx.AsyncClient, query: str) -> None:
-    """Wait until the service has read the log, which costs it more than exports do."""
-    while True:
-        followed = (await http.get(f"{query}/v1/status")).json()["followed"]
-        if followed and all(log["lag_bytes"] == 0 for log in followed):
-            return
-        await asyncio.sleep(0.2)
 
 
 async def _read(http: httpx.AsyncClient, query: str, media_type: str, codec: str) -> int:

@@ -24,6 +24,7 @@ from bench.batches import TOPIC
 from bench.jdbc_table import TABLE, jdbc_jar, jdbc_table
 from bench.load import request, run_load
 from bench.machine import cpu_seconds
+from bench.read_model import until_read
 from bench.report import Report
 from bench.spark_process import HEAP_MIB, Peak, SparkProcess, peak_of, spark_process
 from deploy.cluster import LocalCluster
@@ -102,7 +103,7 @@ async def _run(report: Report, rows: int) -> None:
             url = cluster.query_urls[0]
             async with httpx.AsyncClient(trust_env=False, timeout=_SECONDS) as http:
                 await _fill(http, cluster.broker_urls["broker-a"], rows)
-                await _until_read(http, url)
+                await until_read(http, url)
             service, broker = cluster.pid("query"), cluster.pid("broker-a")
             assert service is not None
             assert broker is not None
@@ -338,12 +339,3 @@ def _batch(queue: int, number: int) -> list[bytes]:
         )
         for _ in range(_BATCH)
     ]
-
-
-async def _until_read(http: httpx.AsyncClient, query: str) -> None:
-    """Wait until the service has read the log: an export must not share a core with that."""
-    while True:
-        followed = (await http.get(f"{query}/v1/status")).json()["followed"]
-        if followed and all(log["lag_bytes"] == 0 for log in followed):
-            return
-        await asyncio.sleep(0.2)

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Final, Self
 from eruca.aio.batch_sender import BatchSender
 from eruca.aio.send_buffer import SendBuffer
 from eruca.aio.send_lane import PendingBatch, SendFuture, SendLane
-from eruca.contract import names
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
@@ -41,6 +40,7 @@ from eruca.core.batching import (
     LINGER_MS_DEFAULT,
     BatchLimits,
 )
+from eruca.core.checked_names import check_group
 from eruca.core.client_settings import checked_seconds
 from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
 from eruca.core.message import Message
@@ -83,8 +83,8 @@ class AsyncProducer:
         retries: int = RETRIES_DEFAULT,
         send_timeout: float = SEND_TIMEOUT_DEFAULT,
     ) -> None:
-        if group is not None and (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+        if group is not None:
+            check_group(group)
         if max_in_flight < 1 or retries < 0 or linger_ms < 0 or buffer_max_bytes < 1:
             raise ValidationError(
                 "max_in_flight and buffer_max_bytes are at least 1, retries and linger_ms 0"

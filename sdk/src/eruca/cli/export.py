@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -18,8 +17,6 @@ from eruca.cli.starts import QueueEnd
 from eruca.cli.topics import TopicArgument
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from eruca.cli.export_files import FileFormat
     from eruca.cli.export_parts import ExportParts, ExportRequest
     from eruca.cli.export_service import ExportService
@@ -103,13 +100,16 @@ async def _export(
     file_format: FileFormat,
 ) -> None:
     """Read what is missing, and make the file of it."""
+    from rich.progress import MofNCompleteColumn
+
     from eruca.cli.export_files import write_file
+    from eruca.cli.progress import progress_bar
 
     plan, missing = parts.plan, parts.missing()
     done = plan.rows - sum(partition.rows for partition in missing)
     if done:
         session.say(f"goes on: {done} of {plan.rows} messages have been read before")
-    with _progress() as progress:
+    with progress_bar(MofNCompleteColumn()) as progress:
         reading = progress.add_task(plan.topic, total=plan.rows, completed=done)
         columns = parts.request.columns
         query = {"codec": file_format.codec} | ({} if columns is None else {"columns": columns})
@@ -214,27 +214,6 @@ async def _read_once(
     if not await asyncio.to_thread(is_whole, unfinished, media_type, partition.rows):
         raise TransportError(f"what came has not the {partition.rows} rows that were asked for")
     parts.keep(partition)
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
 
 
 def _show(session: Session, target: Path, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, where that is a terminal; elsewhere nothing."""
+"""Progress bars on stderr, where that is a terminal; elsewhere nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from eruca.cli.row_feed import RowFeed
     from eruca.cli.sending import SendCounts
+
+
+def progress_bar(done: ProgressColumn) -> Progress:
+    """Return bars that say what is done of what, in *done*'s words, and how long it will take."""
+    return _shown(TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
 
 
 class SendProgress:
@@ -19,14 +31,11 @@ class SendProgress:
 
     def __init__(self, feed: RowFeed, topic: str) -> None:
         self._feed = feed
-        self._progress = Progress(
+        self._progress = _shown(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[sent]:,} sent, {task.fields[rate]:,.0f}/s"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
         )
         self._task = self._progress.add_task(topic, total=feed.size, sent=0, rate=0.0)
 
@@ -50,3 +59,9 @@ class SendProgress:
     ) -> None:
         """Take it away."""
         self._progress.stop()
+
+
+def _shown(*columns: ProgressColumn) -> Progress:
+    return Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    )

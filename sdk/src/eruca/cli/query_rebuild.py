@@ -119,11 +119,14 @@ async def _watch(
         TimeoutExpiredError: It does not go on; the work is not given up.
         ErucaError: No query service answers for as long.
     """
+    from rich.progress import DownloadColumn
+
+    from eruca.cli.progress import progress_bar
     from eruca.contract.errors import ErucaError, TimeoutExpiredError
 
     before: list[tuple[str, int]] = []
     moved_at = time.monotonic()
-    with _progress() as progress:
+    with progress_bar(DownloadColumn(binary_units=True)) as progress:
         bars: dict[str, TaskID] = {name: progress.add_task(name, total=None) for name in brokers}
         while True:
             is_stalled = time.monotonic() - moved_at > STALL_SECONDS
@@ -170,24 +173,3 @@ def _show(progress: Progress, bars: Mapping[str, TaskID], logs: Sequence[Followe
         else:
             done, size = progress_of(log.rebuild)
             progress.update(bar, total=size, completed=done)
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca.contract import names
 from eruca.contract.errors import ValidationError
+from eruca.core.checked_names import check_topic
 from eruca.core.received_message import ReceivedMessage
 from eruca.core.sql92 import Sql92Filter
 from eruca.core.subscription_filter import Filter, sql, subscription_of
@@ -60,8 +60,7 @@ class HandlerTable:
             ValidationError: The topic's name or the expression cannot be used, or the topic's
                 handlers do not go together.
         """
-        if (fault := names.broker_topic_fault(topic)) is not None:
-            raise ValidationError(f"topic: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
+        check_topic(topic, "topic")
         if filter_type not in _TYPES:
             raise ValidationError(f"filter_type: {filter_type!r} is none of {', '.join(_TYPES)}")
         if filter_type == "sql92" and not isinstance(expression, Sql92Filter):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from eruca.contract import names
 from eruca.contract.errors import ValidationError
+from eruca.core.checked_names import check_group, check_topic
 from eruca.core.message_queue import MessageQueue
 from eruca.core.pull_positions import (
     OUT_OF_RANGE_POLICIES,
@@ -60,16 +60,15 @@ class PullSettings:
         Raises:
             ValidationError: A value is not allowed, or two do not go together.
         """
-        if group is not None and (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+        if group is not None:
+            check_group(group)
         named = tuple(dict.fromkeys(queues))
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if bool(several) == bool(named):
             raise ValidationError("give topics or queues to read, one of the two")
         every_topic = dict.fromkeys(several or (queue.topic for queue in named))
         for topic in every_topic:
-            if (fault := names.broker_topic_fault(topic)) is not None:
-                raise ValidationError(f"topics: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
+            check_topic(topic, "topics")
         if on_offset_out_of_range not in OUT_OF_RANGE_POLICIES:
             raise ValidationError(
                 f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"

@@ -17,6 +17,7 @@ from eruca.contract.limits import (
     SESSION_SECONDS_MIN,
 )
 from eruca.core.allocation import AllocationStrategy, Averagely
+from eruca.core.checked_names import check_group
 from eruca.core.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
 from eruca.core.orderly_result import SUSPEND_SECONDS_DEFAULT
 from eruca.core.pull_settings import check_aware
@@ -77,8 +78,7 @@ class PushSettings:
 
     def __post_init__(self) -> None:
         """Check the values, and which of them go together."""
-        if (fault := names.client_group_fault(self.group)) is not None:
-            raise ValidationError(f"group: {self.group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+        check_group(self.group)
         if names.is_system_group(self.group):
             raise ValidationError(f"group: {self.group!r} is one of the system's own")
         if self.message_model not in ("clustering", "broadcasting"):

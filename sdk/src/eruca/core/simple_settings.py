@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Self
 
-from eruca.contract import names
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import INVISIBLE_SECONDS_MAX, INVISIBLE_SECONDS_MIN
+from eruca.core.checked_names import check_group, check_topic
 from eruca.core.pull_settings import check_aware
 from eruca.core.sql92 import Sql92Filter
 from eruca.core.subscription_filter import Filter, subscription_of
@@ -43,14 +43,12 @@ class SimpleSettings:
         Raises:
             ValidationError: A value is not allowed, or two do not go together.
         """
-        if (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+        check_group(group)
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if not several:
             raise ValidationError("topics: none is given")
         for topic in several:
-            if (fault := names.broker_topic_fault(topic)) is not None:
-                raise ValidationError(f"topics: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
+            check_topic(topic, "topics")
         if isinstance(start, datetime):
             check_aware(start, "start")
         elif start not in (None, "earliest", "latest"):

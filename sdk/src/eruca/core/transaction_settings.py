@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from eruca.contract import names
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import CHECK_IMMUNITY_SECONDS_MAX, CHECKS_TAKEN_MAX
+from eruca.core.checked_names import check_group
 from eruca.core.client_settings import checked_seconds
 from eruca.core.latency_fault import LatencyProfile
 from eruca.core.services import TXN_CHECKER
@@ -54,8 +54,7 @@ class TransactionSettings:
         Raises:
             ValidationError: One cannot be used; the error says which, and where it came from.
         """
-        if (fault := names.client_group_fault(group)) is not None:
-            raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+        check_group(group)
         if check is not None and not callable(check):
             raise ValidationError(f"check: {check!r} is no function")
         if not 1 <= check_concurrency <= CHECKS_TAKEN_MAX:

@@ -42,8 +42,11 @@ class Services:
         return json_answer({"brokers": []})
 
 
-async def test_questions_that_meet_the_same_dead_service_all_go_to_another() -> None:
-    services = Services("http://q:1", "http://q:2", away=("http://q:1",))
+async def test_questions_that_meet_the_same_dead_service_all_go_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ERUCA_QUERY_URLS", "http://q:1;http://q:2")  # in this order
+    services = Services(away=("http://q:1",))
 
     await asyncio.gather(*(services.query.rebuild() for _ in range(8)))
 

@@ -1,0 +1,19 @@
+"""The query service's read model, before something is measured beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import httpx
+
+_LOOK_SECONDS: Final = 0.2
+
+
+async def until_read(http: httpx.AsyncClient, query: str) -> None:
+    """Wait until the query service has read the logs, which costs it more than exports do."""
+    while True:
+        followed = (await http.get(f"{query}/v1/status")).json()["followed"]
+        if followed and all(log["lag_bytes"] == 0 for log in followed):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)

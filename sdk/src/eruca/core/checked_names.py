@@ -1,0 +1,18 @@
+"""Names as a program gives them, refused before anything is asked of a broker."""
+
+from __future__ import annotations
+
+from eruca.contract import names
+from eruca.contract.errors import ValidationError
+
+
+def check_group(group: str) -> None:
+    """Raise ValidationError if that cannot be a group of a client's."""
+    if (fault := names.client_group_fault(group)) is not None:
+        raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+
+
+def check_topic(topic: str, argument: str) -> None:
+    """Raise ValidationError if no topic can be called that; *argument* is for the error."""
+    if (fault := names.broker_topic_fault(topic)) is not None:
+        raise ValidationError(f"{argument}: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)
