@@ -6,6 +6,9 @@ ARGS ?=
 # Tests wait more than they compute: they run side by side. ARGS="-n 0" runs them one after the other.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
+# Compiled modules are kept, or every process would spend a second on compiling them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
@@ -25,7 +28,7 @@ $(VENV)/bin/uv:
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.8
 
 $(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml spark/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
-	$(BIN)/uv sync --all-packages --frozen --quiet
+	$(BIN)/uv sync --all-packages --frozen --quiet --compile-bytecode
 	@touch $@
 
 up: $(VENV)/.synced
