@@ -4,7 +4,8 @@
 A request of a hot route is an exchange (:mod:`.exchange`) instead: begun when its head is there,
 completed when its body is, and written to the transport in one piece when it is answered. Answers
 go out in the order of their requests, whenever they come; a large one goes out piece by piece, the
-next pieces when the transport says that it has drained.
+next pieces when the transport says that it has drained. A request whose head is known from before
+(:mod:`.known_heads`), and that is there whole, does not even pass the parser.
 
 At any time a connection either has exchanges that are not ended, perhaps with requests for uvicorn
 waiting in ``pipeline`` behind them, or uvicorn is at work; so a request is an exchange only where
@@ -57,6 +58,7 @@ from eruca_chassis.asgi import (
 from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
 from eruca_chassis.exchange import Exchange
 from eruca_chassis.hot import HotRoutes
+from eruca_chassis.known_heads import HEAD_END, KnownHeads
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
 from eruca_chassis.readiness import Readiness
@@ -77,6 +79,7 @@ class ServiceProtocol(HttpToolsProtocol):
     # Set on the subclass that :func:`protocol_class` makes.
     watch: ConnectionWatch
     hot: HotRoutes
+    heads: KnownHeads
     readiness: Readiness
 
     _loose_size = 0  # bytes since a piece of body or the end of a message
@@ -84,6 +87,8 @@ class ServiceProtocol(HttpToolsProtocol):
     _is_ending = False  # whether the connection is closed behind an answer that is decided on
     _has_room = True  # whether it is one of connections_max
     _is_amid = True  # a request; its first, to begin with
+    _new_head = b""  # of the request that begins what the parser is fed, if it is there whole
+    _latest: object = None  # what stands for the latest request
     _receiving: Exchange | None = None  # whose body is arriving
     _idle_since: float | None = None  # when the latest exchange ended, if uvicorn had none since
 
@@ -114,6 +119,10 @@ class ServiceProtocol(HttpToolsProtocol):
         """Feed the parser, and refuse what grows without coming to an end."""
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
+        if not self._is_amid:
+            data = self._without_known(data)
+            if not data:
+                return
         self._loose_size += len(data)
         while data and len(self.pipeline) <= PIPELINE_MAX:
             try:
@@ -129,11 +138,38 @@ class ServiceProtocol(HttpToolsProtocol):
         elif len(self.pipeline) > PIPELINE_MAX:
             self.cut("it sent more than PIPELINE_MAX requests ahead")
 
+    def _without_known(self, data: bytes) -> bytes:
+        """Take the requests at the start of *data* whose heads are known and bodies whole.
+
+        Returns what is left for the parser, which has no part in them.
+        """
+        start = 0
+        while self._takes_exchanges():
+            end = data.find(HEAD_END, start) + len(HEAD_END)
+            head = data[start:end]
+            known = self.heads.find(head)
+            if known is None:
+                self._new_head = head
+                break
+            body_end = end + known.body_size
+            if body_end > len(data):
+                break
+            found, method, query, headers, _ = known
+            exchange = Exchange(self, found, method, query, headers, self.client)
+            self._latest = exchange
+            self._begin(exchange)
+            exchange.add(data[end:body_end])
+            self._complete(exchange)
+            start = body_end
+            if start == len(data):
+                break
+        return data[start:]
+
     def on_message_begin(self) -> None:
         """Take the first byte of a request; uvicorn's part waits until it is uvicorn's."""
         self._is_amid = True
         self.url = b""
-        self.headers = []
+        self.headers = self._latest = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
@@ -142,15 +178,12 @@ class ServiceProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Take the end of a head: the request goes one way or the other."""
         exchange = self._new_exchange()
+        self._new_head = b""
         self._receiving = exchange
         if exchange is None:
             self._leave_to_uvicorn()
-            return
-        self._exchanges.append(exchange)
-        if self.readiness.reason is not None and exchange.route.is_gated:
-            exchange.fail(self.readiness.error())
         else:
-            exchange.begin()
+            self._begin(exchange)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -167,10 +200,8 @@ class ServiceProtocol(HttpToolsProtocol):
         exchange, self._receiving = self._receiving, None
         if exchange is None:
             super().on_message_complete()
-            return
-        exchange.complete()
-        if exchange.closes and not self._exchanges:
-            self.transport.close()  # it was refused before its body was there, or is answered now
+        else:
+            self._complete(exchange)
 
     # --- Exchanges --------------------------------------------------------------------------------
 
@@ -181,16 +212,26 @@ class ServiceProtocol(HttpToolsProtocol):
         elif self._exchanges[0] is exchange:
             self._send_answers()
 
+    def _takes_exchanges(self) -> bool:
+        """Tell whether a request may be an exchange now: uvicorn has nothing to do."""
+        is_uvicorns_turn = self.cycle is not None and not self.cycle.response_complete
+        return not (
+            is_uvicorns_turn
+            or self.pipeline
+            or self._is_ending
+            or not self._has_room
+            or len(self._exchanges) >= AHEAD_MAX
+        )
+
     def _new_exchange(self) -> Exchange | None:
         """Return the exchange that the request is, or None where it is left to uvicorn."""
-        is_uvicorns_turn = self.cycle is not None and not self.cycle.response_complete
-        if is_uvicorns_turn or self.pipeline or self._is_ending or not self._has_room:
+        if not self._takes_exchanges():
             return None
         parser = self.parser
         method = parser.get_method()
         path, _, query = self.url.partition(b"?")
         found = self.hot.find_raw(method, path)
-        if found is None or b"#" in query or len(self._exchanges) >= AHEAD_MAX:
+        if found is None or b"#" in query:
             return None
         headers = joined_headers(self.headers)
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
@@ -199,7 +240,21 @@ class ServiceProtocol(HttpToolsProtocol):
         exchange = Exchange(self, found, method.decode(), query, headers, self.client)
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True
+        elif self._new_head:
+            self.heads.learn(self._new_head, found, exchange.method, query, headers)
         return exchange
+
+    def _begin(self, exchange: Exchange) -> None:
+        self._exchanges.append(exchange)
+        if self.readiness.reason is not None and exchange.route.is_gated:
+            exchange.fail(self.readiness.error())
+        else:
+            exchange.begin()
+
+    def _complete(self, exchange: Exchange) -> None:
+        exchange.complete()
+        if exchange.closes and not self._exchanges:
+            self.transport.close()  # it was refused before its body was there, or is answered now
 
     def _send_answers(self) -> None:
         """Send what is answered, as far as it is next and the transport has room."""
@@ -305,7 +360,7 @@ class ServiceProtocol(HttpToolsProtocol):
         """Return what is being waited for from the client, or None for nothing."""
         unread_size = self.unread_size()
         if unread_size:
-            return Unfinished(unread_size, self.headers)
+            return Unfinished(unread_size, self._latest)
         if self._is_refused:
             return None  # it has a timer of its own
         if self._receiving is None:
@@ -317,7 +372,7 @@ class ServiceProtocol(HttpToolsProtocol):
             is_idle = self._idle_since is not None and not self._is_amid
             if is_idle or self.timeout_keep_alive_task is not None:
                 return None
-        return Unfinished(0, self.headers)
+        return Unfinished(0, self._latest)
 
     def close_idle(self, now: float) -> None:
         """Close the connection if nothing has been asked on it for the keep-alive time.
@@ -426,7 +481,7 @@ def protocol_class(
     watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness
 ) -> type[ServiceProtocol]:
     """Return the protocol class of a service's connections, which *watch* looks after."""
-    parts = {"watch": watch, "hot": hot, "readiness": readiness}
+    parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
     return type("ServedProtocol", (ServiceProtocol,), parts)
 
 
