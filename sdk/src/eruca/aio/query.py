@@ -1,7 +1,8 @@
 """Questions to the query service: messages by id, key, tag and time, and what befell them.
 
 Any query service of a cluster will do. Where ``ERUCA_QUERY_URLS`` does not name them, the name
-servers' key-value table does; one that does not answer is left for the next one.
+servers' key-value table does; one that does not answer is left for the next one, and where none is
+left they are looked for again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import BaseModel
 from eruca.aio.broker_api import parsed, send_model, utc_text
 from eruca.aio.instances import found_instances
 from eruca.aio.transport import path_segment, target_of
-from eruca.contract.errors import TimeoutExpiredError, TransportError
+from eruca.contract.errors import ErucaError, TimeoutExpiredError, TransportError
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.queries import (
     MessageFound,
@@ -130,18 +131,21 @@ class AsyncQuery:
     async def _ask(
         self, model: type[M], method: str, target: str, body: BaseModel | None = None
     ) -> M:
-        urls = await self.urls()
+        failed: dict[str, ErucaError] = {}
         while True:
-            url = urls.pop(0)
+            urls = [url for url in await self.urls() if url not in failed]
+            if not urls:
+                error = failed.popitem()[1]
+                error.fix = error.fix or QUERY_SERVICE.how_to_have_one
+                raise error
+            url = urls[0]
             try:
                 answer = await send_model(
                     self._context.transport, method, url, target, body, timeout=ANSWER_SECONDS
                 )
             except (TransportError, TimeoutExpiredError) as error:
+                failed[url] = error
                 if url in self._urls:  # else another question has found it out already
                     self._urls.remove(url)
-                if not urls:
-                    error.fix = error.fix or QUERY_SERVICE.how_to_have_one
-                    raise
             else:
                 return parsed(model, answer, url + target)

@@ -24,13 +24,13 @@ class Services:
         self.away = away
         self.transport = ScriptedTransport(self._answer)
         settings = ClientSettings.resolve({}, namesrv_urls="http://namesrv:1")
-        context = ClientContext(
+        self.context = ClientContext(
             settings,
             ssl_context=None,
             hot_transport=self.transport,
             transport=self.transport,
         )
-        self.query = AsyncQuery(context)
+        self.query = AsyncQuery(self.context)
 
     async def _answer(self, request: Request) -> HttpResponse:
         if request.target.startswith("/v1/kv/"):
@@ -51,6 +51,18 @@ async def test_questions_that_meet_the_same_dead_service_all_go_to_another(
     await asyncio.gather(*(services.query.rebuild() for _ in range(8)))
 
     assert await services.query.urls() == ["http://q:2"]
+
+
+async def test_one_that_has_come_back_is_found_when_the_others_have_gone() -> None:
+    services = Services("http://q:1", "http://q:2", away=("http://q:1",))
+    while await services.query.urls() != ["http://q:2"]:
+        await services.query.rebuild()  # which of them is asked first is left to chance
+        if "http://q:1" in await services.query.urls():
+            services.query = AsyncQuery(services.context)
+
+    services.away = ("http://q:2",)
+    assert await services.query.rebuild() == []
+    assert await services.query.urls() == ["http://q:1"]
 
 
 async def test_where_none_answers_the_error_says_so_and_they_are_looked_for_anew() -> None:
