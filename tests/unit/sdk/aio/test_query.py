@@ -62,7 +62,6 @@ async def test_one_that_has_come_back_is_found_when_the_others_have_gone() -> No
 
     services.away = ("http://q:2",)
     assert await services.query.rebuild() == []
-    assert await services.query.urls() == ["http://q:1"]
 
 
 async def test_where_none_answers_the_error_says_so_and_they_are_looked_for_anew() -> None:
