@@ -3,7 +3,8 @@
 An append goes through four states; each has one cause and one effect::
 
     accepted    append()          offsets are fixed, the batch is stamped; nobody else can see it
-    written     end of the tick   one pwritev per segment for all that was accepted meanwhile
+    written     end of the tick   one pwritev per segment for all that was accepted meanwhile;
+                                  while a flush is under way it would wait anyway: at its end
     flushed     (sync mode)       one fdatasync for all that wait, on the flusher's thread
     published   thereafter        projections fed, events folded, pulls woken, senders told
 
@@ -97,6 +98,7 @@ class Writer:
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
         self._before_tick: dict[tuple[str, int], int] = {}  # what a failed write restores
+        self._is_amid_tick = False  # something has been accepted in this tick
         self._accepted: list[Appended] = []
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
         self._flushing: list[Appended] = []  # … for the flush under way
@@ -128,7 +130,7 @@ class Writer:
     @property
     def tick_timestamp(self) -> int | None:
         """The store time of what is accepted now; None before the first append of a tick."""
-        return self.last_store_timestamp if self._accepted else None
+        return self.last_store_timestamp if self._is_amid_tick else None
 
     def is_leaving(self, topic: str) -> bool:
         """Tell whether a topic's deletion is on its way into the state."""
@@ -243,7 +245,7 @@ class Writer:
             await asyncio.wait([self._begin_flush()])
 
     def write(self) -> None:
-        """End the tick: hand everything accepted to the kernel, and publish or flush it."""
+        """Hand everything accepted to the kernel, and publish or flush it."""
         accepted, self._accepted = self._accepted, []
         if not accepted:
             return
@@ -304,8 +306,9 @@ class Writer:
     def _accept(
         self, batch: Batch, born_host: Host | None, done: Done | None, event: Event | None
     ) -> Appended:
-        if not self._accepted:  # the first of its tick, which has one store time
-            self._loop.call_soon(self.write)
+        if not self._is_amid_tick:  # the first of its tick, which has one store time
+            self._is_amid_tick = True
+            self._loop.call_soon(self._end_tick)
             # A clock set back must not make store times go backwards within a queue.
             self.last_store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
         key = (batch.topic, batch.queue_id)
@@ -327,6 +330,11 @@ class Writer:
             self._leaving[event.topic] += 1
         self._accepted.append(appended)
         return appended
+
+    def _end_tick(self) -> None:
+        self._is_amid_tick = False
+        if self._flush is None or not self._is_sync:
+            self.write()
 
     def _roll(self, size: int) -> None:
         """Go on in a new segment, which begins with a snapshot and has room for *size* bytes.
@@ -436,6 +444,7 @@ class Writer:
             failed = self._flushing + self._written
             self._flushing, self._written = [], []
             self._fail(failed, self.refusal)
+            self.write()  # … refuses what was accepted meanwhile
             return
         if error is not None:
             raise error
@@ -443,6 +452,7 @@ class Writer:
         flushed, self._flushing = self._flushing, []
         if flushed:
             self._publish(flushed)
+        self.write()
         if self._written:
             self._begin_flush()
 
