@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -200,10 +200,24 @@ class CommitLog:
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return *size* written bytes from *offset* on; they lie within one segment."""
-        assert offset >= self.segments[0].base_offset, offset
-        segment = self.segments[(offset - self.segments[0].base_offset) // self.segment_size]
+        segment = self._segment_of(offset)
         start = offset - segment.base_offset
         return memoryview(segment.buffer)[start : start + size]
+
+    def views(self, starts: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
+        """Return written stretches; each lies within one segment, as neighbours mostly do."""
+        views = []
+        buffer, base, limit = memoryview(b""), 0, 0
+        for start, end in zip(starts, ends, strict=True):
+            if not base <= start < limit:
+                segment = self.segments[(start - self.segments[0].base_offset) // self.segment_size]
+                buffer, base, limit = (
+                    memoryview(segment.buffer),
+                    segment.base_offset,
+                    segment.end_offset,
+                )
+            views.append(buffer[start - base : end - base])
+        return views
 
     def segments_between(self, first: int, last: int) -> list[Segment]:
         """Return the segments that hold bytes from log offset *first* up to *last*."""
@@ -228,6 +242,11 @@ class CommitLog:
             self._next = None
         for segment in self.segments:
             segment.close()
+
+    def _segment_of(self, offset: int) -> Segment:
+        first = self.segments[0].base_offset
+        assert offset >= first, offset
+        return self.segments[(offset - first) // self.segment_size]
 
     def _add(self, records: memoryview, advance: int) -> int:
         segment = self.segments[-1]

@@ -160,7 +160,7 @@ class Reader:
             min_offset,
             max_offset,
             sizes.astype(">u4").tobytes(),
-            list(self._slices(starts, sizes)),
+            self._slices(starts, sizes),
             int(total[-1]),
         )
 
@@ -294,13 +294,11 @@ class Reader:
         self,
         starts: np.ndarray[tuple[int], np.dtype[np.int64]],
         sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
-    ) -> Iterator[memoryview]:
-        breaks = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
-        firsts = [0, *breaks.tolist()]
-        lasts = [*(breaks - 1).tolist(), len(starts) - 1]
-        for first, last in zip(firsts, lasts, strict=True):
-            begin = int(starts[first])
-            yield self._log.view(begin, int(starts[last] + sizes[last]) - begin)
+    ) -> list[memoryview]:
+        ends = starts + sizes
+        breaks = np.flatnonzero(starts[1:] != ends[:-1])
+        begins = [int(starts[0]), *starts[breaks + 1].tolist()]
+        return self._log.views(begins, [*ends[breaks].tolist(), int(ends[-1])])
 
 
 class _Few(NamedTuple):
