@@ -17,6 +17,9 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE
 # A log that is not growing into memory nobody has used yet, and does not reach its half meanwhile.
 WARM: Final[dict[str, Any]] = {"warm_segments": "true", "segment_size": "2000000000"}
 _RAMP_SECONDS = 0.3
+# A gigabyte goes by in a second: soon the segment is half full, and warming the next one begins.
+_BATCH_SECONDS = 0.6
+_BATCH_TURNS = 3
 _JSON = "content-type: application/json"
 _RECORDS = f"accept: {RECORDS_MEDIA_TYPE}"
 
@@ -29,9 +32,7 @@ def run(report: Report, seconds: float) -> None:
             sink = _singles(report, raw, server, seconds)
             _pulls(report, raw, server, seconds)
         for count in (100, 1000):
-            with broker(**WARM) as server:
-                create_topic(server)
-                rate = _batches(report, raw, server, seconds, count)
+            rate = _batches(report, raw, count)
         report.ratio("batch-rate", rate / sink)
         with broker(flush_mode="sync", **WARM) as server:
             create_topic(server)
@@ -79,16 +80,25 @@ def _singles(report: Report, raw: Server, server: Server, seconds: float) -> flo
     return sink
 
 
-def _batches(report: Report, raw: Server, server: Server, seconds: float, count: int) -> float:
-    discarded, _ = per_cpu_second(raw, [_sink(count)], connections=8, seconds=seconds)
-    stored, load = per_cpu_second(server, [batch_request(count)], connections=8, seconds=seconds)
+def _batches(report: Report, raw: Server, count: int) -> float:
+    turns = sorted(_batch_turn(raw, count) for _ in range(_BATCH_TURNS))
+    ratio, stored, discarded = turns[_BATCH_TURNS // 2]
     report.figure(
         f"batch of {count}",
-        f"{stored * count:,.0f} messages per CPU-s, {load.rate * count:,.0f}/s; "
-        f"discarded {discarded * count:,.0f} per CPU-s",
+        f"{stored * count:,.0f} messages per CPU-s; discarded {discarded * count:,.0f}",
     )
-    report.ratio(f"batch-{count}", stored / discarded)
+    report.ratio(f"batch-{count}", ratio)
     return stored * count
+
+
+def _batch_turn(raw: Server, count: int) -> tuple[float, float, float]:
+    """Return how batches fare beside the same uploads discarded: the ratio, and the two rates."""
+    discarded, _ = per_cpu_second(raw, [_sink(count)], connections=8, seconds=_BATCH_SECONDS)
+    with broker(**WARM) as server:
+        create_topic(server)
+        batch = [batch_request(count)]
+        stored, _ = per_cpu_second(server, batch, connections=8, seconds=_BATCH_SECONDS)
+    return stored / discarded, stored, discarded
 
 
 def _pulls(report: Report, raw: Server, server: Server, seconds: float) -> None:
