@@ -130,16 +130,7 @@ async def key(
     cursor: CursorOption = None,
 ) -> None:
     """Find a topic's messages by key, newest first."""
-    wanted = _Wanted(
-        topic=topic,
-        key=key,
-        tag=tag,
-        begin=checked_time(begin),
-        end=checked_time(end),
-        group=group,
-        group_state=_group_state(group, past=past),
-        bodies=bodies,
-    )
+    wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies, key=key)
     await _find(session, wanted, count, cursor)
 
 
@@ -160,16 +151,7 @@ async def time(
 
     Without --from and --to these are the topic's newest messages.
     """
-    wanted = _Wanted(
-        topic=topic,
-        key=None,
-        tag=tag,
-        begin=checked_time(begin),
-        end=checked_time(end),
-        group=group,
-        group_state=_group_state(group, past=past),
-        bodies=bodies,
-    )
+    wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies)
     await _find(session, wanted, count, cursor)
 
 
@@ -185,10 +167,29 @@ async def status(session: Session) -> None:
         session.say(f"{name}: {fault}")
 
 
-def _group_state(group: str | None, *, past: bool) -> Literal["past", "not_yet"]:
+def _wanted(
+    topic: str,
+    tag: str | None,
+    begin: str | None,
+    end: str | None,
+    group: str | None,
+    *,
+    past: bool,
+    bodies: bool,
+    key: str | None = None,
+) -> _Wanted:
     if past and group is None:
         raise typer.BadParameter("--past needs --group")
-    return "past" if past else "not_yet"
+    return _Wanted(
+        topic=topic,
+        key=key,
+        tag=tag,
+        begin=checked_time(begin),
+        end=checked_time(end),
+        group=group,
+        group_state="past" if past else "not_yet",
+        bodies=bodies,
+    )
 
 
 async def _find(session: Session, wanted: _Wanted, count: int, cursor: str | None) -> None:
