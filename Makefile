@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests wait more than they compute: they run side by side. ARGS="-n 0" runs them one after the other.
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
+# Tests wait as much as they compute: one more than there are processors run side by side, and four
+# at most. ARGS="-n 0" runs them one after the other.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 3 ] && echo $$((n + 1)) || echo 4)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Compiled modules are kept, or every process would spend a second on compiling them again.
 unexport PYTHONDONTWRITEBYTECODE

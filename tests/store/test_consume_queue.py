@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,29 @@ PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE
 
 
+opened: list[OpenFiles] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_files() -> Iterator[None]:
+    """Or a thousand descriptors would be open, and select() would refuse those of later tests."""
+    yield
+    while opened:
+        opened.pop().close()
+
+
+def open_files(limit: int) -> OpenFiles:
+    opened.append(OpenFiles(limit))
+    return opened[-1]
+
+
 def open_queue(
     root: Path, *, limit: int | None = None, unflushed: Unflushed | None = None
 ) -> ConsumeQueue:
     return ConsumeQueue.open(
         f"{root}/orders/0",
         entries_per_file=PER_FILE,
-        open_files=OpenFiles(3),
+        open_files=open_files(3),
         unflushed=Unflushed() if unflushed is None else unflushed,
         limit=limit,
     )
@@ -77,7 +94,7 @@ def test_entries_lie_at_twenty_bytes_times_their_offset(tmp_path: Path) -> None:
 
 def test_a_file_takes_disk_space_only_where_it_is_written(tmp_path: Path) -> None:
     queue = ConsumeQueue.open(
-        f"{tmp_path}/orders/0", open_files=OpenFiles(1), unflushed=Unflushed()
+        f"{tmp_path}/orders/0", open_files=open_files(1), unflushed=Unflushed()
     )
 
     queue.put(0, 0, 100, 0)
