@@ -28,7 +28,6 @@ from bench.read_model import until_read
 from bench.report import Report
 from bench.spark_process import HEAP_MIB, Peak, SparkProcess, peak_of, spark_process
 from deploy.cluster import LocalCluster
-from eruca.contract.exports import ARROW_MEDIA_TYPE
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
@@ -210,27 +209,20 @@ def _reading(stage: _Stage) -> None:
     streamed = 0.0
     for _ in range(_ROUNDS):
         read = _better(read, _measured(stage, job, stage.rows))
-        streamed = max(streamed, asyncio.run(_stream_rate(stage)))
+        streamed = max(streamed, _stream_rate(stage))
     assert read is not None
     _tell(stage, "read to nothing, two tasks", read)
     stage.report.figure("one stream to nothing", f"{streamed / 1e3:.0f} k rows/s")
     stage.report.ratio("spark-stream", streamed / read.rate)
 
 
-async def _stream_rate(stage: _Stage) -> float:
+def _stream_rate(stage: _Stage) -> float:
+    """Return how many rows a second one reader gets who does nothing with them."""
     rows = stage.rows // _QUEUES
-    async with httpx.AsyncClient(trust_env=False, timeout=_SECONDS) as http:
-        began = asyncio.get_running_loop().time()
-        async with http.stream(
-            "GET",
-            f"{stage.url}/v1/exports/{TOPIC}/records",
-            params={"range": f"broker-a/0:0-{rows}"},
-            headers={"accept": ARROW_MEDIA_TYPE},
-        ) as answer:
-            answer.raise_for_status()
-            async for _ in answer.aiter_raw():
-                pass
-        return rows / (asyncio.get_running_loop().time() - began)
+    url = f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/0:0-{rows}"
+    command = [sys.executable, "-m", "bench.read_away", url]
+    read = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE)
+    return rows / float(read.stdout)
 
 
 def _neighbour(stage: _Stage) -> None:
@@ -242,7 +234,9 @@ def _neighbour(stage: _Stage) -> None:
     for queue in range(_QUEUES):
         url += f"&range=broker-a/{queue}:0-{stage.rows // _QUEUES}"
     readers = [
-        subprocess.Popen([sys.executable, "-m", "bench.read_away", url], cwd=_ROOT)
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.read_away", url], cwd=_ROOT, stdout=subprocess.DEVNULL
+        )
         for _ in range(2)
     ]
     busy = run_load(port, small, connections=1, seconds=_NEIGHBOUR_SECONDS).percentile(0.99)

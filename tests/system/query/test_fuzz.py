@@ -13,6 +13,7 @@ from support.clusters import running_cluster
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.postgres import embedded_server
 from support.processes import ServiceProcess, running
+from support.waiting import until_told
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -74,12 +75,16 @@ def test_every_answer_is_a_documented_one(
     fuzz(operation, mode, query.url, known=KNOWN)
 
 
-def test_after_all_that_the_query_service_still_serves(query: ServiceProcess) -> None:
+@pytest.mark.anyio
+async def test_after_all_that_the_query_service_still_serves(query: ServiceProcess) -> None:
     """Runs last where tests run in order; the service must be alive whenever it runs."""
-    found = httpx.get(f"{query.url}/v1/messages/{IDS[0]}")
-    page = httpx.get(f"{query.url}/v1/messages", params={"topic": "flights", "bodies": True})
-    status = httpx.get(f"{query.url}/v1/status").json()
+    async with httpx.AsyncClient(base_url=query.url) as client:
+        found = await client.get(f"/v1/messages/{IDS[0]}")
+        page = await client.get("/v1/messages", params={"topic": "flights", "bodies": True})
+        status = await until_told(
+            lambda: client.get("/v1/status"), lambda answer: answer.json()["brokers"]
+        )
 
     assert found.json()["message"]["body"] == {"text": "flight 0"}
     assert len(page.json()["messages"]) == len(IDS)
-    assert (status["brokers"], status["faults"]) == (["broker-a"], {})
+    assert (status.json()["brokers"], status.json()["faults"]) == (["broker-a"], {})

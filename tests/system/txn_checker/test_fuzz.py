@@ -16,6 +16,7 @@ from support.clusters import running_cluster
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.postgres import drop_schema
 from support.processes import ServiceProcess, running
+from support.waiting import until_told
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -62,10 +63,14 @@ def test_every_answer_is_a_documented_one(
     fuzz(operation, mode, checker.url, known=known)
 
 
-def test_after_all_that_the_checker_still_serves(checker: ServiceProcess) -> None:
+@pytest.mark.anyio
+async def test_after_all_that_the_checker_still_serves(checker: ServiceProcess) -> None:
     """Runs last where tests run in order; the checker must be alive whenever it runs."""
-    listed = httpx.get(f"{checker.url}/v1/transactions", params={"producer_group": "orders"})
-    status = httpx.get(f"{checker.url}/v1/status").json()
+    async with httpx.AsyncClient(base_url=checker.url) as client:
+        listed = await client.get("/v1/transactions", params={"producer_group": "orders"})
+        status = await until_told(
+            lambda: client.get("/v1/status"), lambda answer: answer.json()["followed"]
+        )
 
     assert listed.status_code == 200
-    assert [its["broker_name"] for its in status["followed"]] == ["broker-a"]
+    assert [its["broker_name"] for its in status.json()["followed"]] == ["broker-a"]
