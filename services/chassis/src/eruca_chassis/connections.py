@@ -145,7 +145,10 @@ class ServiceProtocol(HttpToolsProtocol):
         """
         start = 0
         while self._takes_exchanges():
-            end = data.find(HEAD_END, start) + len(HEAD_END)
+            head_end = data.find(HEAD_END, start)
+            if head_end < 0:
+                break
+            end = head_end + len(HEAD_END)
             head = data[start:end]
             known = self.heads.find(head)
             if known is None:
