@@ -7,7 +7,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,39 @@ async def test_with_synchronous_flush_nothing_is_seen_before_it_is_flushed(
     may_go_on.set()
     assert (await sending).log_offset == end
     assert store.record(end).body == b"one"
+
+
+@pytest.mark.parametrize("mode", [FlushMode.SYNC])
+async def test_what_comes_during_a_flush_is_written_once_at_its_end(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    pwritev, fdatasync = os.pwritev, os.fdatasync
+    may_end = threading.Event()
+
+    def write(descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
+        writes.append(len(buffers))
+        return pwritev(descriptor, buffers, position)
+
+    def flush(descriptor: int) -> None:
+        assert may_end.wait(60)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr("eruca_broker.store.segment.os.pwritev", write)
+    monkeypatch.setattr("eruca_broker.store.segment.os.fdatasync", flush)
+    sending = [asyncio.create_task(send(store, b"first"))]
+    await until(lambda: writes == [1])
+    for number in range(5):  # each in a tick of its own
+        sending.append(asyncio.create_task(send(store, b"%d" % number)))
+        await asyncio.wait(sending, timeout=0.01)
+    assert writes == [1]
+
+    may_end.set()
+    receipts = await asyncio.gather(*sending)
+
+    assert writes == [1, 5]
+    assert [receipt.queue_offset for receipt in receipts] == list(range(6))
+    assert bodies(store) == [b"first", *(b"%d" % number for number in range(5))]
 
 
 @pytest.mark.parametrize("mode", [FlushMode.SYNC])
