@@ -210,12 +210,9 @@ class CommitLog:
         buffer, base, limit = memoryview(b""), 0, 0
         for start, end in zip(starts, ends, strict=True):
             if not base <= start < limit:
-                segment = self.segments[(start - self.segments[0].base_offset) // self.segment_size]
-                buffer, base, limit = (
-                    memoryview(segment.buffer),
-                    segment.base_offset,
-                    segment.end_offset,
-                )
+                segment = self._segment_of(start)
+                buffer = memoryview(segment.buffer)
+                base, limit = segment.base_offset, segment.end_offset
             views.append(buffer[start - base : end - base])
         return views
 

@@ -97,7 +97,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
-        self._before_tick: dict[tuple[str, int], int] = {}  # what a failed write restores
+        self._before_write: dict[tuple[str, int], int] = {}  # what a failed write restores
         self._is_amid_tick = False  # something has been accepted in this tick
         self._accepted: list[Appended] = []
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
@@ -259,7 +259,7 @@ class Writer:
             self.refusal = refusal_of(error, "the log could not be written")
             self._take_back(accepted, self.refusal)
             return
-        self._before_tick.clear()
+        self._before_write.clear()
         if self._is_sync:
             self._written.extend(accepted)
             self._begin_flush()
@@ -324,7 +324,7 @@ class Writer:
             born_host=born_host,
         )
         self._log.add(batch.records)
-        self._before_tick.setdefault(key, queue_offset)
+        self._before_write.setdefault(key, queue_offset)
         self._next_offsets[key] = queue_offset + batch.count
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
@@ -367,9 +367,9 @@ class Writer:
             raise renewed(self.refusal) from error
 
     def _take_back(self, accepted: Sequence[Appended], refusal: ErucaError) -> None:
-        for key, offset in self._before_tick.items():
+        for key, offset in self._before_write.items():
             self._next_offsets[key] = offset
-        self._before_tick.clear()
+        self._before_write.clear()
         self._fail(accepted, refusal)
 
     def _publish(self, published: list[Appended]) -> None:
