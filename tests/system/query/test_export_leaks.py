@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 COUNT: Final = 200
 BODY_SIZE: Final = 100_000  # bytes; all of them are several times what sockets take in
 READERS: Final = 200
-POOL_THREADS: Final = 12  # by which pools may still grow: few beside the readers
 TOGETHER: Final = 8  # below what may run at a time
 RECORDS: Final = f"/v1/exports/orders/records?range=broker-a/0:0-{COUNT}"
 REQUEST: Final = f"GET {RECORDS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
@@ -53,20 +52,24 @@ async def test_readers_that_leave_leave_no_file_no_thread_and_no_session_open(
             assert answer.status_code == 200, answer.text
             assert len(answer.content) > COUNT * BODY_SIZE
 
+        async def all_read_some_and_leave() -> None:
+            for _ in range(READERS // TOGETHER):
+                await asyncio.gather(*(read_some_and_leave() for _ in range(TOGETHER)))
+
         async with httpx.AsyncClient(base_url=cluster.url, timeout=120) as http:
             await asyncio.gather(*(read_all(http) for _ in range(TOGETHER)))
             await http.get("/v1/status")
+        await all_read_some_and_leave()  # pools of threads grow to their size
         service = psutil.Process(cluster.query_pid)
         await quiet(service)
         files, threads = service.num_fds(), service.num_threads()
         with EmbeddedServer(tmp_path / "postgres") as server, psycopg.connect(server.url) as asking:
             sessions = count_of(asking)
 
-            for _ in range(READERS // TOGETHER):
-                await asyncio.gather(*(read_some_and_leave() for _ in range(TOGETHER)))
+            await all_read_some_and_leave()
 
             await until(lambda: service.num_fds() <= files, within_seconds=60)
-            assert service.num_threads() <= threads + POOL_THREADS
+            assert service.num_threads() <= threads
             assert count_of(asking) <= sessions
         async with httpx.AsyncClient(base_url=cluster.url, timeout=120) as http:
             await read_all(http)
