@@ -16,6 +16,7 @@ import pytest
 
 import eruca
 from eruca_query.exports.encoders import ArrowEncoder
+from eruca_query.exports.range_reader import BLOCK_SIZE
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.processes import ServiceProcess
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.anyio
 COUNT = 400
 BODY_SIZE = 100_000  # bytes; all of them are several times what sockets take in
 SMALL_BUFFER = 16 * 1024
+WHOLE_BATCHES_SIZE = 2 * BLOCK_SIZE  # bytes behind which a stream's first batch surely is
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -226,7 +228,7 @@ async def read_while_it_dies(
     ) as answer:
         assert answer.headers["eruca-export-rows"] == str(COUNT)
         pieces = answer.aiter_raw(SMALL_BUFFER)
-        await read_until(pieces, 1, received)
+        await read_until(pieces, WHOLE_BATCHES_SIZE, received)
         await asyncio.to_thread(broker.stop, signal.SIGKILL)
         await read_until(pieces, COUNT * BODY_SIZE, received)
 
@@ -277,7 +279,7 @@ async def test_a_broker_that_restarts_in_time_is_waited_for_and_nothing_is_missi
                 "GET", "/v1/exports/orders/records", params={"range": f"broker-k/0:0-{COUNT}"}
             ) as answer:
                 pieces = answer.aiter_raw(SMALL_BUFFER)
-                await read_until(pieces, 1, received)
+                await read_until(pieces, WHOLE_BATCHES_SIZE, received)
                 await asyncio.to_thread(broker.stop, signal.SIGKILL)
                 await stack.enter_async_context(killable_broker(cluster, tmp_path))
                 async for piece in pieces:
