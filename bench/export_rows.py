@@ -22,7 +22,7 @@ from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, decode_record, encode_record
 from eruca_query.exports.blocks import Block
 from eruca_query.exports.encoders import ArrowEncoder
-from eruca_query.exports.message_batches import first_batch
+from eruca_query.exports.message_batches import rows_of
 from eruca_query.exports.ndjson import ndjson_lines
 
 _ROWS: Final = 4_096  # of one block, as a broker's answer has them
@@ -49,10 +49,11 @@ def _convert(report: Report, seconds: float) -> None:
     records = [_record(offset) for offset in range(_ROWS)]
     sizes = np.array([len(record) for record in records], np.int64)
     block = Block("broker-a", 0, 0, sizes, memoryview(b"".join(records)))
-    batch = first_batch(block, TOPIC, _ALL)
+    batch = rows_of(block, TOPIC, _ALL).batch()
+    encoder = ArrowEncoder(_ALL, "none")
 
     def to_arrow() -> None:
-        ArrowEncoder(_ALL, "none").add(first_batch(block, TOPIC, _ALL), block.first(_ROWS))
+        encoder.rows(rows_of(block, TOPIC, _ALL).batch(), block.first(_ROWS))
 
     by_columns = _ns_per_row(to_arrow, seconds / 4)
     one_by_one = _ns_per_row(lambda: [_read_one(record) for record in records], seconds / 4)
@@ -107,6 +108,7 @@ async def _stream(report: Report) -> None:
             await until_read(http, query)
             process_id = cluster.pid("query")
             assert process_id is not None
+            await _read(http, query, *_FORMS["Arrow"])  # the workers have been started
             before = private_memory(process_id)
             for name, (media_type, codec) in _FORMS.items():
                 spent, began = cpu_seconds(process_id), time.perf_counter()

@@ -13,13 +13,23 @@ LOAD_CORE: Final = 1
 
 
 def cpu_seconds(process_id: int) -> float:
-    """Return user and system time of a process so far."""
-    times = psutil.Process(process_id).cpu_times()
-    return times.user + times.system
+    """Return user and system time of a service so far."""
+    times = [process.cpu_times() for process in service_processes(process_id)]
+    return sum(its.user + its.system for its in times)
 
 
 def private_memory(process_id: int) -> int:
-    """Return the bytes of memory that are the process's own, mapped files left out."""
+    """Return the bytes of memory that are a service's own, mapped files left out."""
+    return sum(_anonymous(process.pid) for process in service_processes(process_id))
+
+
+def service_processes(process_id: int) -> list[psutil.Process]:
+    """Return a service's process and its workers: of what it started, what runs its own code."""
+    process = psutil.Process(process_id)
+    return [process, *(child for child in process.children() if child.exe() == process.exe())]
+
+
+def _anonymous(process_id: int) -> int:
     for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
+from bench.machine import service_processes
+
 HEAP_MIB: Final = 1024  # of the JVM: little, for what is flat must be so in little room
 _LOOK_SECONDS: Final = 0.25
 _MIB: Final = 2**20
@@ -23,7 +25,7 @@ class Peak(NamedTuple):
 
     jvm: float  # resident
     workers: float  # of Python, together; what they share counted once
-    service: float  # its own, resident
+    service: float  # resident, its workers' too
 
 
 class SparkProcess:
@@ -94,7 +96,8 @@ class SparkProcess:
                     workers += process.memory_full_info().pss
             except psutil.Error:
                 continue
-        return Peak(jvm / _MIB, workers / _MIB, psutil.Process(service).memory_info().rss / _MIB)
+        of_service = sum(its.memory_info().rss for its in service_processes(service))
+        return Peak(jvm / _MIB, workers / _MIB, of_service / _MIB)
 
 
 def peak_of(seen: list[Peak]) -> Peak:

@@ -69,10 +69,12 @@ def export_app(settings: QuerySettings) -> ServiceApp:
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        async with AsyncClient(settings.namesrv_urls, timeout=TIMEOUT_SECONDS) as client:
-            with exports_of(app, client, settings) as app.state.exports:
-                app.readiness.ready()
-                yield
+        async with (
+            AsyncClient(settings.namesrv_urls, timeout=TIMEOUT_SECONDS) as client,
+            exports_of(app, client, settings) as app.state.exports,
+        ):
+            app.readiness.ready()
+            yield
 
     return ServiceApp(
         title="Exports",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -28,16 +29,25 @@ def command(cluster: LocalCluster) -> Eruca:
 
 
 def sent(cluster: LocalCluster, topic: str, count: int) -> list[eruca.SendResult]:
-    """Send messages with two keys and a tag, one after the other, to both brokers."""
+    """Send messages with two keys and a tag to both brokers, each in a millisecond of its own."""
+    results = []
     with eruca.Client(cluster.namesrv_urls) as client, client.producer() as producer:
         client.admin.create_topic(topic, queue_count=1)
-        return [
-            producer.send(
+        for n in range(count):
+            result = producer.send(
                 eruca.Message(topic, f"body {n}", tag="UA", keys=[f"k{n}", "all"]),
                 queue=eruca.MessageQueue(topic, f"broker-{'ab'[n % 2]}", 0),
             )
-            for n in range(count)
-        ]
+            results.append(result)
+            until_next_millisecond()
+    return results
+
+
+def until_next_millisecond() -> None:
+    """Return when what is stored from now on is newer than what has been stored."""
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 == now:
+        pass
 
 
 def failing(cluster: LocalCluster, topic: str, group: str) -> str:

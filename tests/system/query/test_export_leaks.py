@@ -1,4 +1,4 @@
-"""What readers that leave could leave behind in a query service: files, threads, sessions."""
+"""What readers that leave could leave behind: files, threads, processes, sessions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUEST: Final = f"GET {RECORDS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\
 SESSIONS: Final = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
 
 
-async def test_readers_that_leave_leave_no_file_no_thread_and_no_session_open(
+async def test_readers_that_leave_leave_nothing_open_and_nothing_running(
     tmp_path: Path,
 ) -> None:
     with export_cluster(tmp_path, brokers=1) as cluster:
@@ -63,6 +63,7 @@ async def test_readers_that_leave_leave_no_file_no_thread_and_no_session_open(
         service = psutil.Process(cluster.query_pid)
         await quiet(service)
         files, threads = service.num_fds(), service.num_threads()
+        processes = {process.pid for process in service.children()}
         with EmbeddedServer(tmp_path / "postgres") as server, psycopg.connect(server.url) as asking:
             sessions = count_of(asking)
 
@@ -70,6 +71,7 @@ async def test_readers_that_leave_leave_no_file_no_thread_and_no_session_open(
 
             await until(lambda: service.num_fds() <= files, within_seconds=60)
             assert service.num_threads() <= threads
+            assert {process.pid for process in service.children()} <= processes
             assert count_of(asking) <= sessions
         async with httpx.AsyncClient(base_url=cluster.url, timeout=120) as http:
             await read_all(http)

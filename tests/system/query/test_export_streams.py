@@ -16,7 +16,7 @@ import pytest
 
 import eruca
 from eruca_query.exports.encoders import ArrowEncoder
-from eruca_query.exports.range_reader import BLOCK_SIZE
+from eruca_query.exports.topic_brokers import STEP_SIZE
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.processes import ServiceProcess
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 COUNT = 400
 BODY_SIZE = 100_000  # bytes; all of them are several times what sockets take in
 SMALL_BUFFER = 16 * 1024
-WHOLE_BATCHES_SIZE = 2 * BLOCK_SIZE  # bytes behind which a stream's first batch surely is
+WHOLE_BATCHES_SIZE = 2 * STEP_SIZE  # bytes behind which a stream's first batch surely is
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 

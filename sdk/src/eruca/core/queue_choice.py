@@ -5,7 +5,9 @@ With one, three passes, each over all queues in turn: first the brokers that adm
 if all are isolated, those that can be reached; then any. A retry avoids the last broker in all but
 the third. So a producer always has somewhere to send to.
 
-Each queue that is looked at takes one tick of the counter. Queues are values and never changed.
+Each queue that is looked at takes one tick of the counter. Where that wraps round, once in 2³¹
+ticks, a pass may look at one queue twice and miss another, as RocketMQ's does. Queues are values
+and never changed.
 
 Source: RocketMQ 5.3, ``MQFaultStrategy.selectOneMessageQueue``, ``TopicPublishInfo``.
 """

@@ -83,7 +83,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
                 AsyncClient(settings.namesrv_urls, network=settings.network)
             )
             app.state.client = client
-            app.state.exports = stack.enter_context(exports_of(app, client, settings))
+            app.state.exports = await stack.enter_async_context(exports_of(app, client, settings))
             service, keeper = _wire(settings, database, client, clock)
             app.state.service = service
             metrics = QueryMetrics(service)

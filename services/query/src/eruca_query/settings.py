@@ -60,8 +60,12 @@ class QuerySettings(ProjectionSettings):
     export_count_max: int = Field(
         default=16, ge=1, le=1_000, description="exports that run at a time; each takes about 10 MB"
     )
-    export_thread_count: int = Field(
-        default=2, ge=1, le=64, description="threads that turn messages into rows, for all exports"
+    export_worker_count: int = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="processes that turn messages into rows, for all exports; each takes about "
+        "100 MB from the first export on",
     )
     export_patience_seconds: float = Field(
         default=5, ge=0, le=60, description="an export waits so long for a broker that went away"

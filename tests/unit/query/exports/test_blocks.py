@@ -54,14 +54,8 @@ def test_an_answer_with_a_wrong_preamble_is_none(place: int) -> None:
         decode_block(bytes(body))
 
 
-def test_a_block_is_told_by_its_first_messages_and_what_is_behind_them() -> None:
+def test_a_block_tells_the_range_of_its_first_messages() -> None:
     sizes = np.array([len(raw) for raw in RECORDS], np.int64)
     block = Block("broker-a", 3, 100, sizes, memoryview(b"".join(RECORDS)))
 
-    rest = block.behind(3)
-
     assert block.first(3).text == "broker-a/3:100-103"
-    assert rest is not None
-    assert rest.first(1).text == "broker-a/3:103-104"
-    assert rest.records == RECORDS[3]
-    assert block.behind(4) is None

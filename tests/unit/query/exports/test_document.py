@@ -38,4 +38,4 @@ def test_the_limits_are_those_that_are_enforced() -> None:
         setting = name.removeprefix("ERUCA_QUERY_").lower()
         expected = settings[setting].default if setting in settings else getattr(limits, name)
         assert value == expected, name
-    assert len(by_name) == 7
+    assert len(by_name) == 8

@@ -24,10 +24,11 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
 )
+from eruca_query.exports import message_batches
 from eruca_query.exports.arrow_schema import EXPORT_ARROW_SCHEMA
 from eruca_query.exports.blocks import Block
 from eruca_query.exports.bodies import BATCH_UNPACKED_SIZE_MAX, UNPACKED_SIZE_MAX
-from eruca_query.exports.message_batches import MS_MAX, MS_MIN, first_batch
+from eruca_query.exports.message_batches import MS_MAX, MS_MIN
 from eruca_query.exports.property_columns import COLUMN_PROPERTIES
 from support.records import RECORDS, example_record
 
@@ -45,12 +46,12 @@ def block_of(encoded: Sequence[bytes], from_offset: int = 0) -> Block:
 
 
 def batches_of(encoded: Sequence[bytes], columns: Sequence[str] = ALL) -> list[pa.RecordBatch]:
-    batches = []
-    rest: Block | None = block_of(encoded)
-    while rest is not None:
-        batch = first_batch(rest, "orders", columns)
-        batches.append(batch)
-        rest = rest.behind(batch.num_rows)
+    batches, offset = [], 0
+    while offset < len(encoded):
+        rows = message_batches.rows_of(block_of(encoded[offset:], offset), "orders", columns)
+        batches.append(rows.batch())
+        assert batches[-1].num_rows == rows.count
+        offset += rows.count
     return batches
 
 
@@ -250,7 +251,7 @@ def test_an_offset_that_is_not_the_next_one_is_noticed() -> None:
     other = Block("broker-a", 0, 8, block.sizes, block.records)
 
     with pytest.raises(DamagedRecordError, match="where offset 8 is to be, a record says it is 7"):
-        first_batch(other, "orders", ALL)
+        message_batches.rows_of(other, "orders", ALL)
 
 
 @given(st.data())
@@ -265,7 +266,7 @@ def test_damage_is_noticed_or_harmless(data: st.DataObject) -> None:
     damaged = Block("broker-a", 0, 0, whole.sizes, memoryview(bytes(octets)))
 
     try:
-        batch = first_batch(damaged, "orders", ALL)
+        batch = message_batches.rows_of(damaged, "orders", ALL).batch()
     except DamagedRecordError:
         return
 
@@ -279,4 +280,4 @@ def test_sizes_that_are_not_those_of_the_records_are_refused(sizes: list[int]) -
     block = Block("broker-a", 0, 0, np.array(sizes, np.int64), record)
 
     with pytest.raises(DamagedRecordError):
-        first_batch(block, "orders", ALL)
+        message_batches.rows_of(block, "orders", ALL)

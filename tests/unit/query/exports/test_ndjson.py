@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from eruca.contract.exports import EXPORT_COLUMNS
 from eruca.contract.records import Record, encode_record
 from eruca_query.exports.blocks import Block
-from eruca_query.exports.message_batches import first_batch
+from eruca_query.exports.message_batches import rows_of
 from eruca_query.exports.ndjson import ndjson_lines
 from support.records import RECORDS, example_record
 
@@ -28,7 +28,8 @@ def batch_of(records: list[Record]) -> pa.RecordBatch:
         encode_record(replace(record, queue_offset=offset)) for offset, record in enumerate(records)
     ]
     sizes = np.array([len(raw) for raw in encoded], np.int64)
-    return first_batch(Block("broker-a", 0, 0, sizes, memoryview(b"".join(encoded))), "orders", ALL)
+    block = Block("broker-a", 0, 0, sizes, memoryview(b"".join(encoded)))
+    return rows_of(block, "orders", ALL).batch()
 
 
 def as_arrow_has_it(row: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from eruca.core.message_queue import ChoiceReason, MessageQueue
 from eruca.core.queue_choice import choose_queue
 
 BROKERS = ["broker-a", "broker-b", "broker-c", "broker-d"]
-STARTS = st.integers(0, 2**31 - 1)
+STARTS = st.integers(0, 2**31 - 100)  # a turn does not wrap round: RocketMQ's then misses queues
 
 
 @st.composite
@@ -27,7 +27,7 @@ def queue_lists(draw: st.DrawFn) -> list[MessageQueue]:
     ]
 
 
-@given(queue_lists(), st.integers(0, 2**31 - 100), st.booleans())
+@given(queue_lists(), STARTS, st.booleans())
 def test_as_many_sends_as_queues_hit_each_queue_once(
     queues: list[MessageQueue], start: int, feature: bool
 ) -> None:

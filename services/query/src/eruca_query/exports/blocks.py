@@ -37,18 +37,6 @@ class Block:
             to_offset=self.from_offset + count,
         )
 
-    def behind(self, count: int) -> Block | None:
-        """Return what follows its first *count* messages; None where nothing does."""
-        if count == len(self.sizes):
-            return None
-        return Block(
-            self.broker_name,
-            self.queue_id,
-            self.from_offset + count,
-            self.sizes[count:],
-            self.records[int(self.sizes[:count].sum()) :],
-        )
-
 
 class PulledBlock(NamedTuple):
     """What a pull of one queue has brought."""

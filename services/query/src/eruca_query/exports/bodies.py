@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from eruca.contract.records import COMPRESSION_MASK, SysFlag
 from eruca_query.exports.record_fields import ArrowArray, Int32Array
@@ -40,9 +41,15 @@ class Bodies(NamedTuple):
     sys_flags: Int32Array
 
 
+def are_compressed(sys_flags: Int32Array) -> NDArray[np.bool_]:
+    """Return which messages' bodies are."""
+    found: NDArray[np.bool_] = (sys_flags & _COMPRESSED) != 0
+    return found
+
+
 def plain_bodies(stored: ArrowArray, sys_flags: Int32Array) -> Bodies:
     """Return the first of the *stored* bodies uncompressed, one at least, and their flags."""
-    compressed = np.flatnonzero(sys_flags & _COMPRESSED)
+    compressed = np.flatnonzero(are_compressed(sys_flags))
     if not len(compressed):
         return Bodies(stored, sys_flags)
     cleared = sys_flags.copy()

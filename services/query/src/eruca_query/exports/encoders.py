@@ -23,16 +23,25 @@ from eruca.contract.exports import (
 from eruca_query.exports.arrow_schema import arrow_schema
 from eruca_query.exports.ndjson import ndjson_lines
 
+_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+
 
 class RowEncoder(Protocol):
-    """Turns batches into the bytes of one answer; used by one thread at a time."""
+    """Turns batches into the bytes of an answer, which is what comes of the three one by one.
+
+    It keeps nothing of an answer, so many may make one answer's rows, and one those of many.
+    """
 
     @property
     def media_type(self) -> str:
         """What the bytes are."""
         ...
 
-    def add(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
+    def begin(self) -> bytes:
+        """Return what comes before the first batch."""
+        ...
+
+    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
         """Return *batch*, whose rows are those of the range *covered*."""
         ...
 
@@ -47,20 +56,26 @@ class ArrowEncoder:
     media_type: Final = ARROW_MEDIA_TYPE
 
     def __init__(self, columns: Sequence[str], codec: ExportCodec) -> None:
+        schema = arrow_schema(columns)
+        self._begin: bytes = schema.serialize().to_pybytes()
         self._pieces = _Pieces()
         options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
-        sink = pa.PythonFile(self._pieces, "w")
-        self._writer = pa.ipc.new_stream(sink, arrow_schema(columns), options=options)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._pieces, "w"), schema, options=options)
+        self._writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
+        self._pieces.taken()  # the schema, which is said once
 
-    def add(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
-        """Return a batch, behind the schema if it is the first."""
+    def begin(self) -> bytes:
+        """Return the schema."""
+        return self._begin
+
+    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
+        """Return a batch."""
         self._writer.write_batch(batch, {BATCH_RANGE_METADATA: covered.text.encode()})
         return self._pieces.taken()
 
     def end(self) -> bytes:
-        """Return the end-of-stream marker, behind the schema if there was no batch."""
-        self._writer.close()
-        return self._pieces.taken()
+        """Return the end-of-stream marker."""
+        return _END_OF_STREAM
 
 
 class NdjsonEncoder:
@@ -68,7 +83,11 @@ class NdjsonEncoder:
 
     media_type: Final = NDJSON_MEDIA_TYPE
 
-    def add(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
+    def begin(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
         """Return the lines of a batch."""
         return ndjson_lines(batch)
 

@@ -1,23 +1,21 @@
 """The answer that carries an export: checked first, then streamed at the reader's pace.
 
 What can be known before the first row is told as a problem. What goes wrong later cannot be: the
-stream is then cut, so that the connection ends without the last chunk, and Arrow's stream without
-its end marker. The reader goes on from the first row it has not got.
+stream is then cut, so that the connection ends without the last chunk, and Arrow's without its end
+marker. The reader goes on from the first row it has not got.
 
-Memory: for each export one block that is being fetched ahead, and one that is in use or the piece
-that was made of it, of which the connection takes a little at a time.
+Memory: for each export the piece that is being sent, of which the connection takes a little at a
+time, and the next ones, which workers make meanwhile.
 
-Concurrency rule: blocks are turned into bytes in threads, one step of an export at a time. When the
-client leaves, the service stops, or something fails, whatever is under way is given up and waited
-for, before the slot is free again.
+Concurrency rule: when the client leaves, the service stops, or something fails, whatever is under
+way is given up, and waited for as far as it is ours, before the slot is free again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -27,13 +25,12 @@ from starlette.types import Receive, Scope, Send
 from eruca.contract.errors import ErucaError
 from eruca.contract.exports import EXPORT_ROWS_HEADER
 from eruca.contract.records import DamagedRecordError
-from eruca_query.exports.blocks import Block
 from eruca_query.exports.encoders import RowEncoder
-from eruca_query.exports.message_batches import first_batch
+from eruca_query.exports.made_ahead import made_ahead
 from eruca_query.exports.range_reader import RangeReader
 from eruca_query.exports.slots import ExportSlots
 
-WRITE_SIZE: Final = 256 * 1024  # bytes that are handed to the connection, and copied, at a time
+STEPS_AHEAD: Final = 2  # what one export can keep busy: each further worker costs two megabytes
 _FAILURES: Final = (ErucaError, DamagedRecordError)
 
 _log = structlog.get_logger()
@@ -42,7 +39,7 @@ _log = structlog.get_logger()
 class _Piece(NamedTuple):
     """Some of the answer."""
 
-    data: bytes
+    data: list[bytes]
     rows: int
 
 
@@ -54,8 +51,7 @@ class ExportResponse(Response):
         reader: Reads the ranges.
         topic: Whose they are.
         rows: How many there are.
-        columns: Which columns.
-        encoder: Makes bytes of them; used up.
+        encoder: Of the form in which they are read.
     """
 
     def __init__(
@@ -65,7 +61,6 @@ class ExportResponse(Response):
         *,
         topic: str,
         rows: int,
-        columns: Sequence[str],
         encoder: RowEncoder,
     ) -> None:
         super().__init__(headers={EXPORT_ROWS_HEADER: str(rows)}, media_type=encoder.media_type)
@@ -73,7 +68,6 @@ class ExportResponse(Response):
         self._slots = slots
         self._reader = reader
         self._topic = topic
-        self._columns = columns
         self._encoder = encoder
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,28 +111,22 @@ class ExportResponse(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, piece: _Piece, send: Send) -> None:
-        view = memoryview(piece.data)
-        for start in range(0, len(view), WRITE_SIZE):
-            data = view[start : start + WRITE_SIZE]
+        for data in piece.data:
             await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._slots.bytes += len(data)
+            await asyncio.sleep(0)  # other requests have their turn, however fast this one is read
         self._slots.rows += piece.rows
-        self._slots.bytes += len(view)
 
     async def _pieces(self) -> AsyncGenerator[_Piece, None]:
-        async with aclosing(self._reader.blocks()) as blocks:
-            async for block in blocks:
-                rest: Block | None = block
-                del block  # while a piece waits for its reader, nothing else is to be held
-                while rest is not None:
-                    piece, rest = await self._slots.in_thread(partial(self._encoded, rest))
-                    yield piece
-        yield _Piece(await self._slots.in_thread(self._encoder.end), 0)
-
-    def _encoded(self, block: Block) -> tuple[_Piece, Block | None]:
-        """Return the first of the block's messages as bytes, and what is left of it."""
-        batch = first_batch(block, self._topic, self._columns)
-        count = batch.num_rows
-        return _Piece(self._encoder.add(batch, block.first(count)), count), block.behind(count)
+        begin = self._encoder.begin()
+        rows_to_come = self._reader.rows()
+        for _ in range(STEPS_AHEAD):
+            rows_to_come = made_ahead(rows_to_come)
+        async with aclosing(rows_to_come) as stretches:
+            async for rows in stretches:
+                yield _Piece([begin, *await rows.under_way.data()], rows.count)
+                begin = b""
+        yield _Piece([begin + self._encoder.end()], 0)
 
 
 async def _gone(receive: Receive) -> None:

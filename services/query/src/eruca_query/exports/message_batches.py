@@ -19,7 +19,7 @@ from eruca.contract.properties import SHARDING_KEY, TAGS, UNIQ_KEY
 from eruca.contract.records import DamagedRecordError
 from eruca_query.exports.arrow_schema import STRING, TIMESTAMP, arrow_schema
 from eruca_query.exports.blocks import Block
-from eruca_query.exports.bodies import Bodies, plain_bodies
+from eruca_query.exports.bodies import Bodies, are_compressed, plain_bodies
 from eruca_query.exports.offset_ids import offset_ids
 from eruca_query.exports.property_columns import keys_of, others_of, values_of
 from eruca_query.exports.property_fragments import Fragments, read_fragments
@@ -37,6 +37,7 @@ class Rows:
     topic: str
     broker_name: str
     fields: RecordFields
+    columns: Sequence[str]  # those that are wanted
 
     @cached_property
     def properties(self) -> Fragments:
@@ -47,6 +48,18 @@ class Rows:
     def bodies(self) -> Bodies:
         """The bodies of the first of them, uncompressed."""
         return plain_bodies(self.fields.bodies(), self.fields.sys_flags)
+
+    @cached_property
+    def count(self) -> int:
+        """How many of them a batch takes: all, or the first ones where bodies grow large."""
+        if _UNPACKED.isdisjoint(self.columns) or not are_compressed(self.fields.sys_flags).any():
+            return self.fields.count
+        return len(self.bodies.sys_flags)
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the first ``count`` of them."""
+        arrays = [_COLUMNS[name](self)[: self.count] for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns))
 
 
 _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
@@ -72,21 +85,18 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
 }
 
 
-def first_batch(block: Block, topic: str, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return messages of *block* as a batch of *columns*: all, or the first of them.
+_UNPACKED: Final = frozenset({"body", "sys_flag"})  # what unpacking bodies makes
 
-    It is all of them unless bodies grow large when they are unpacked, and one at least.
+
+def rows_of(block: Block, topic: str, columns: Sequence[str]) -> Rows:
+    """Return the messages of *block*, as *columns* of which none is made yet.
 
     Raises:
         DamagedRecordError: The bytes are not the records that they are to be.
     """
     fields = read_fields(block.records, block.sizes)
     _check_offsets(fields.queue_offsets, block.from_offset)
-    rows = Rows(topic, block.broker_name, fields)
-    arrays = [_COLUMNS[name](rows) for name in columns]
-    count = min(map(len, arrays))
-    schema = arrow_schema(columns)
-    return pa.RecordBatch.from_arrays([array[:count] for array in arrays], schema=schema)
+    return Rows(topic, block.broker_name, fields, columns)
 
 
 def _check_offsets(offsets: Int64Array, first: int) -> None:

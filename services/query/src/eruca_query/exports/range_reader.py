@@ -1,14 +1,14 @@
-"""Reading ranges: block after block from the brokers, the next one under way while one is used.
+"""Reading ranges: step after step, in order, each begun when it is asked for.
 
-So one block is in use and one more in memory, however long the ranges are. A broker that stops
-answering is waited for a little, since it may be restarting, and looked for anew; then the reading
-fails with the error that names it.
+A broker that stops answering is waited for a little, since it may be restarting, and looked for
+anew; then the reading fails with the error that names it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from eruca.contract.errors import (
@@ -18,15 +18,22 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.exports import ExportRange
-from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.models import QueueOffsets
 from eruca.contract.wire import PullStatus
-from eruca_query.exports.blocks import Block
 from eruca_query.exports.topic_brokers import TopicBrokers
+from eruca_query.exports.workers.pool import ExportWorkers, RowsUnderWay
+from eruca_query.exports.workers.steps import RowForm
 
-BLOCK_SIZE: Final = 2 * 1024 * 1024  # bytes of records; one larger message comes by itself
 _PAUSE_SECONDS: Final = 0.25  # between two tries
 _FAULTS_MAX: Final = 32  # ranges that one error points at
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRows:
+    """The next rows of the ranges, which are being made."""
+
+    count: int
+    under_way: RowsUnderWay
 
 
 class RangeReader:
@@ -34,19 +41,25 @@ class RangeReader:
 
     Args:
         find: Finds the topic's brokers, as they are now.
+        workers: Do the steps.
         ranges: What is read, in this order.
+        form: What is made of it.
         patience_seconds: How long a broker may be away while its messages are being read.
     """
 
     def __init__(
         self,
         find: Callable[[], Awaitable[TopicBrokers]],
+        workers: ExportWorkers,
         ranges: Sequence[ExportRange],
+        form: RowForm,
         *,
         patience_seconds: float,
     ) -> None:
         self._find = find
+        self._workers = workers
         self._ranges = ranges
+        self._form = form
         self._patience_seconds = patience_seconds
         self._brokers: TopicBrokers | None = None
 
@@ -68,46 +81,26 @@ class RangeReader:
         }
         check_ranges(self._brokers.topic, self._ranges, offsets)
 
-    async def blocks(self) -> AsyncGenerator[Block, None]:
-        """Yield all messages of the ranges, in order.
+    async def rows(self) -> AsyncGenerator[RangeRows, None]:
+        """Yield the rows of all messages of the ranges, in order, as soon as those are there.
 
         Raises:
             RangeDeletedError: Retention was faster.
-            UnavailableError: A broker was away for too long.
+            UnavailableError: A broker was away for too long, or a worker died.
         """
-        reading = asyncio.create_task(self._next_of(0, self._first_offset(0)))
-        try:
-            while (found := await reading) is not None:
-                index, block = found
-                offset = block.from_offset + len(block.sizes)
-                reading = asyncio.create_task(self._next_of(index, offset))
-                # Whoever gets the block is to be the last to hold it, however long it waits there.
-                handed_on = [block]
-                del block, found
-                yield handed_on.pop()
-        finally:
-            reading.cancel()
-            await asyncio.wait((reading,))
-            if not reading.cancelled():
-                reading.exception()  # whoever reads has heard it, or does not want to any more
+        for a_range in self._ranges:
+            offset = a_range.from_offset
+            while offset < a_range.to_offset:
+                # Whoever gets the rows is to be the last to hold them, however long they wait.
+                begun = [await self._begin(a_range, offset)]
+                offset += begun[0].count
+                yield begun.pop()
 
-    def _first_offset(self, index: int) -> int:
-        return self._ranges[index].from_offset if index < len(self._ranges) else 0
-
-    async def _next_of(self, index: int, offset: int) -> tuple[int, Block] | None:
-        """Return the block at *offset* of the range *index*, or the first of the ranges behind."""
-        while index < len(self._ranges) and offset >= self._ranges[index].to_offset:
-            index += 1
-            offset = self._first_offset(index)
-        if index >= len(self._ranges):
-            return None
-        return index, await self._pull(self._ranges[index], offset)
-
-    async def _pull(self, a_range: ExportRange, offset: int) -> Block:
+    async def _begin(self, a_range: ExportRange, offset: int) -> RangeRows:
         deadline = asyncio.get_running_loop().time() + self._patience_seconds
         while True:
             try:
-                return await self._pull_once(a_range, offset)
+                return await self._begin_once(a_range, offset)
             except UnavailableError as error:
                 pause = max(error.retry_after_seconds or 0.0, _PAUSE_SECONDS)
                 if asyncio.get_running_loop().time() + pause > deadline:
@@ -115,21 +108,23 @@ class RangeReader:
                 await asyncio.sleep(pause)
                 self._brokers = None  # it may be elsewhere when it comes back
 
-    async def _pull_once(self, a_range: ExportRange, offset: int) -> Block:
+    async def _begin_once(self, a_range: ExportRange, offset: int) -> RangeRows:
         if self._brokers is None:
             self._brokers = await self._find()
-        pulled = await self._brokers.pull(
+        step = self._brokers.step(
             a_range.broker_name,
             a_range.queue_id,
             offset,
-            max_count=min(PULL_COUNT_MAX, a_range.to_offset - offset),
-            max_bytes=BLOCK_SIZE,
+            self._form,
+            count_max=a_range.to_offset - offset,
         )
-        if pulled.status is PullStatus.OFFSET_TOO_SMALL:
-            raise RangeDeletedError(_deleted(a_range, offset, pulled.min_offset))
-        if pulled.status is not PullStatus.FOUND or not len(pulled.sizes):
-            raise ValidationError(_beyond_end(a_range, pulled.max_offset))
-        return Block(a_range.broker_name, a_range.queue_id, offset, pulled.sizes, pulled.records)
+        under_way = await self._workers.begin(step)
+        taken = await under_way.taken()
+        if taken.status is PullStatus.OFFSET_TOO_SMALL:
+            raise RangeDeletedError(_deleted(a_range, offset, taken.min_offset))
+        if taken.status is not PullStatus.FOUND or not taken.count:
+            raise ValidationError(_beyond_end(a_range, taken.max_offset))
+        return RangeRows(taken.count, under_way)
 
 
 def check_ranges(

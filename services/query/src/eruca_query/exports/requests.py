@@ -19,8 +19,8 @@ from eruca.contract.exports import (
 from eruca.contract.limits import EXPORT_ROWS_MAX
 from eruca.contract.models import OFFSET_MAX
 from eruca_chassis.negotiation import choose
-from eruca_query.exports.encoders import ArrowEncoder, NdjsonEncoder, RowEncoder
 from eruca_query.exports.planner import QueueName
+from eruca_query.exports.workers.steps import RowForm
 
 _OFFERED: Final = (ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE)
 _COLUMN_NAMES: Final = tuple(column.name for column in EXPORT_COLUMNS)
@@ -98,19 +98,17 @@ def columns_of(text: str | None) -> Sequence[str]:
     return names
 
 
-def encoder_of(accept: str | None, columns: Sequence[str], codec: ExportCodec) -> RowEncoder:
-    """Return what makes the answer that is asked for.
+def form_of(accept: str | None, columns: Sequence[str], codec: ExportCodec) -> RowForm:
+    """Return the form of the answer that is asked for.
 
     Raises:
         NotAcceptableError: It is asked for in a form that there is not.
         ValidationError: The form knows no such codec.
     """
     media_type = choose(None if accept is None else accept.encode("latin-1"), _OFFERED)
-    if media_type == ARROW_MEDIA_TYPE:
-        return ArrowEncoder(columns, codec)
-    if codec != "none":
+    if media_type != ARROW_MEDIA_TYPE and codec != "none":
         raise _refusal("codec", f"only {ARROW_MEDIA_TYPE} is compressed, not {media_type}")
-    return NdjsonEncoder()
+    return RowForm(media_type, tuple(columns), codec)
 
 
 def _refusal(parameter: str, detail: str) -> ErucaError:

@@ -40,7 +40,7 @@ from eruca_query.exports import examples
 from eruca_query.exports.export_response import ExportResponse
 from eruca_query.exports.planner import PlanWish, plan_export
 from eruca_query.exports.range_reader import RangeReader
-from eruca_query.exports.requests import columns_of, encoder_of, ranges_of, starts_of
+from eruca_query.exports.requests import columns_of, form_of, ranges_of, starts_of
 from eruca_query.exports.service import Exports
 from eruca_query.exports.topic_brokers import topic_brokers
 
@@ -206,11 +206,12 @@ async def export_records(
     `eruca.range`.
     """
     ranges = ranges_of(range_)
-    names = columns_of(columns)
-    encoder = encoder_of(request.headers.get("accept"), names, codec)
+    form = form_of(request.headers.get("accept"), columns_of(columns), codec)
     reader = RangeReader(
         lambda: topic_brokers(exports.client, topic),
+        exports.workers,
         ranges,
+        form,
         patience_seconds=exports.patience_seconds,
     )
     return ExportResponse(
@@ -218,6 +219,5 @@ async def export_records(
         reader,
         topic=topic,
         rows=sum(a_range.rows for a_range in ranges),
-        columns=names,
-        encoder=encoder,
+        encoder=form.encoder(),
     )

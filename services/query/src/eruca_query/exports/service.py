@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from eruca import AsyncClient
 from eruca_chassis.app import ServiceApp
 from eruca_query.exports.slots import ExportSlots
+from eruca_query.exports.workers.pool import ExportWorkers
 from eruca_query.settings import QuerySettings
 
 
@@ -22,37 +23,46 @@ class Exports:
 
     client: AsyncClient
     slots: ExportSlots
+    workers: ExportWorkers
     patience_seconds: float  # with a broker that is away while its messages are being read
 
 
-@contextmanager
-def exports_of(app: ServiceApp, client: AsyncClient, settings: QuerySettings) -> Iterator[Exports]:
+@asynccontextmanager
+async def exports_of(
+    app: ServiceApp, client: AsyncClient, settings: QuerySettings
+) -> AsyncIterator[Exports]:
     """Provide exports while the service runs; they are cut as soon as it is told to stop."""
-    slots = ExportSlots(
-        count_max=settings.export_count_max, thread_count=settings.export_thread_count
-    )
+    slots = ExportSlots(count_max=settings.export_count_max)
+    workers = ExportWorkers(settings.export_worker_count)
     app.stop_hooks.append(slots.stop)
-    metrics = _ExportMetrics(slots)
+    metrics = _ExportMetrics(slots, workers)
     app.registry.register(metrics)
     try:
-        yield Exports(client, slots, settings.export_patience_seconds)
+        yield Exports(client, slots, workers, settings.export_patience_seconds)
     finally:
         app.registry.unregister(metrics)
-        slots.close()
+        await workers.close()
 
 
 class _ExportMetrics(Collector):
     """Tells Prometheus what is being exported."""
 
-    def __init__(self, slots: ExportSlots) -> None:
+    def __init__(self, slots: ExportSlots, workers: ExportWorkers) -> None:
         self._slots = slots
+        self._workers = workers
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics as they are now."""
         slots = self._slots
-        yield GaugeMetricFamily(
-            "eruca_query_exports_running", "Exports that run now", value=slots.running
-        )
+        for name, meaning, value in (
+            ("eruca_query_exports_running", "Exports that run now", slots.running),
+            (
+                "eruca_query_export_workers_busy",
+                "Workers that make rows now; exports wait where all of them always do",
+                self._workers.busy_count,
+            ),
+        ):
+            yield GaugeMetricFamily(name, meaning, value=value)
         for name, meaning, value in (
             ("eruca_query_export_rows", "Messages that have been exported", slots.rows),
             ("eruca_query_export_bytes", "Bytes that they took", slots.bytes),

@@ -1,30 +1,25 @@
-"""How many exports run at a time, and the threads that work for them."""
+"""How many exports run at a time, and what has come of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Final
 
 from eruca.contract.errors import NotReadyError, OverloadedError
-from eruca_chassis.finishing import finished
 
 RETRY_AFTER_SECONDS: Final = 2.0
 
-_T = TypeVar("_T")
-
 
 class ExportSlots:
-    """Lets so many exports run at a time, and gives their work to threads.
+    """Lets so many exports run at a time.
 
     Args:
         count_max: How many may run.
-        thread_count: Threads for all of them.
     """
 
-    def __init__(self, *, count_max: int, thread_count: int) -> None:
+    def __init__(self, *, count_max: int) -> None:
         self.rows = 0  # exported since the start
         self.bytes = 0
         self.cut = 0  # exports that ended before their last row
@@ -32,7 +27,6 @@ class ExportSlots:
         self._count_max = count_max
         self._streams: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._threads = ThreadPoolExecutor(thread_count, thread_name_prefix="eruca-export")
 
     @contextmanager
     def slot(self) -> Iterator[None]:
@@ -64,16 +58,8 @@ class ExportSlots:
         finally:
             self._streams.discard(stream)
 
-    async def in_thread(self, step: Callable[[], _T]) -> _T:
-        """Return what *step* returns, done in a thread; when cancelled, only once it has ended."""
-        return await finished(asyncio.get_running_loop().run_in_executor(self._threads, step))
-
     def stop(self) -> None:
         """Cut the exports that run; readers go on elsewhere, or later, from where they are."""
         self._is_stopping = True
         for stream in tuple(self._streams):
             stream.cancel()
-
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.shutdown()

@@ -1,4 +1,4 @@
-"""The brokers that hold a topic: where they are, what its queues hold, and the records themselves.
+"""The brokers that hold a topic: where they are, what its queues hold, and how it is read.
 
 What goes wrong with a broker is told as the service's own error, which names the broker: 503 where
 it does not answer, so that the request may be repeated; what a broker refuses stays what it is.
@@ -10,29 +10,26 @@ They are asked for expressly, so that nobody reads them who does not mean to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 from eruca import AsyncClient
-from eruca.aio.transport import path_segment, problem_error, target_of
+from eruca.aio.transport import path_segment, target_of
 from eruca.contract.errors import (
     BrokerUnreachableError,
     ClientError,
-    ErucaError,
-    InternalError,
     TopicNotFoundError,
     UnavailableError,
 )
+from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.models import QueueOffsets
 from eruca.contract.names import is_system_topic
-from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
 from eruca.core.route_table import DEFAULT_NETWORK, MASTER_ID
-from eruca_query.exports.blocks import PulledBlock, decode_block
+from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
+from eruca_query.exports.workers.steps import RowForm, Step
 
-RETRY_AFTER_SECONDS: Final = 1.0
-_HEADERS: Final = (("accept", RECORDS_MEDIA_TYPE),)
+STEP_SIZE: Final = 2 * 1024 * 1024  # bytes of records; one larger message comes by itself
 
 
 class TopicBrokers:
@@ -74,48 +71,41 @@ class TopicBrokers:
     async def offset_at(self, broker_name: str, queue_id: int, moment: datetime) -> int:
         """Return the offset of the queue's first message stored at *moment* or later."""
         url = self._url(broker_name)
-        with _naming(broker_name):
+        with naming(broker_name):
             found = await self._client.context.broker_api.offset_by_time(
                 url, self.topic, queue_id, moment, include_system=self._is_system
             )
         return found.offset
 
-    async def pull(
-        self, broker_name: str, queue_id: int, offset: int, *, max_count: int, max_bytes: int
-    ) -> PulledBlock:
-        """Return the messages from *offset* on, one at least if there is one.
+    def step(
+        self, broker_name: str, queue_id: int, offset: int, form: RowForm, *, count_max: int
+    ) -> Step:
+        """Return how to make rows of the messages from *offset* on, one at least if there is one.
 
         Raises:
-            BrokerUnreachableError: The broker does not answer.
+            BrokerUnreachableError: Nobody knows where the broker is.
         """
-        url = self._url(broker_name)
         target = target_of(
             f"/v1/topics/{path_segment(self.topic)}/queues/{queue_id}/messages",
             offset=offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
+            max_count=min(PULL_COUNT_MAX, count_max),
+            max_bytes=STEP_SIZE,
             include_system=self._is_system or None,
         )
-        with _naming(broker_name):
-            answer = await self._client.context.hot_transport.request(
-                "GET",
-                url,
-                target,
-                headers=_HEADERS,
-                timeout=self._client.settings.timeout_seconds,
-            )
-            if answer.status != 200:
-                raise problem_error(answer, f"GET {url}{target}")
-        try:
-            return decode_block(answer.body)
-        except MalformedRecordsError as error:
-            raise BrokerUnreachableError(
-                f"what broker {broker_name} answers is no pull: {error}"
-            ) from error
+        return Step(
+            url=self._url(broker_name),
+            target=target,
+            timeout=self._client.settings.timeout_seconds,
+            topic=self.topic,
+            broker_name=broker_name,
+            queue_id=queue_id,
+            offset=offset,
+            form=form,
+        )
 
     async def _queues_of(self, broker_name: str) -> list[QueueOffsets]:
         url = self._url(broker_name)
-        with _naming(broker_name):
+        with naming(broker_name):
             answer = await self._client.context.broker_api.topic_queues(
                 url, self.topic, include_system=self._is_system
             )
@@ -166,22 +156,3 @@ def _master_url(urls: Mapping[int, Mapping[str, str]], network: str) -> str | No
     if of_master is None:
         return None
     return of_master.get(network) or of_master.get(DEFAULT_NETWORK) or min(of_master.values())
-
-
-@contextmanager
-def _naming(broker_name: str) -> Iterator[None]:
-    """Turn what goes wrong with a broker into an error of the service that names it."""
-    try:
-        yield
-    except (ClientError, InternalError) as error:
-        raise BrokerUnreachableError(
-            f"broker {broker_name} does not answer: {error.detail}",
-            retry_after_seconds=RETRY_AFTER_SECONDS,
-        ) from error
-    except ErucaError as error:
-        raise type(error)(
-            f"broker {broker_name}: {error.detail}",
-            fix=error.fix,
-            errors=error.errors,
-            retry_after_seconds=error.retry_after_seconds,
-        ) from error

@@ -1,0 +1,35 @@
+"""What goes wrong with a broker, as the service's own error, which names the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from eruca.contract.errors import (
+    BrokerUnreachableError,
+    ClientError,
+    ErucaError,
+    InternalError,
+)
+
+RETRY_AFTER_SECONDS: Final = 1.0
+
+
+@contextmanager
+def naming(broker_name: str) -> Iterator[None]:
+    """Raise 503 where a broker does not answer, and what it refuses as what it is."""
+    try:
+        yield
+    except (ClientError, InternalError) as error:
+        raise BrokerUnreachableError(
+            f"broker {broker_name} does not answer: {error.detail}",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        ) from error
+    except ErucaError as error:
+        raise type(error)(
+            f"broker {broker_name}: {error.detail}",
+            fix=error.fix,
+            errors=error.errors,
+            retry_after_seconds=error.retry_after_seconds,
+        ) from error

@@ -1,0 +1,64 @@
+"""Encoders: an answer's bytes, of pieces that different encoders may have made."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pytest
+
+from eruca.contract.exports import BATCH_RANGE_METADATA, ExportCodec, ExportRange
+from eruca_query.exports.arrow_schema import arrow_schema
+from eruca_query.exports.encoders import ArrowEncoder, NdjsonEncoder
+
+COLUMNS = ["queue_offset", "tag", "keys"]
+SCHEMA = arrow_schema(COLUMNS)
+BATCHES = [
+    pa.RecordBatch.from_pylist(
+        [{"queue_offset": n, "tag": None, "keys": ["a", "b"]} for n in range(first, first + 300)],
+        schema=SCHEMA,
+    )
+    for first in (0, 300)
+]
+
+
+def range_of(batch: pa.RecordBatch) -> ExportRange:
+    first = batch["queue_offset"][0].as_py()
+    return ExportRange(
+        broker_name="broker-a", queue_id=0, from_offset=first, to_offset=first + batch.num_rows
+    )
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("batches", [[], BATCHES])
+def test_the_pieces_of_several_encoders_are_the_stream_that_arrow_writes(
+    codec: ExportCodec, batches: list[pa.RecordBatch]
+) -> None:
+    whole = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+    with pa.ipc.new_stream(whole, SCHEMA, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch, {BATCH_RANGE_METADATA: range_of(batch).text.encode()})
+
+    pieces = [ArrowEncoder(COLUMNS, codec).rows(batch, range_of(batch)) for batch in batches]
+    service = ArrowEncoder(COLUMNS, codec)
+
+    assert b"".join([service.begin(), *pieces, service.end()]) == whole.getvalue()
+
+
+def test_an_encoder_makes_the_same_bytes_of_a_batch_each_time() -> None:
+    encoder = ArrowEncoder(COLUMNS, "none")
+    first, second = BATCHES
+
+    before = encoder.rows(first, range_of(first))
+    encoder.rows(second, range_of(second))
+
+    assert encoder.rows(first, range_of(first)) == before
+
+
+def test_ndjson_is_its_lines_and_nothing_else() -> None:
+    encoder = NdjsonEncoder()
+    lines = encoder.rows(BATCHES[0], range_of(BATCHES[0]))
+
+    assert (encoder.begin(), encoder.end()) == (b"", b"")
+    assert lines.count(b"\n") == BATCHES[0].num_rows
