@@ -2,8 +2,8 @@
 
 Property tests print how to repeat a failure, and have no deadline: it would judge the machine,
 which runs other tests at the same time. They look at other examples each time, but where ``CI`` is
-set: whether a change may land is decided by the change. And Ctrl-C means what it means in a terminal, also where
-the tests run in the background of a shell, which has its children ignore it.
+set: whether a change may land is decided by the change. And Ctrl-C means what it means in a
+terminal, also where the tests run in the background of a shell, which has its children ignore it.
 """
 
 from __future__ import annotations
