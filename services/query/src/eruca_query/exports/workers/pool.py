@@ -168,8 +168,9 @@ class _Worker(asyncio.Protocol):
 
     async def stop(self) -> None:
         """End the process, if there is one."""
-        if self._transport is not None:
-            self._transport.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
         if self.process is None:
             return
         try:
@@ -189,10 +190,11 @@ class _Worker(asyncio.Protocol):
         self._missing = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the process has ended."""
-        self._transport = None
-        if self._rows is not None:
+        """Hear that the process has ended, or is to end."""
+        if self._transport is not None:
+            self._transport = None
             _log.warning("an export worker died", pid=self.process and self.process.pid)
+        if self._rows is not None:
             self._end(_died())
 
     def data_received(self, data: bytes) -> None:
