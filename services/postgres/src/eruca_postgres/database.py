@@ -59,7 +59,8 @@ class Database:
             pool_pre_ping=True,  # a server that was restarted has closed them all
             connect_args={
                 "connect_timeout": CONNECT_SECONDS,
-                "options": f"-c search_path={schema}",
+                # A look-up is over before a parallel worker would have started.
+                "options": f"-c search_path={schema} -c max_parallel_workers_per_gather=0",
                 "application_name": f"eruca {schema}",
                 **_KEEP_ALIVE,
             },

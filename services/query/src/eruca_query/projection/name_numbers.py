@@ -17,6 +17,7 @@ class NameNumbers:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._names: dict[int, str] = {}
 
     async def ensure(self, connection: AsyncConnection, wanted: Iterable[str]) -> dict[str, int]:
         """Return the number of each name; unknown ones get one in *connection*'s transaction.
@@ -45,6 +46,16 @@ class NameNumbers:
         if unknown := sorted(texts - self._numbers.keys()):
             self._numbers.update(await self._find(connection, unknown))
         return {text: self._numbers[text] for text in texts if text in self._numbers}
+
+    async def names(self, connection: AsyncConnection, wanted: Iterable[int]) -> dict[int, str]:
+        """Return names by their numbers."""
+        numbers = set(wanted)
+        if unknown := numbers - self._names.keys():
+            found = await connection.execute(
+                select(names.c.name_no, names.c.name).where(names.c.name_no.in_(unknown))
+            )
+            self._names.update({row.name_no: row.name for row in found})
+        return {number: self._names[number] for number in numbers if number in self._names}
 
     async def _find(self, connection: AsyncConnection, texts: list[str]) -> dict[str, int]:
         found = await connection.execute(

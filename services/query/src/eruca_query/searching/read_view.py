@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, func, select, text
+from sqlalchemy import Column, Select, func, select
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,12 +27,10 @@ from eruca_query.projection.tables import (
     gaps,
     generations,
     messages,
-    names,
     store_hosts,
     topic_ends,
 )
 
-_NO_PARALLEL: Final = text("SET LOCAL max_parallel_workers_per_gather = 0")
 MESSAGE_COLUMNS: Final[tuple[Column[Any], ...]] = (
     messages.c.log_offset,
     messages.c.stored_ms,
@@ -47,6 +45,36 @@ MESSAGE_COLUMNS: Final[tuple[Column[Any], ...]] = (
     messages.c["keys"],
     messages.c.other_id,
 )
+
+
+# Statements that every look needs are made once: making one takes as long as asking it.
+_MISSED: Final = (
+    select(func.array_agg(array([gaps.c.from_offset, gaps.c.to_offset])))
+    .where(
+        gaps.c.broker_no == generations.c.broker_no,
+        gaps.c.generation == generations.c.generation,
+    )
+    .scalar_subquery()
+)
+_SERVING: Final = (
+    select(brokers.c.broker_name, generations, _MISSED.label("gaps"))
+    .join(generations, generations.c.broker_no == brokers.c.broker_no)
+    .where(generations.c.is_serving)
+)
+_HOSTS: Final = select(store_hosts).order_by(store_hosts.c.from_offset.desc())
+
+
+def _served(statement: Select[Any]) -> Select[Any]:
+    """Return *statement* about chunks for those that are served."""
+    return statement.join(
+        generations,
+        (generations.c.broker_no == chunks.c.broker_no)
+        & (generations.c.generation == chunks.c.generation)
+        & generations.c.is_serving,
+    )
+
+
+_SPANS: Final = _served(select(chunks.c.chunk, chunks.c.first_ms, chunks.c.last_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +103,13 @@ class ReadView:
 
     async def spans(self, *, broker_no: int | None = None) -> list[ChunkSpan]:
         """Return the chunks that are served, of all brokers or one."""
-        statement = self._served(select(chunks.c.chunk, chunks.c.first_ms, chunks.c.last_ms))
-        if broker_no is not None:
-            statement = statement.where(chunks.c.broker_no == broker_no)
+        statement = _SPANS if broker_no is None else _SPANS.where(chunks.c.broker_no == broker_no)
         return [ChunkSpan(*row) for row in await self.connection.execute(statement)]
 
     async def chunk_at(self, broker_no: int, log_offset: int) -> int | None:
         """Return the chunk that holds what a broker stored at a log offset."""
         number: int | None = await self.connection.scalar(
-            self._served(select(chunks.c.chunk)).where(
+            _served(select(chunks.c.chunk)).where(
                 chunks.c.broker_no == broker_no,
                 chunks.c.from_offset <= log_offset,
                 chunks.c.to_offset > log_offset,
@@ -111,10 +137,7 @@ class ReadView:
 
     async def names_of(self, wanted: Iterable[int]) -> dict[int, str]:
         """Return names by their numbers."""
-        found = await self.connection.execute(
-            select(names.c.name_no, names.c.name).where(names.c.name_no.in_(set(wanted)))
-        )
-        return {row.name_no: row.name for row in found}
+        return await self.numbers.names(self.connection, wanted)
 
     async def host_owners(self, host: Host) -> list[str]:
         """Return the brokers whose records bear an address."""
@@ -148,19 +171,9 @@ class ReadView:
             for row in rows
         ]
 
-    def _served(self, statement: Select[Any]) -> Select[Any]:
-        return statement.join(
-            generations,
-            (generations.c.broker_no == chunks.c.broker_no)
-            & (generations.c.generation == chunks.c.generation)
-            & generations.c.is_serving,
-        )
-
     async def _load_hosts(self) -> None:
         if self._hosts is None:
-            found = await self.connection.execute(
-                select(store_hosts).order_by(store_hosts.c.from_offset.desc())
-            )
+            found = await self.connection.execute(_HOSTS)
             self._hosts = [
                 (row.broker_no, row.from_offset, Host(row.address, row.port))
                 for row in found
@@ -188,24 +201,11 @@ async def read_view(database: Database, numbers: NameNumbers) -> AsyncIterator[R
         DatabaseUnavailableError: PostgreSQL is not there.
     """
     async with database.snapshot() as connection:
-        await connection.execute(_NO_PARALLEL)  # a look-up is over before a worker has started
         yield ReadView(connection, numbers, await _serving(connection))
 
 
 async def _serving(connection: AsyncConnection) -> list[ServingGeneration]:
-    missed = (
-        select(func.array_agg(array([gaps.c.from_offset, gaps.c.to_offset])).label("gaps"))
-        .where(
-            gaps.c.broker_no == generations.c.broker_no,
-            gaps.c.generation == generations.c.generation,
-        )
-        .scalar_subquery()
-    )
-    found = await connection.execute(
-        select(brokers.c.broker_name, generations, missed.label("gaps"))
-        .join(generations, generations.c.broker_no == brokers.c.broker_no)
-        .where(generations.c.is_serving)
-    )
+    found = await connection.execute(_SERVING)
     return [
         ServingGeneration(
             broker_no=row.broker_no,
