@@ -20,10 +20,10 @@ from deploy.cluster import LocalCluster
 from eruca.contract.exports import ARROW_MEDIA_TYPE, EXPORT_COLUMNS, NDJSON_MEDIA_TYPE
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, decode_record, encode_record
-from eruca_query.exports.blocks import Block
-from eruca_query.exports.encoders import ArrowEncoder
-from eruca_query.exports.message_batches import rows_of
-from eruca_query.exports.ndjson import ndjson_lines
+from eruca_query.exports.rows.blocks import Block
+from eruca_query.exports.rows.encoders import ArrowEncoder
+from eruca_query.exports.rows.message_batches import rows_of
+from eruca_query.exports.rows.ndjson import ndjson_lines
 
 _ROWS: Final = 4_096  # of one block, as a broker's answer has them
 _BODY_SIZE: Final = 200

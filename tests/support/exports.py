@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +22,7 @@ from eruca_query.exports import routes
 from eruca_query.exports.service import Exports, exports_of
 from eruca_query.settings import QuerySettings
 from support.in_process_cluster import InProcessCluster
+from support.processes import ServiceProcess
 from support.services import serving
 
 TIMEOUT_SECONDS = 30.0  # of requests to brokers; machines that run tests are busy
@@ -91,6 +94,20 @@ def main() -> None:
     """Serve until a signal comes, as a process of its own: ``python -m support.exports``."""
     settings = settings_or_exit(QuerySettings, sys.argv[1:])
     run(lambda: export_app(settings), settings, name="query")
+
+
+@asynccontextmanager
+async def export_process(cluster: InProcessCluster) -> AsyncIterator[ServiceProcess]:
+    """Yield a process that exports from *cluster*."""
+    settings = {
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "ERUCA_QUERY_PORT": "0",
+        "ERUCA_QUERY_NAMESRV_URLS": ";".join(cluster.namesrv_urls),
+        "ERUCA_QUERY_LOG_STYLE": "json",
+    }
+    with ServiceProcess("support.exports", settings) as process:
+        await asyncio.to_thread(process.wait_until_listening)
+        yield process
 
 
 @asynccontextmanager

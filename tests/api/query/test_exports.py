@@ -31,7 +31,7 @@ from eruca.contract.exports import (
 )
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
-from eruca_query.exports.arrow_schema import EXPORT_ARROW_SCHEMA
+from eruca_query.exports.rows.arrow_schema import EXPORT_ARROW_SCHEMA
 from support.brokers import broker_of
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster

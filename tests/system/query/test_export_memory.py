@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 import eruca
+from support.exports import export_process
 from support.in_process_cluster import in_process_cluster
-from support.processes import ServiceProcess
 from support.services import raw_connection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -48,18 +48,7 @@ async def test_memory_is_bounded_with_fast_and_with_slow_readers(tmp_path: Path)
                     await producer.send_many(
                         [eruca.Message("orders", bytes(BODY_SIZE)) for _ in range(COUNT // 8)]
                     )
-        service = stack.enter_context(
-            ServiceProcess(
-                "support.exports",
-                {
-                    "PYTHONPATH": str(Path(__file__).parents[2]),
-                    "ERUCA_QUERY_PORT": "0",
-                    "ERUCA_QUERY_NAMESRV_URLS": ";".join(cluster.namesrv_urls),
-                    "ERUCA_QUERY_LOG_STYLE": "json",
-                },
-            )
-        )
-        await asyncio.to_thread(service.wait_until_listening)
+        service = await stack.enter_async_context(export_process(cluster))
         process = psutil.Process(service.pid)
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=service.url, timeout=60))
         [size, _] = await asyncio.gather(read_all(http), read_all(http))  # everything is in use

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import eruca
-from eruca_query.exports.encoders import ArrowEncoder
+from eruca_query.exports.rows.encoders import ArrowEncoder
 from eruca_query.exports.topic_brokers import STEP_SIZE
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster

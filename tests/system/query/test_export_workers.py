@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 import eruca
-from support.exports import ExportService, export_service
+from support.exports import ExportService, export_process, export_service
 from support.in_process_cluster import in_process_cluster
-from support.processes import START_SECONDS, ServiceProcess
+from support.processes import START_SECONDS
 from support.services import raw_connection
 from support.waiting import until
 
@@ -155,18 +155,7 @@ async def test_a_service_that_ends_leaves_no_worker(tmp_path: Path, by: signal.S
             await client.admin.create_topic("orders", queue_count=1)
             async with client.producer() as producer:
                 await producer.send(eruca.Message("orders", b"body"))
-        service = stack.enter_context(
-            ServiceProcess(
-                "support.exports",
-                {
-                    "PYTHONPATH": str(Path(__file__).parents[2]),
-                    "ERUCA_QUERY_PORT": "0",
-                    "ERUCA_QUERY_NAMESRV_URLS": ";".join(cluster.namesrv_urls),
-                    "ERUCA_QUERY_LOG_STYLE": "json",
-                },
-            )
-        )
-        await asyncio.to_thread(service.wait_until_listening)
+        service = await stack.enter_async_context(export_process(cluster))
         async with httpx.AsyncClient(base_url=service.url, timeout=60) as http:
             answer = await http.get("/v1/exports/orders/records?range=broker-a/0:0-1")
             assert answer.status_code == 200

@@ -7,7 +7,7 @@ import pytest
 
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import MalformedRecordsError, PullStatus, decode_pull, encode_pull_head
-from eruca_query.exports.blocks import Block, decode_block
+from eruca_query.exports.rows.blocks import Block, decode_block
 
 RECORDS = [encode_record(Record("orders", bytes(n))) for n in range(4)]
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from eruca.contract.exports import BATCH_RANGE_METADATA, ExportCodec, ExportRange
-from eruca_query.exports.arrow_schema import arrow_schema
-from eruca_query.exports.encoders import ArrowEncoder, NdjsonEncoder
+from eruca_query.exports.rows.arrow_schema import arrow_schema
+from eruca_query.exports.rows.encoders import ArrowEncoder, NdjsonEncoder
 
 COLUMNS = ["queue_offset", "tag", "keys"]
 SCHEMA = arrow_schema(COLUMNS)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from eruca.contract.exports import EXPORT_COLUMNS
 from eruca.contract.records import Record, encode_record
-from eruca_query.exports.blocks import Block
-from eruca_query.exports.message_batches import rows_of
-from eruca_query.exports.ndjson import ndjson_lines
+from eruca_query.exports.rows.blocks import Block
+from eruca_query.exports.rows.message_batches import rows_of
+from eruca_query.exports.rows.ndjson import ndjson_lines
 from support.records import RECORDS, example_record
 
 ALL = [column.name for column in EXPORT_COLUMNS]

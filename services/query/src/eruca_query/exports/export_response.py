@@ -25,9 +25,9 @@ from starlette.types import Receive, Scope, Send
 from eruca.contract.errors import ErucaError
 from eruca.contract.exports import EXPORT_ROWS_HEADER
 from eruca.contract.records import DamagedRecordError
-from eruca_query.exports.encoders import RowEncoder
 from eruca_query.exports.made_ahead import made_ahead
 from eruca_query.exports.range_reader import RangeReader
+from eruca_query.exports.rows.encoders import RowEncoder
 from eruca_query.exports.slots import ExportSlots
 
 STEPS_AHEAD: Final = 2  # what one export can keep busy: each further worker costs two megabytes

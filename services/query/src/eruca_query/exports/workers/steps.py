@@ -14,7 +14,7 @@ import msgspec
 
 from eruca.contract.exports import ARROW_MEDIA_TYPE, ExportCodec
 from eruca.contract.wire import PullStatus
-from eruca_query.exports.encoders import ArrowEncoder, NdjsonEncoder, RowEncoder
+from eruca_query.exports.rows.encoders import ArrowEncoder, NdjsonEncoder, RowEncoder
 
 WORD_SIZE: Final = struct.Struct(">I")
 

@@ -23,10 +23,10 @@ from eruca.contract.errors import BrokerUnreachableError, ErucaError
 from eruca.contract.records import DamagedRecordError
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
-from eruca_query.exports.blocks import Block, PulledBlock, decode_block
 from eruca_query.exports.broker_errors import naming
-from eruca_query.exports.encoders import RowEncoder
-from eruca_query.exports.message_batches import rows_of
+from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
+from eruca_query.exports.rows.encoders import RowEncoder
+from eruca_query.exports.rows.message_batches import rows_of
 from eruca_query.exports.workers.steps import (
     WORD_SIZE,
     Damaged,

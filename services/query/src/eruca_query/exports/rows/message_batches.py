@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from eruca.contract.properties import SHARDING_KEY, TAGS, UNIQ_KEY
 from eruca.contract.records import DamagedRecordError
-from eruca_query.exports.arrow_schema import STRING, TIMESTAMP, arrow_schema
-from eruca_query.exports.blocks import Block
-from eruca_query.exports.bodies import Bodies, are_compressed, plain_bodies
-from eruca_query.exports.offset_ids import offset_ids
-from eruca_query.exports.property_columns import keys_of, others_of, values_of
-from eruca_query.exports.property_fragments import Fragments, read_fragments
-from eruca_query.exports.record_fields import ArrowArray, Int64Array, RecordFields, read_fields
+from eruca_query.exports.rows.arrow_schema import STRING, TIMESTAMP, arrow_schema
+from eruca_query.exports.rows.blocks import Block
+from eruca_query.exports.rows.bodies import Bodies, are_compressed, plain_bodies
+from eruca_query.exports.rows.offset_ids import offset_ids
+from eruca_query.exports.rows.property_columns import keys_of, others_of, values_of
+from eruca_query.exports.rows.property_fragments import Fragments, read_fragments
+from eruca_query.exports.rows.record_fields import ArrowArray, Int64Array, RecordFields, read_fields
 
 # Years 1 to 9999: what Arrow's readers can name.
 MS_MIN: Final = -62_135_596_800_000

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eruca.contract.properties import KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
-from eruca_query.exports.arrow_schema import LIST_OF_STRINGS, MAP_OF_STRINGS, STRING
-from eruca_query.exports.property_fragments import Fragments
-from eruca_query.exports.record_fields import ArrowArray, Int32Array
+from eruca_query.exports.rows.arrow_schema import LIST_OF_STRINGS, MAP_OF_STRINGS, STRING
+from eruca_query.exports.rows.property_fragments import Fragments
+from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
 
 COLUMN_PROPERTIES: Final = (TAGS, KEYS, UNIQ_KEY, SHARDING_KEY)
 """Those that have a column of their own, and so are not in the map."""

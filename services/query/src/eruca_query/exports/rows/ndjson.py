@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from eruca_query.exports.record_fields import ArrowArray
+from eruca_query.exports.rows.record_fields import ArrowArray
 
 _ENCODER: Final = msgspec.json.Encoder()
 
