@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import random
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -287,6 +288,41 @@ async def test_a_broker_that_restarts_in_time_is_waited_for_and_nothing_is_missi
 
         assert offsets_of(bytes(received)) == list(range(COUNT))
         assert bytes(received).endswith(END_OF_STREAM)
+
+
+async def test_a_broker_that_is_stuck_keeps_nobody_waiting_who_wants_another_s_messages(
+    tmp_path: Path,
+) -> None:
+    async with (
+        in_process_cluster(tmp_path, brokers=1) as cluster,
+        export_service(cluster, export_worker_count=1) as service,
+        killable_broker(cluster, tmp_path) as broker,
+    ):
+        await known(service, broker.url)
+        await service.client.admin.create_topic("orders", queue_count=1)
+        async with service.client.producer(compression_threshold=None) as producer:
+            for name, count in (("broker-a", 1), ("broker-k", COUNT)):
+                queue = eruca.MessageQueue("orders", name, 0)
+                messages = [eruca.Message("orders", bytes(BODY_SIZE)) for _ in range(count)]
+                await producer.send_many(messages, queue=queue)
+        received = bytearray()
+        async with service.http.stream(
+            "GET", "/v1/exports/orders/records", params={"range": f"broker-k/0:0-{COUNT}"}
+        ) as answer:
+            pieces = answer.aiter_raw(SMALL_BUFFER)
+            await read_until(pieces, WHOLE_BATCHES_SIZE, received)
+            os.kill(broker.pid, signal.SIGSTOP)
+            reading = asyncio.create_task(read_until(pieces, 2 * COUNT * BODY_SIZE, received))
+
+            for _ in range(20):
+                other = await service.records("orders", ["broker-a/0:0-1"])
+                assert offsets_of(other.content) == [0]
+
+            assert not reading.done()
+            os.kill(broker.pid, signal.SIGCONT)
+            with pytest.raises(StopAsyncIteration):
+                await reading
+        assert offsets_of(bytes(received)) == list(range(COUNT))
 
 
 def test_what_was_cut_between_two_batches_has_no_end_marker() -> None:

@@ -73,7 +73,7 @@ async def test_more_exports_than_workers_take_turns(tmp_path: Path) -> None:
         found = await asyncio.gather(*(offsets(service) for _ in range(6)))
 
         assert found == [list(range(COUNT))] * 6
-        assert service.exports.workers.busy_count == 0
+        assert service.exports.workers.step_count == 0
 
 
 async def test_a_reader_that_does_not_read_keeps_no_worker(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_a_worker_that_dies_in_a_step_is_told_or_waited_for(
         [worker] = service.exports.workers.process_ids
         os.kill(worker, signal.SIGSTOP)
         asking = asyncio.create_task(service.records("orders", [ALL]))
-        await until(lambda: service.exports.workers.busy_count == 1)
+        await until(lambda: service.exports.workers.step_count >= 1)
         os.kill(worker, signal.SIGKILL)
         answer = await asking
 

@@ -57,9 +57,9 @@ class _ExportMetrics(Collector):
         for name, meaning, value in (
             ("eruca_query_exports_running", "Exports that run now", slots.running),
             (
-                "eruca_query_export_workers_busy",
-                "Workers that make rows now; exports wait where all of them always do",
-                self._workers.busy_count,
+                "eruca_query_export_steps",
+                "Steps that workers are at now; where there are many, more workers would help",
+                self._workers.step_count,
             ),
         ):
             yield GaugeMetricFamily(name, meaning, value=value)

@@ -93,6 +93,7 @@ class TopicBrokers:
             include_system=self._is_system or None,
         )
         return Step(
+            number=0,  # is given by who does it
             url=self._url(broker_name),
             target=target,
             timeout=self._client.settings.timeout_seconds,

@@ -1,19 +1,20 @@
 """The service's workers: processes that are started when they are needed, and again when they died.
 
-States of a worker: *off* (no process), *idle*, *busy* with one step. It is handed to the next step
-that waits only when it has said everything about its last one, whether or not anybody still wants
-to hear it: a reader that leaves costs what was under way, and no process.
+A worker makes one batch of rows at a time, and pulls the messages for others meanwhile; a step goes
+to the worker with the fewest under way. What is under way is ended by the worker, whether or not
+anybody still wants to hear of it: a reader that leaves costs that, and no process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable
 from typing import Final, cast
 
+import msgspec
 import structlog
 
 from eruca.contract.errors import ErucaError, UnavailableError, error_of_problem
@@ -72,22 +73,19 @@ class RowsUnderWay:
 
 
 class ExportWorkers:
-    """Does steps, as many at a time as there are workers, in the order in which they are told.
+    """Does steps.
 
     Args:
         count: How many workers there are.
     """
 
     def __init__(self, count: int) -> None:
-        self._idle: asyncio.LifoQueue[_Worker] = asyncio.LifoQueue()
-        self._workers = [_Worker(self._idle.put_nowait) for _ in range(count)]
-        for worker in self._workers:
-            self._idle.put_nowait(worker)
+        self._workers = [_Worker() for _ in range(count)]
 
     @property
-    def busy_count(self) -> int:
-        """How many are doing a step."""
-        return sum(worker.is_busy for worker in self._workers)
+    def step_count(self) -> int:
+        """How many steps are under way."""
+        return sum(worker.step_count for worker in self._workers)
 
     @property
     def process_ids(self) -> list[int]:
@@ -101,13 +99,8 @@ class ExportWorkers:
             UnavailableError: The broker does not answer, or the worker died.
             DamagedRecordError: What it answers is not the records that it is to be.
         """
-        worker = await self._idle.get()
-        try:
-            await finished(asyncio.ensure_future(worker.start()))
-            rows = worker.begin(step)
-        except BaseException:
-            self._idle.put_nowait(worker)
-            raise
+        worker = min(self._workers, key=lambda its: (its.step_count, not its.is_running))
+        rows = await worker.begin(step)
         await rows.taken()
         return rows
 
@@ -117,54 +110,67 @@ class ExportWorkers:
 
 
 class _Worker(asyncio.Protocol):
-    """One worker, seen from the service; *on_idle* is told when it may be given a step."""
+    """One worker, seen from the service."""
 
-    def __init__(self, on_idle: Callable[[_Worker], None]) -> None:
+    def __init__(self) -> None:
         self.process: Process | None = None
-        self._on_idle = on_idle
         self._transport: asyncio.Transport | None = None
-        self._rows: RowsUnderWay | None = None  # of the step that it is busy with
-        self._heard = bytearray()  # a part of what it says
-        self._data: list[bytes] = []
-        self._missing = 0  # bytes of data
+        self._starting = asyncio.Lock()
+        self._waiting_count = 0  # steps that wait for that
+        self._numbers = itertools.count()
+        self._steps: dict[int, RowsUnderWay] = {}  # under way, by their numbers
+        self._heard = bytearray()  # a part of a word
+        self._data: list[bytes] = []  # rows, of which more are to come …
+        self._missing = 0  # … so many bytes
+        self._making = 0  # … of this step
 
     @property
-    def is_busy(self) -> bool:
-        """Whether it has not said everything about its last step."""
-        return self._rows is not None
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self._transport is not None
 
-    async def start(self) -> None:
-        """Start the process if it is off.
+    @property
+    def step_count(self) -> int:
+        """How many steps are under way."""
+        return self._waiting_count + len(self._steps)
+
+    async def begin(self, step: Step) -> RowsUnderWay:
+        """Tell it a step, for which it is started if it is not running.
 
         Raises:
-            UnavailableError: The machine refuses.
+            UnavailableError: The machine refuses to start it, or it has just died.
         """
-        if self._transport is not None:
-            return
-        await self.stop()  # what is left of one that died
-        ours, its = socket.socketpair()
-        with its:
-            try:
-                self.process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", _MODULE, str(its.fileno()),
-                    pass_fds=[its.fileno()], stdin=DEVNULL, stdout=sys.stderr,
-                )  # fmt: skip
-            except OSError as error:
-                ours.close()
-                raise UnavailableError(
-                    f"no worker can be started: {error}", retry_after_seconds=RETRY_AFTER_SECONDS
-                ) from error
-        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
-
-    def begin(self, step: Step) -> RowsUnderWay:
-        """Tell it a step; it is idle, and busy now."""
-        assert self._rows is None
-        rows = self._rows = RowsUnderWay(asyncio.get_running_loop())
+        self._waiting_count += 1
+        try:
+            await finished(asyncio.ensure_future(self._start()))
+        finally:
+            self._waiting_count -= 1
         if self._transport is None:
-            self._end(_died())
-        else:
-            self._transport.write(encode(step))
+            raise _died()
+        number = next(self._numbers)
+        rows = self._steps[number] = RowsUnderWay(asyncio.get_running_loop())
+        self._transport.write(encode(msgspec.structs.replace(step, number=number)))
         return rows
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._transport is not None:
+                return
+            await self.stop()  # what is left of one that died
+            ours, its = socket.socketpair()
+            with its:
+                try:
+                    self.process = await asyncio.create_subprocess_exec(
+                        sys.executable, "-m", _MODULE, str(its.fileno()),
+                        pass_fds=[its.fileno()], stdin=DEVNULL, stdout=sys.stderr,
+                    )  # fmt: skip
+                except OSError as error:
+                    ours.close()
+                    raise UnavailableError(
+                        f"no worker can be started: {error}",
+                        retry_after_seconds=RETRY_AFTER_SECONDS,
+                    ) from error
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
 
     async def stop(self) -> None:
         """End the process, if there is one."""
@@ -187,6 +193,7 @@ class _Worker(asyncio.Protocol):
         """Take the other end's."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._heard.clear()
+        self._data = []
         self._missing = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,23 +201,21 @@ class _Worker(asyncio.Protocol):
         if self._transport is not None:
             self._transport = None
             _log.warning("an export worker died", pid=self.process and self.process.pid)
-        if self._rows is not None:
-            self._end(_died())
+        for number in tuple(self._steps):
+            self._end(number, _died())
 
     def data_received(self, data: bytes) -> None:
         """Take some of what it says."""
         if self._missing:
-            self._take_data(data)
-            return
+            rows, data = data[: self._missing], data[self._missing :]
+            self._take(rows)
         self._heard += data
-        while (word := self._next_word()) is not None:
+        while not self._missing and (word := self._next_word()) is not None:
             self._hear(word)
-            if self._missing:
-                rest = bytes(self._heard)
-                self._heard.clear()
-                if rest:
-                    self._take_data(rest)
-                return
+            if self._missing and self._heard:
+                rows = bytes(self._heard[: self._missing])
+                del self._heard[: self._missing]
+                self._take(rows)
 
     def _next_word(self) -> Word | None:
         if len(self._heard) < WORD_SIZE.size:
@@ -224,36 +229,31 @@ class _Worker(asyncio.Protocol):
         return word
 
     def _hear(self, word: Word) -> None:
-        assert self._rows is not None
         match word:
-            case Taken(count=0):
-                self._rows.take(word)
-                self._end(None)
             case Taken():
-                self._rows.take(word)
-            case Rows(size):
-                self._missing = size
+                self._steps[word.number].take(word)
+                if not word.count:
+                    self._end(word.number, [])
+            case Rows():
+                self._making, self._missing = word.number, word.size
             case Refused():
-                self._end(_error_of(word))
-            case Damaged(detail):
-                self._end(DamagedRecordError(detail))
+                self._end(word.number, _error_of(word))
+            case Damaged():
+                self._end(word.number, DamagedRecordError(word.detail))
 
-    def _take_data(self, data: bytes) -> None:
-        self._data.append(data)
-        self._missing -= len(data)
+    def _take(self, rows: bytes) -> None:
+        self._data.append(rows)
+        self._missing -= len(rows)
         if not self._missing:
-            self._end(None)
+            data, self._data = self._data, []
+            self._end(self._making, data)
 
-    def _end(self, error: Exception | None) -> None:
-        """Be idle again."""
-        rows, self._rows = self._rows, None
-        data, self._data = self._data, []
-        assert rows is not None
-        if error is None:
-            rows.make(data)
+    def _end(self, number: int, outcome: list[bytes] | Exception) -> None:
+        rows = self._steps.pop(number)
+        if isinstance(outcome, Exception):
+            rows.fail(outcome)
         else:
-            rows.fail(error)
-        self._on_idle(self)
+            rows.make(outcome)
 
 
 def _error_of(refused: Refused) -> ErucaError:

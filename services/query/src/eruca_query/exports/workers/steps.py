@@ -1,8 +1,9 @@
 """What the service and its workers tell each other: steps, and what came of them.
 
-Over a stream socket, in turns: the service tells a step, the worker how many messages it has got,
-as soon as it has them, and then the rows; or that something went wrong. Words are MessagePack
-behind their size; behind :class:`Rows` come the rows themselves.
+Over a stream socket: the service tells a step, the worker how many messages it has got, as soon as
+it has them, and then the rows; or that something went wrong. Words of several steps may be mixed,
+so each has its step's number. Words are MessagePack behind their size; behind :class:`Rows` come
+the rows themselves.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class RowForm(msgspec.Struct, frozen=True, array_like=True):
 class Step(msgspec.Struct, frozen=True, array_like=True):
     """Messages to pull, and what is to be made of them."""
 
+    number: int  # no other step that is under way in the worker has it
     url: str  # the broker's
     target: str
     timeout: float  # seconds for the pull
@@ -52,6 +54,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
     Fewer than were pulled where bodies grow too large for one piece.
     """
 
+    number: int
     status: PullStatus
     count: int
     min_offset: int  # of the queue
@@ -61,12 +64,14 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """So many bytes of rows follow."""
 
+    number: int
     size: int
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The broker cannot be asked, or refuses."""
 
+    number: int
     status: int
     problem: dict[str, Any]
     retry_after_seconds: float | None
@@ -75,6 +80,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Damaged(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What the broker sent is not the records that it is to be."""
 
+    number: int
     detail: str
 
 

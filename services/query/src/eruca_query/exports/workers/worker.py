@@ -46,7 +46,9 @@ NICENESS: Final = 5  # a third of the processor where others want it, too
 
 
 class Worker:
-    """Does what the service tells it.
+    """Does what the service tells it: many pulls at a time, but one batch.
+
+    So a broker that is slow to answer keeps nobody waiting but those who want its messages.
 
     Args:
         channel: To the service; does not block.
@@ -57,30 +59,39 @@ class Worker:
         self._channel = channel
         self._transport = transport
         self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()  # to say something
 
     async def work(self) -> None:
-        """Do steps until there is nobody to tell any."""
-        while word := await self._read(WORD_SIZE.size):
-            (size,) = WORD_SIZE.unpack(word)
-            step = decode_step(await self._read(size))
-            try:
-                await self._do(step)
-            except ErucaError as error:
-                await self._tell(Refused(error.status, error.problem(), error.retry_after_seconds))
-            except DamagedRecordError as error:
-                await self._tell(Damaged(str(error)))
+        """Do steps until the service has ended."""
+        try:
+            async with asyncio.TaskGroup() as steps:
+                while True:
+                    (size,) = WORD_SIZE.unpack(await self._read(WORD_SIZE.size))
+                    steps.create_task(self._answer(decode_step(await self._read(size))))
+        except* ConnectionError:
+            pass  # it has
+
+    async def _answer(self, step: Step) -> None:
+        try:
+            await self._do(step)
+        except ErucaError as error:
+            await self._tell(
+                Refused(step.number, error.status, error.problem(), error.retry_after_seconds)
+            )
+        except DamagedRecordError as error:
+            await self._tell(Damaged(step.number, str(error)))
 
     async def _do(self, step: Step) -> None:
         pulled = await self._pull(step)
+        offsets = pulled.min_offset, pulled.max_offset
         if not len(pulled.sizes):
-            await self._tell(Taken(pulled.status, 0, pulled.min_offset, pulled.max_offset))
+            await self._tell(Taken(step.number, pulled.status, 0, *offsets))
             return
         block = Block(step.broker_name, step.queue_id, step.offset, pulled.sizes, pulled.records)
         rows = rows_of(block, step.topic, step.form.columns)
-        await self._tell(Taken(pulled.status, rows.count, pulled.min_offset, pulled.max_offset))
+        await self._tell(Taken(step.number, pulled.status, rows.count, *offsets))
         data = _encoder(step.form).rows(rows.batch(), block.first(rows.count))
-        await self._tell(Rows(len(data)))
-        await self._loop.sock_sendall(self._channel, data)
+        await self._tell(Rows(step.number, len(data)), data)
 
     async def _pull(self, step: Step) -> PulledBlock:
         with naming(step.broker_name):
@@ -96,16 +107,18 @@ class Worker:
                 f"what broker {step.broker_name} answers is no pull: {error}"
             ) from error
 
-    async def _tell(self, word: Word) -> None:
-        await self._loop.sock_sendall(self._channel, encode(word))
+    async def _tell(self, word: Word, data: bytes = b"") -> None:
+        async with self._turn:
+            await self._loop.sock_sendall(self._channel, encode(word))
+            if data:
+                await self._loop.sock_sendall(self._channel, data)
 
     async def _read(self, size: int) -> bytes:
-        """Return so many bytes; none where the service is gone."""
         data = b""
         while len(data) < size:
             piece = await self._loop.sock_recv(self._channel, size - len(data))
             if not piece:
-                return b""
+                raise ConnectionResetError("the service has ended")
             data += piece
         return data
 
@@ -119,8 +132,6 @@ async def _work(channel: socket.socket) -> None:
     transport = Http1Transport()
     try:
         await Worker(channel, transport).work()
-    except ConnectionError:
-        return  # the service has ended meanwhile
     finally:
         await transport.close()
 
