@@ -118,15 +118,15 @@ class ExportResponse(Response):
         self._slots.rows += piece.rows
 
     async def _pieces(self) -> AsyncGenerator[_Piece, None]:
-        begin = self._encoder.begin()
+        begin = [self._encoder.begin()]
         rows_to_come = self._reader.rows()
         for _ in range(STEPS_AHEAD):
             rows_to_come = made_ahead(rows_to_come)
         async with aclosing(rows_to_come) as stretches:
             async for rows in stretches:
-                yield _Piece([begin, *await rows.under_way.data()], rows.count)
-                begin = b""
-        yield _Piece([begin + self._encoder.end()], 0)
+                yield _Piece([*begin, *await rows.under_way.data()], rows.count)
+                begin = []
+        yield _Piece([*begin, self._encoder.end()], 0)
 
 
 async def _gone(receive: Receive) -> None:

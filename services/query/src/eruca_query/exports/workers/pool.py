@@ -206,27 +206,33 @@ class _Worker(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take some of what it says."""
-        if self._missing:
-            rows, data = data[: self._missing], data[self._missing :]
-            self._take(rows)
-        self._heard += data
-        while not self._missing and (word := self._next_word()) is not None:
-            self._hear(word)
-            if self._missing and self._heard:
-                rows = bytes(self._heard[: self._missing])
-                del self._heard[: self._missing]
-                self._take(rows)
+        while data:
+            data = self._take_rows(data) if self._missing else self._take_word(data)
 
-    def _next_word(self) -> Word | None:
+    def _take_word(self, data: bytes) -> bytes:
+        """Hear a word once all of it is there; return what is behind it."""
+        self._heard += data
         if len(self._heard) < WORD_SIZE.size:
-            return None
+            return b""
         (size,) = WORD_SIZE.unpack_from(self._heard)
         end = WORD_SIZE.size + size
         if len(self._heard) < end:
-            return None
-        word: Word = decode_word(self._heard[WORD_SIZE.size : end])
-        del self._heard[:end]
-        return word
+            return b""
+        word = decode_word(self._heard[WORD_SIZE.size : end])
+        rest = bytes(self._heard[end:])
+        self._heard.clear()
+        self._hear(word)
+        return rest
+
+    def _take_rows(self, data: bytes) -> bytes:
+        """Keep rows, and hand them on once all of them are there; return what is behind them."""
+        rows, rest = data[: self._missing], data[self._missing :]
+        self._data.append(rows)
+        self._missing -= len(rows)
+        if not self._missing:
+            made, self._data = self._data, []
+            self._end(self._making, made)
+        return rest
 
     def _hear(self, word: Word) -> None:
         match word:
@@ -240,13 +246,6 @@ class _Worker(asyncio.Protocol):
                 self._end(word.number, _error_of(word))
             case Damaged():
                 self._end(word.number, DamagedRecordError(word.detail))
-
-    def _take(self, rows: bytes) -> None:
-        self._data.append(rows)
-        self._missing -= len(rows)
-        if not self._missing:
-            data, self._data = self._data, []
-            self._end(self._making, data)
 
     def _end(self, number: int, outcome: list[bytes] | Exception) -> None:
         rows = self._steps.pop(number)
