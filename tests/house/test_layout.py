@@ -21,6 +21,7 @@ CATCHES_ALL = {  # the outermost frames, which log with context and count
     "services/chassis/src/eruca_chassis/app.py",
     "services/chassis/src/eruca_chassis/exchange.py",
     "services/chassis/src/eruca_chassis/loops.py",
+    "services/query/src/eruca_query/exports/workers/worker.py",  # a step's; the service is told
 }
 
 

@@ -39,6 +39,10 @@ class ExportService:
     client: AsyncClient
     http: httpx.AsyncClient
 
+    def is_unread(self) -> bool:
+        """Tell whether a reader has yet to read what has been sent to it."""
+        return any(connection.unread_size() for connection in self.server.watch.connections)
+
     async def plan(self, topic: str, **query: Any) -> ExportPlan:  # noqa: ANN401 - of httpx
         """Return a plan that is not refused."""
         answer = await self.http.get(f"/v1/exports/{topic}/plan", params=query)

@@ -143,7 +143,7 @@ async def test_a_reader_that_does_not_read_holds_a_few_pieces_and_is_cut_in_time
     ):
         writer.write(request_for([f"broker-a/0:0-{COUNT}"]))
         assert (await reader.readexactly(12)) == b"HTTP/1.1 200"
-        await until(lambda: service.server.watch.unread_size > 0)
+        await until(lambda: service.is_unread())
         assert service.exports.slots.running == 1
 
         await until(lambda: service.exports.slots.running == 0)

@@ -84,7 +84,7 @@ async def test_a_reader_that_does_not_read_keeps_no_worker(tmp_path: Path) -> No
         target = f"/v1/exports/orders/records?range={ALL}"
         writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert await reader.readexactly(12) == b"HTTP/1.1 200"
-        await until(lambda: service.server.watch.unread_size > 0)
+        await until(lambda: service.is_unread())
 
         assert await offsets(service) == list(range(COUNT))
         assert service.exports.slots.running == 1

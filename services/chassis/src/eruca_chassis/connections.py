@@ -32,7 +32,11 @@ sockets notice when they change).
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -46,6 +50,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from eruca.contract.errors import ErucaError, OverloadedError, RequestError, TooLargeError
 from eruca_chassis.asgi import (
+    ClientGoneError,
     Receive,
     Scope,
     Send,
@@ -59,6 +64,7 @@ from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
 from eruca_chassis.exchange import Exchange
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.known_heads import HEAD_END, KnownHeads
+from eruca_chassis.lending import lending_by, unread_size
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
 from eruca_chassis.readiness import Readiness
@@ -91,6 +97,7 @@ class ServiceProtocol(HttpToolsProtocol):
     _latest: object = None  # what stands for the latest request
     _receiving: Exchange | None = None  # whose body is arriving
     _idle_since: float | None = None  # when the latest exchange ended, if uvicorn had none since
+    _lent: socket.socket | None = None  # the connection, while another process writes to it
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
         self, transport: asyncio.Transport
@@ -322,6 +329,7 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.url = url
         self.headers = self.scope["headers"] = headers
+        self.scope["extensions"] = lending_by(self)
         self.expect_100_continue = any(
             name == b"expect" and value.lower() == b"100-continue" for name, value in headers
         )
@@ -333,6 +341,29 @@ class ServiceProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, app))
         elif not self.transport.is_closing():
             super()._start_asgi_task(cycle, app)
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[socket.socket]:
+        """Lend the connection once everything that was written to it is on its way."""
+        transport = self.transport
+        if not transport.is_closing():
+            transport.set_write_buffer_limits(0)  # full as long as anything waits
+            await self.flow.drain()
+        if transport.is_closing():
+            raise ClientGoneError
+        # One of our own: the transport's may be closed meanwhile, and its number another's.
+        self._lent = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        try:
+            with self._lent:
+                try:
+                    yield self._lent
+                except BaseException:
+                    _sever(self._lent)  # whoever else holds it
+                    raise
+        finally:
+            self._lent = None
+            if not transport.is_closing():
+                transport.set_write_buffer_limits()
 
     # --- What the server and its watch ask --------------------------------------------------------
 
@@ -357,6 +388,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def unread_size(self) -> int:
         """Return how many bytes are still to be read by the client."""
+        if self._lent is not None:
+            return unread_size(self._lent)
         return self.transport.get_write_buffer_size()
 
     def unfinished_state(self) -> Unfinished | None:
@@ -486,6 +519,11 @@ def protocol_class(
     """Return the protocol class of a service's connections, which *watch* looks after."""
     parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
     return type("ServedProtocol", (ServiceProtocol,), parts)
+
+
+def _sever(connection: socket.socket) -> None:
+    with suppress(OSError):  # the client was faster
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 async def _refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None:

@@ -40,7 +40,11 @@ def test_the_pieces_of_several_encoders_are_the_stream_that_arrow_writes(
         for batch in batches:
             writer.write_batch(batch, {BATCH_RANGE_METADATA: range_of(batch).text.encode()})
 
-    pieces = [ArrowEncoder(COLUMNS, codec).rows(batch, range_of(batch)) for batch in batches]
+    pieces = [
+        piece
+        for batch in batches
+        for piece in ArrowEncoder(COLUMNS, codec).rows(batch, range_of(batch))
+    ]
     service = ArrowEncoder(COLUMNS, codec)
 
     assert b"".join([service.begin(), *pieces, service.end()]) == whole.getvalue()
@@ -50,15 +54,16 @@ def test_an_encoder_makes_the_same_bytes_of_a_batch_each_time() -> None:
     encoder = ArrowEncoder(COLUMNS, "none")
     first, second = BATCHES
 
-    before = encoder.rows(first, range_of(first))
+    before = b"".join(encoder.rows(first, range_of(first)))
     encoder.rows(second, range_of(second))
 
-    assert encoder.rows(first, range_of(first)) == before
+    assert b"".join(encoder.rows(first, range_of(first))) == before
 
 
 def test_ndjson_is_its_lines_and_nothing_else() -> None:
     encoder = NdjsonEncoder()
-    lines = encoder.rows(BATCHES[0], range_of(BATCHES[0]))
+    [lines] = encoder.rows(BATCHES[0], range_of(BATCHES[0]))
+    assert isinstance(lines, bytes)
 
     assert (encoder.begin(), encoder.end()) == (b"", b"")
     assert lines.count(b"\n") == BATCHES[0].num_rows

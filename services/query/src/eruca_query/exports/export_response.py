@@ -4,8 +4,10 @@ What can be known before the first row is told as a problem. What goes wrong lat
 stream is then cut, so that the connection ends without the last chunk, and Arrow's without its end
 marker. The reader goes on from the first row it has not got.
 
-Memory: for each export the piece that is being sent, of which the connection takes a little at a
-time, and the next ones, which workers make meanwhile.
+The rows do not pass through here: workers make them, and send them when they are told to, one after
+another, to the connection, which is lent them between the head of the answer and its end.
+
+Memory: for each export the rows that are being sent and the next ones, in the workers.
 
 Concurrency rule: when the client leaves, the service stops, or something fails, whatever is under
 way is given up, and waited for as far as it is ours, before the slot is free again.
@@ -14,9 +16,10 @@ way is given up, and waited for as far as it is ours, before the slot is free ag
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Final, NamedTuple
+from contextlib import aclosing, closing
+from typing import Final
 
 import structlog
 from fastapi import Response
@@ -25,22 +28,17 @@ from starlette.types import Receive, Scope, Send
 from eruca.contract.errors import ErucaError
 from eruca.contract.exports import EXPORT_ROWS_HEADER
 from eruca.contract.records import DamagedRecordError
+from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.lending import Lender, lender_of
 from eruca_query.exports.made_ahead import made_ahead
-from eruca_query.exports.range_reader import RangeReader
+from eruca_query.exports.range_reader import RangeReader, RangeRows
 from eruca_query.exports.rows.encoders import RowEncoder
 from eruca_query.exports.slots import ExportSlots
 
 STEPS_AHEAD: Final = 2  # what one export can keep busy: each further worker costs two megabytes
-_FAILURES: Final = (ErucaError, DamagedRecordError)
+_FAILURES: Final = (ErucaError, DamagedRecordError, ClientGoneError)
 
 _log = structlog.get_logger()
-
-
-class _Piece(NamedTuple):
-    """Some of the answer."""
-
-    data: list[bytes]
-    rows: int
 
 
 class ExportResponse(Response):
@@ -70,13 +68,15 @@ class ExportResponse(Response):
         self._topic = topic
         self._encoder = encoder
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        with self._slots.slot():
+        with self._slots.slot(), closing(self._reader):
             await self._reader.check()
-            async with aclosing(self._pieces()) as pieces:
-                first = [await anext(pieces)]  # until here, errors are problems
-                stream = asyncio.create_task(self._send_all(first, pieces, send))
+            async with aclosing(self._rows()) as rows:
+                first = await anext(rows, None)
+                if first is not None:
+                    await first.under_way.made()  # until here, errors are problems
+                stream = asyncio.create_task(self._send_all(lender_of(scope), first, rows, send))
                 gone = asyncio.create_task(_gone(receive))
                 with self._slots.stoppable(stream):
                     try:
@@ -90,8 +90,20 @@ class ExportResponse(Response):
             else:
                 stream.result()
 
+    async def _rows(self) -> AsyncGenerator[RangeRows, None]:
+        rows_to_come = self._reader.rows()
+        for _ in range(STEPS_AHEAD):
+            rows_to_come = made_ahead(rows_to_come)
+        async with aclosing(rows_to_come) as stretches:
+            async for rows in stretches:
+                yield rows
+
     async def _send_all(
-        self, first: list[_Piece], pieces: AsyncGenerator[_Piece, None], send: Send
+        self,
+        lender: Lender,
+        first: RangeRows | None,
+        others: AsyncGenerator[RangeRows, None],
+        send: Send,
     ) -> None:
         await send(
             {
@@ -100,33 +112,28 @@ class ExportResponse(Response):
                 "headers": self.raw_headers,
             }
         )
+        begin, end = self._encoder.begin(), self._encoder.end()
+        await send({"type": "http.response.body", "body": begin, "more_body": True})
         try:
-            await self._send(first.pop(), send)  # not held any longer than the others
-            async for piece in pieces:
-                await self._send(piece, send)
+            if first is not None:
+                await self._send_rows(lender, first, others)
         except _FAILURES as error:
             self._slots.cut += 1
-            _log.warning("export cut", topic=self._topic, why=str(error))
+            _log.warning("export cut", topic=self._topic, why=str(error) or "the reader left")
             return  # the answer is not complete, so the server closes the connection
-        await send({"type": "http.response.body", "body": b""})
+        await send({"type": "http.response.body", "body": end})
 
-    async def _send(self, piece: _Piece, send: Send) -> None:
-        for data in piece.data:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-            self._slots.bytes += len(data)
-            await asyncio.sleep(0)  # other requests have their turn, however fast this one is read
-        self._slots.rows += piece.rows
+    async def _send_rows(
+        self, lender: Lender, first: RangeRows, others: AsyncGenerator[RangeRows, None]
+    ) -> None:
+        async with lender.lent() as connection:
+            await self._send(first, connection)
+            async for rows in others:
+                await self._send(rows, connection)
 
-    async def _pieces(self) -> AsyncGenerator[_Piece, None]:
-        begin = [self._encoder.begin()]
-        rows_to_come = self._reader.rows()
-        for _ in range(STEPS_AHEAD):
-            rows_to_come = made_ahead(rows_to_come)
-        async with aclosing(rows_to_come) as stretches:
-            async for rows in stretches:
-                yield _Piece([*begin, *await rows.under_way.data()], rows.count)
-                begin = []
-        yield _Piece([*begin, self._encoder.end()], 0)
+    async def _send(self, rows: RangeRows, connection: socket.socket) -> None:
+        self._slots.bytes += await rows.under_way.send(connection)
+        self._slots.rows += rows.count
 
 
 async def _gone(receive: Receive) -> None:

@@ -20,7 +20,7 @@ async def made_ahead(source: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, Non
         try:
             while made := await making:
                 making = asyncio.create_task(_next(source))
-                yield made.pop()  # whoever gets it is to be the last to hold it
+                yield made[0]
         finally:
             making.cancel()
             await asyncio.wait((making,))

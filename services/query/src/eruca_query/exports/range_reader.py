@@ -62,6 +62,7 @@ class RangeReader:
         self._form = form
         self._patience_seconds = patience_seconds
         self._brokers: TopicBrokers | None = None
+        self._under_way: list[RowsUnderWay] = []
 
     async def check(self) -> None:
         """Make sure that everything asked for is there.
@@ -91,10 +92,14 @@ class RangeReader:
         for a_range in self._ranges:
             offset = a_range.from_offset
             while offset < a_range.to_offset:
-                # Whoever gets the rows is to be the last to hold them, however long they wait.
-                begun = [await self._begin(a_range, offset)]
-                offset += begun[0].count
-                yield begun.pop()
+                rows = await self._begin(a_range, offset)
+                offset += rows.count
+                yield rows
+
+    def close(self) -> None:
+        """Give up all rows that nobody has been sent."""
+        for rows in self._under_way:
+            rows.forget()
 
     async def _begin(self, a_range: ExportRange, offset: int) -> RangeRows:
         deadline = asyncio.get_running_loop().time() + self._patience_seconds
@@ -119,6 +124,7 @@ class RangeReader:
             count_max=a_range.to_offset - offset,
         )
         under_way = await self._workers.begin(step)
+        self._under_way = [*(rows for rows in self._under_way if not rows.has_ended), under_way]
         taken = await under_way.taken()
         if taken.status is PullStatus.OFFSET_TOO_SMALL:
             raise RangeDeletedError(_deleted(a_range, offset, taken.min_offset))

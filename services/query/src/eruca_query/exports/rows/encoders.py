@@ -9,7 +9,7 @@ Source: Apache Arrow, "IPC Streaming Format".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -24,6 +24,9 @@ from eruca_query.exports.rows.arrow_schema import arrow_schema
 from eruca_query.exports.rows.ndjson import ndjson_lines
 
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+Pieces: TypeAlias = list[bytes | memoryview]
 
 
 class RowEncoder(Protocol):
@@ -41,8 +44,11 @@ class RowEncoder(Protocol):
         """Return what comes before the first batch."""
         ...
 
-    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
-        """Return *batch*, whose rows are those of the range *covered*."""
+    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> Pieces:
+        """Return *batch*, whose rows are those of the range *covered*.
+
+        Some of the pieces may be the batch's own memory.
+        """
         ...
 
     def end(self) -> bytes:
@@ -68,7 +74,7 @@ class ArrowEncoder:
         """Return the schema."""
         return self._begin
 
-    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
+    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> Pieces:
         """Return a batch."""
         self._writer.write_batch(batch, {BATCH_RANGE_METADATA: covered.text.encode()})
         return self._pieces.taken()
@@ -87,9 +93,9 @@ class NdjsonEncoder:
         """Return nothing."""
         return b""
 
-    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> bytes:
+    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> Pieces:
         """Return the lines of a batch."""
-        return ndjson_lines(batch)
+        return [ndjson_lines(batch)]
 
     def end(self) -> bytes:
         """Return nothing."""
@@ -102,10 +108,10 @@ class _Pieces:
     closed: Final = False
 
     def __init__(self) -> None:
-        self._pieces: list[Any] = []  # bytes, or buffers of Arrow's
+        self._pieces: Pieces = []
 
-    def write(self, piece: Any) -> None:  # noqa: ANN401 - as above
-        self._pieces.append(piece)
+    def write(self, piece: Any) -> None:  # noqa: ANN401 - bytes, or a buffer of Arrow's
+        self._pieces.append(memoryview(piece))
 
     def flush(self) -> None:
         """Do nothing."""
@@ -113,7 +119,7 @@ class _Pieces:
     def close(self) -> None:
         """Do nothing."""
 
-    def taken(self) -> bytes:
+    def taken(self) -> Pieces:
         """Return what has been written since the last time."""
         pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
+        return pieces

@@ -1,8 +1,6 @@
 """The service's workers: processes that are started when they are needed, and again when they died.
 
-A worker makes one batch of rows at a time, and pulls the messages for others meanwhile; a step goes
-to the worker with the fewest under way. What is under way is ended by the worker, whether or not
-anybody still wants to hear of it: a reader that leaves costs that, and no process.
+A step goes to the worker with the fewest under way; what its states are, :mod:`.steps` tells.
 """
 
 from __future__ import annotations
@@ -12,23 +10,31 @@ import itertools
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
 from eruca.contract.errors import ErucaError, UnavailableError, error_of_problem
 from eruca.contract.records import DamagedRecordError
+from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.exchange import defect
 from eruca_chassis.finishing import finished
+from eruca_query.exports.workers.channel import Channel
 from eruca_query.exports.workers.steps import (
-    WORD_SIZE,
     Damaged,
+    Failed,
+    Forget,
+    Made,
+    Order,
+    ReaderGone,
     Refused,
-    Rows,
+    Send,
+    Sent,
     Step,
     Taken,
-    Word,
-    decode_word,
+    decode_report,
     encode,
 )
 
@@ -36,37 +42,70 @@ RETRY_AFTER_SECONDS: Final = 1.0
 _END_SECONDS: Final = 5.0  # for a worker to end by itself
 _MODULE: Final = "eruca_query.exports.workers.worker"
 
+_T = TypeVar("_T")
 _log = structlog.get_logger()
 
 
 class RowsUnderWay:
-    """What comes of one step."""
+    """One step, and what comes of it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, number: int, tell: Callable[[Order, socket.socket | None], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._number = number
+        self._tell = tell
         self._taken: asyncio.Future[Taken] = loop.create_future()
-        self._data: asyncio.Future[list[bytes]] = loop.create_future()
+        self._made: asyncio.Future[None] = loop.create_future()
+        self._sent: asyncio.Future[int] = loop.create_future()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the worker has nothing to do with it any more."""
+        return self._sent.done()
 
     async def taken(self) -> Taken:
         """Return what messages there are, once they are there."""
         return await self._taken
 
-    async def data(self) -> list[bytes]:
-        """Return their rows in pieces, once they are made."""
-        return await self._data
+    async def made(self) -> None:
+        """Return once there are rows of them."""
+        await self._made
+
+    async def send(self, connection: socket.socket) -> int:
+        """Have the worker send the rows to *connection*; return how many bytes those are.
+
+        Raises:
+            ClientGoneError: Nobody reads them.
+        """
+        await self._made
+        self._tell(Send(self._number), connection)
+        return await self._sent
+
+    def forget(self) -> None:
+        """Let the worker give it up, unless it has ended."""
+        if not self.has_ended:
+            self._sent.cancel()
+            self._tell(Forget(self._number), None)
+
+    # --- What the worker says ---------------------------------------------------------------------
 
     def take(self, taken: Taken) -> None:
         """Note what messages there are."""
-        if not self._taken.done():
-            self._taken.set_result(taken)
+        _settle(self._taken, taken)
+        if not taken.count:
+            _settle(self._made, None)
+            _settle(self._sent, 0)
 
-    def make(self, data: list[bytes]) -> None:
-        """Note the rows."""
-        if not self._data.done():
-            self._data.set_result(data)
+    def make(self) -> None:
+        """Note that the rows are there."""
+        _settle(self._made, None)
+
+    def end(self, size: int) -> None:
+        """Note that the rows have been sent."""
+        _settle(self._sent, size)
 
     def fail(self, error: Exception) -> None:
-        """Note why there are no messages, or no rows."""
-        for future in (self._taken, self._data):
+        """Note why there are no messages, or no rows, or nobody to read them."""
+        for future in (self._taken, self._made, self._sent):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # it is no matter where nobody waits for it any more
@@ -101,7 +140,11 @@ class ExportWorkers:
         """
         worker = min(self._workers, key=lambda its: (its.step_count, not its.is_running))
         rows = await worker.begin(step)
-        await rows.taken()
+        try:
+            await rows.taken()
+        except BaseException:
+            rows.forget()
+            raise
         return rows
 
     async def close(self) -> None:
@@ -109,25 +152,21 @@ class ExportWorkers:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
 
-class _Worker(asyncio.Protocol):
+class _Worker:
     """One worker, seen from the service."""
 
     def __init__(self) -> None:
         self.process: Process | None = None
-        self._transport: asyncio.Transport | None = None
+        self._channel: Channel | None = None
         self._starting = asyncio.Lock()
         self._waiting_count = 0  # steps that wait for that
         self._numbers = itertools.count()
         self._steps: dict[int, RowsUnderWay] = {}  # under way, by their numbers
-        self._heard = bytearray()  # a part of a word
-        self._data: list[bytes] = []  # rows, of which more are to come …
-        self._missing = 0  # … so many bytes
-        self._making = 0  # … of this step
 
     @property
     def is_running(self) -> bool:
         """Whether there is a process."""
-        return self._transport is not None
+        return self._channel is not None
 
     @property
     def step_count(self) -> int:
@@ -145,19 +184,19 @@ class _Worker(asyncio.Protocol):
             await finished(asyncio.ensure_future(self._start()))
         finally:
             self._waiting_count -= 1
-        if self._transport is None:
+        if self._channel is None:
             raise _died()
         number = next(self._numbers)
-        rows = self._steps[number] = RowsUnderWay(asyncio.get_running_loop())
-        self._transport.write(encode(msgspec.structs.replace(step, number=number)))
+        rows = self._steps[number] = RowsUnderWay(number, self._tell)
+        self._tell(msgspec.structs.replace(step, number=number), None)
         return rows
 
     async def _start(self) -> None:
         async with self._starting:
-            if self._transport is not None:
+            if self._channel is not None:
                 return
             await self.stop()  # what is left of one that died
-            ours, its = socket.socketpair()
+            ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with its:
                 try:
                     self.process = await asyncio.create_subprocess_exec(
@@ -170,13 +209,13 @@ class _Worker(asyncio.Protocol):
                         f"no worker can be started: {error}",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     ) from error
-            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+            self._channel = Channel(ours, self._hear, self._lost)
 
     async def stop(self) -> None:
         """End the process, if there is one."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.close()
+        if self._channel is not None:
+            self._channel.close()
+            self._end_all()
         if self.process is None:
             return
         try:
@@ -187,72 +226,49 @@ class _Worker(asyncio.Protocol):
             await self.process.wait()
         self.process = None
 
-    # --- What it says -----------------------------------------------------------------------------
+    def _tell(self, order: Order, lent: socket.socket | None) -> None:
+        if isinstance(order, Forget):
+            self._steps.pop(order.number, None)
+        if self._channel is not None:
+            self._channel.tell(encode(order), lent)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the other end's."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self._heard.clear()
-        self._data = []
-        self._missing = 0
+    def _lost(self) -> None:
+        _log.warning("an export worker died", pid=self.process and self.process.pid)
+        self._end_all()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the process has ended, or is to end."""
-        if self._transport is not None:
-            self._transport = None
-            _log.warning("an export worker died", pid=self.process and self.process.pid)
-        for number in tuple(self._steps):
-            self._end(number, _died())
+    def _end_all(self) -> None:
+        self._channel = None
+        steps, self._steps = self._steps, {}
+        for rows in steps.values():
+            rows.fail(_died())
 
-    def data_received(self, data: bytes) -> None:
-        """Take some of what it says."""
-        while data:
-            data = self._take_rows(data) if self._missing else self._take_word(data)
-
-    def _take_word(self, data: bytes) -> bytes:
-        """Hear a word once all of it is there; return what is behind it."""
-        self._heard += data
-        if len(self._heard) < WORD_SIZE.size:
-            return b""
-        (size,) = WORD_SIZE.unpack_from(self._heard)
-        end = WORD_SIZE.size + size
-        if len(self._heard) < end:
-            return b""
-        word = decode_word(self._heard[WORD_SIZE.size : end])
-        rest = bytes(self._heard[end:])
-        self._heard.clear()
-        self._hear(word)
-        return rest
-
-    def _take_rows(self, data: bytes) -> bytes:
-        """Keep rows, and hand them on once all of them are there; return what is behind them."""
-        rows, rest = data[: self._missing], data[self._missing :]
-        self._data.append(rows)
-        self._missing -= len(rows)
-        if not self._missing:
-            made, self._data = self._data, []
-            self._end(self._making, made)
-        return rest
-
-    def _hear(self, word: Word) -> None:
-        match word:
+    def _hear(self, data: bytes, _lent: socket.socket | None) -> None:
+        report = decode_report(data)
+        rows = self._steps.get(report.number)
+        if rows is None:
+            return  # it is forgotten
+        match report:
             case Taken():
-                self._steps[word.number].take(word)
-                if not word.count:
-                    self._end(word.number, [])
-            case Rows():
-                self._making, self._missing = word.number, word.size
+                rows.take(report)
+            case Made():
+                rows.make()
+            case Sent():
+                rows.end(report.size)
+            case ReaderGone():
+                rows.fail(ClientGoneError())
             case Refused():
-                self._end(word.number, _error_of(word))
+                rows.fail(_error_of(report))
             case Damaged():
-                self._end(word.number, DamagedRecordError(word.detail))
+                rows.fail(DamagedRecordError(report.detail))
+            case Failed():
+                rows.fail(defect())
+        if rows.has_ended:
+            del self._steps[report.number]
 
-    def _end(self, number: int, outcome: list[bytes] | Exception) -> None:
-        rows = self._steps.pop(number)
-        if isinstance(outcome, Exception):
-            rows.fail(outcome)
-        else:
-            rows.make(outcome)
+
+def _settle(future: asyncio.Future[_T], value: _T) -> None:
+    if not future.done():  # whoever waited may be about to leave
+        future.set_result(value)
 
 
 def _error_of(refused: Refused) -> ErucaError:

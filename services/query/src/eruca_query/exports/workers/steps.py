@@ -1,14 +1,19 @@
 """What the service and its workers tell each other: steps, and what came of them.
 
-Over a stream socket: the service tells a step, the worker how many messages it has got, as soon as
-it has them, and then the rows; or that something went wrong. Words of several steps may be mixed,
-so each has its step's number. Words are MessagePack behind their size; behind :class:`Rows` come
-the rows themselves.
+A step, seen from the service, goes through these states; each has one word as its cause::
+
+    begun     Step       its messages are being pulled
+    taken     Taken      so many are there; their rows are being made (if there are any)
+    made      Made       the worker keeps them until it is their turn
+    sending   Send       the worker writes them to the reader's connection, which came with the word
+    sent      Sent       the end
+
+From any of them it may end in another way: ``Forget``, when nobody wants the rows any more, and
+from the worker ``Refused``, ``Damaged``, ``Failed``, ``ReaderGone``.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -16,8 +21,6 @@ import msgspec
 from eruca.contract.exports import ARROW_MEDIA_TYPE, ExportCodec
 from eruca.contract.wire import PullStatus
 from eruca_query.exports.rows.encoders import ArrowEncoder, NdjsonEncoder, RowEncoder
-
-WORD_SIZE: Final = struct.Struct(">I")
 
 
 class RowForm(msgspec.Struct, frozen=True, array_like=True):
@@ -34,10 +37,13 @@ class RowForm(msgspec.Struct, frozen=True, array_like=True):
         return NdjsonEncoder()
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+# --- The service's words --------------------------------------------------------------------------
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Messages to pull, and what is to be made of them."""
 
-    number: int  # no other step that is under way in the worker has it
+    number: int  # no other step of the worker's has it
     url: str  # the broker's
     target: str
     timeout: float  # seconds for the pull
@@ -48,8 +54,23 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     form: RowForm
 
 
+class Send(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """It is the rows' turn: with this word comes the connection to write them to."""
+
+    number: int
+
+
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Nobody wants the rows any more."""
+
+    number: int
+
+
+# --- The worker's words ---------------------------------------------------------------------------
+
+
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The messages are there; their rows follow, unless there is none.
+    """The messages are there; rows are made of them, unless there is none, which ends the step.
 
     Fewer than were pulled where bodies grow too large for one piece.
     """
@@ -61,11 +82,23 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
     max_offset: int
 
 
-class Rows(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """So many bytes of rows follow."""
+class Made(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The rows are there."""
 
     number: int
-    size: int
+
+
+class Sent(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """All of them are on their way to the reader."""
+
+    number: int
+    size: int  # bytes
+
+
+class ReaderGone(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The reader closed its connection, or somebody did."""
+
+    number: int
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -84,14 +117,15 @@ class Damaged(msgspec.Struct, frozen=True, array_like=True, tag=True):
     detail: str
 
 
-Word: TypeAlias = Taken | Rows | Refused | Damaged
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The worker met an error that it did not expect, which is in the log."""
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
-decode_step: Final = msgspec.msgpack.Decoder(Step).decode
-decode_word: Final = msgspec.msgpack.Decoder(Word).decode
+    number: int
 
 
-def encode(said: Step | Word) -> bytes:
-    """Return a step or a word behind its size."""
-    data = _ENCODER.encode(said)
-    return WORD_SIZE.pack(len(data)) + data
+Order: TypeAlias = Step | Send | Forget
+Report: TypeAlias = Taken | Made | Sent | ReaderGone | Refused | Damaged | Failed
+
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_order: Final = msgspec.msgpack.Decoder(Order).decode
+decode_report: Final = msgspec.msgpack.Decoder(Report).decode

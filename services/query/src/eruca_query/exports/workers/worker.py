@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
+import structlog
 import uvloop
 
 from eruca.aio.http1 import Http1Transport
@@ -22,21 +23,27 @@ from eruca.aio.transport import HttpTransport, problem_error
 from eruca.contract.errors import BrokerUnreachableError, ErucaError
 from eruca.contract.records import DamagedRecordError
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
+from eruca_chassis.lending import chunk_of
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
 from eruca_query.exports.broker_errors import naming
 from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
 from eruca_query.exports.rows.encoders import RowEncoder
 from eruca_query.exports.rows.message_batches import rows_of
+from eruca_query.exports.workers.channel import Channel
 from eruca_query.exports.workers.steps import (
-    WORD_SIZE,
     Damaged,
+    Failed,
+    Forget,
+    Made,
+    ReaderGone,
     Refused,
+    Report,
     RowForm,
-    Rows,
+    Send,
+    Sent,
     Step,
     Taken,
-    Word,
-    decode_step,
+    decode_order,
     encode,
 )
 
@@ -44,54 +51,92 @@ _HEADERS: Final = (("accept", RECORDS_MEDIA_TYPE),)
 _ENCODERS_MAX: Final = 64
 NICENESS: Final = 5  # a third of the processor where others want it, too
 
+_log = structlog.get_logger()
+
 
 class Worker:
-    """Does what the service tells it: many pulls at a time, but one batch.
+    """Does what the service tells it: many pulls and many sends at a time, but one batch.
 
-    So a broker that is slow to answer keeps nobody waiting but those who want its messages.
+    So neither a broker that is slow to answer nor a reader that is slow to read keeps anybody
+    waiting but those who deal with them.
 
     Args:
-        channel: To the service; does not block.
+        end: Of the channel to the service.
         transport: Carries the pulls.
     """
 
-    def __init__(self, channel: socket.socket, transport: HttpTransport) -> None:
-        self._channel = channel
+    def __init__(self, end: socket.socket, transport: HttpTransport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()  # to say something
+        self._end = asyncio.Event()
+        self._channel = Channel(end, self._hear, self._end.set)
+        self._steps: dict[int, asyncio.Task[None]] = {}
+        self._turns: dict[int, asyncio.Future[socket.socket]] = {}  # of rows that are made
 
     async def work(self) -> None:
         """Do steps until the service has ended."""
-        try:
-            async with asyncio.TaskGroup() as steps:
-                while True:
-                    (size,) = WORD_SIZE.unpack(await self._read(WORD_SIZE.size))
-                    steps.create_task(self._answer(decode_step(await self._read(size))))
-        except* ConnectionError:
-            pass  # it has
+        await self._end.wait()
+        steps = [*self._steps.values()]
+        for step in steps:
+            step.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
+
+    def _hear(self, data: bytes, lent: socket.socket | None) -> None:
+        match decode_order(data):
+            case Step() as step:
+                doing = self._steps[step.number] = self._loop.create_task(self._answer(step))
+                doing.add_done_callback(lambda _: self._steps.pop(step.number))
+            case Send(number):
+                assert lent is not None
+                self._turns[number].set_result(lent)
+            case Forget(number):
+                if number in self._steps:  # it may have ended in this moment
+                    self._steps[number].cancel()
 
     async def _answer(self, step: Step) -> None:
+        number = step.number
         try:
-            await self._do(step)
+            self._tell(await self._do(step))
         except ErucaError as error:
-            await self._tell(
-                Refused(step.number, error.status, error.problem(), error.retry_after_seconds)
-            )
+            self._tell(Refused(number, error.status, error.problem(), error.retry_after_seconds))
         except DamagedRecordError as error:
-            await self._tell(Damaged(step.number, str(error)))
+            self._tell(Damaged(number, str(error)))
+        except OSError:  # of the connection: pulls have errors of their own
+            self._tell(ReaderGone(number))
+        except Exception:  # the outermost frame of a step
+            _log.exception("rows cannot be made", topic=step.topic, target=step.target)
+            self._tell(Failed(number))
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: Step) -> Report:
+        """Do all of it, and return its last word."""
         pulled = await self._pull(step)
         offsets = pulled.min_offset, pulled.max_offset
         if not len(pulled.sizes):
-            await self._tell(Taken(step.number, pulled.status, 0, *offsets))
-            return
+            return Taken(step.number, pulled.status, 0, *offsets)
         block = Block(step.broker_name, step.queue_id, step.offset, pulled.sizes, pulled.records)
         rows = rows_of(block, step.topic, step.form.columns)
-        await self._tell(Taken(step.number, pulled.status, rows.count, *offsets))
-        data = _encoder(step.form).rows(rows.batch(), block.first(rows.count))
-        await self._tell(Rows(step.number, len(data)), data)
+        self._tell(Taken(step.number, pulled.status, rows.count, *offsets))
+        pieces = _encoder(step.form).rows(rows.batch(), block.first(rows.count))
+        data = chunk_of(pieces)
+        del pulled, block, rows, pieces  # however long it may be until it is their turn
+        connection = await self._turn(step.number)
+        with connection:
+            await self._loop.sock_sendall(connection, data)
+        return Sent(step.number, len(data))
+
+    async def _turn(self, number: int) -> socket.socket:
+        """Tell that rows are made; return the connection to send them to once it is their turn."""
+        turn: asyncio.Future[socket.socket] = self._loop.create_future()
+        self._turns[number] = turn
+        self._tell(Made(number))
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                turn.result().close()
+            raise
+        finally:
+            del self._turns[number]
 
     async def _pull(self, step: Step) -> PulledBlock:
         with naming(step.broker_name):
@@ -107,20 +152,8 @@ class Worker:
                 f"what broker {step.broker_name} answers is no pull: {error}"
             ) from error
 
-    async def _tell(self, word: Word, data: bytes = b"") -> None:
-        async with self._turn:
-            await self._loop.sock_sendall(self._channel, encode(word))
-            if data:
-                await self._loop.sock_sendall(self._channel, data)
-
-    async def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = await self._loop.sock_recv(self._channel, size - len(data))
-            if not piece:
-                raise ConnectionResetError("the service has ended")
-            data += piece
-        return data
+    def _tell(self, report: Report) -> None:
+        self._channel.tell(encode(report))
 
 
 @lru_cache(maxsize=_ENCODERS_MAX)
@@ -128,10 +161,10 @@ def _encoder(form: RowForm) -> RowEncoder:
     return form.encoder()
 
 
-async def _work(channel: socket.socket) -> None:
+async def _work(end: socket.socket) -> None:
     transport = Http1Transport()
     try:
-        await Worker(channel, transport).work()
+        await Worker(end, transport).work()
     finally:
         await transport.close()
 
@@ -142,10 +175,8 @@ def main() -> None:
     os.nice(NICENESS)  # whoever asks for a message is not to wait for tables
     keep_freed_memory()
     pa.set_cpu_count(1)  # there are more workers
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    channel.settimeout(0)
     freeze_start_up_objects()
-    uvloop.run(_work(channel))
+    uvloop.run(_work(socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":
