@@ -24,7 +24,7 @@ JSON_BODY_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of a request; base64 adds a
 QUEUE_COUNT_MAX: Final = 1_024  # queues of one topic on one broker
 QUEUE_COUNT_DEFAULT: Final = 4  # RocketMQ's defaultTopicQueueNums
 
-PULL_COUNT_MAX: Final = 4_096  # messages in one answer
+PULL_COUNT_MAX: Final = 8_192  # messages in one answer
 PULL_COUNT_DEFAULT: Final = 32  # RocketMQ's pullBatchSize
 PULL_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of records in one answer
 PULL_SIZE_DEFAULT: Final = 1024 * 1024  # bytes; the first message always comes, however large

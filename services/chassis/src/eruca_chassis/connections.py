@@ -329,7 +329,8 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.url = url
         self.headers = self.scope["headers"] = headers
-        self.scope["extensions"] = lending_by(self)
+        has_body = self.parser.get_method() != b"HEAD"
+        self.scope["extensions"] = lending_by(self) if has_body else {}
         self.expect_100_continue = any(
             name == b"expect" and value.lower() == b"100-continue" for name, value in headers
         )

@@ -49,9 +49,9 @@ def lending_by(lender: Lender) -> dict[str, dict[object, object]]:
     return {_EXTENSION: {_LENDER: lender}}
 
 
-def lender_of(scope: Scope) -> Lender:
-    """Return what lends the connection of the request in *scope*."""
-    lender: Lender = scope["extensions"][_EXTENSION][_LENDER]
+def lender_of(scope: Scope) -> Lender | None:
+    """Return what lends the connection of the request in *scope*; None: its answer has no body."""
+    lender: Lender | None = scope["extensions"].get(_EXTENSION, {}).get(_LENDER)
     return lender
 
 

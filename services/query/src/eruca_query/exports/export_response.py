@@ -72,11 +72,16 @@ class ExportResponse(Response):
         """Send it."""
         with self._slots.slot(), closing(self._reader):
             await self._reader.check()
+            lender = lender_of(scope)
+            if lender is None:
+                await self._begin(send)
+                await send({"type": "http.response.body", "body": b""})
+                return
             async with aclosing(self._rows()) as rows:
                 first = await anext(rows, None)
                 if first is not None:
                     await first.under_way.made()  # until here, errors are problems
-                stream = asyncio.create_task(self._send_all(lender_of(scope), first, rows, send))
+                stream = asyncio.create_task(self._send_all(lender, first, rows, send))
                 gone = asyncio.create_task(_gone(receive))
                 with self._slots.stoppable(stream):
                     try:
@@ -105,13 +110,7 @@ class ExportResponse(Response):
         others: AsyncGenerator[RangeRows, None],
         send: Send,
     ) -> None:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        )
+        await self._begin(send)
         begin, end = self._encoder.begin(), self._encoder.end()
         await send({"type": "http.response.body", "body": begin, "more_body": True})
         try:
@@ -122,6 +121,15 @@ class ExportResponse(Response):
             _log.warning("export cut", topic=self._topic, why=str(error) or "the reader left")
             return  # the answer is not complete, so the server closes the connection
         await send({"type": "http.response.body", "body": end})
+
+    async def _begin(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
 
     async def _send_rows(
         self, lender: Lender, first: RangeRows, others: AsyncGenerator[RangeRows, None]

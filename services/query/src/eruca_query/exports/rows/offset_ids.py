@@ -44,7 +44,7 @@ def _of_one_host(host: bytes, fields: RecordFields) -> ArrowArray:
 
 def _offset_digits(fields: RecordFields) -> NDArray[np.uint8]:
     octets = fields.log_offsets.astype(">i8").view(np.uint8)
-    return _HEX[octets].view(np.uint8).reshape(fields.count, _OFFSET_DIGITS)
+    return _HEX.take(octets).view(np.uint8).reshape(fields.count, _OFFSET_DIGITS)
 
 
 def _hosts(fields: RecordFields) -> list[str]:

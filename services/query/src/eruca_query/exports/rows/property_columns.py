@@ -24,9 +24,11 @@ def values_of(fragments: Fragments, name: str) -> ArrowArray:
     if code is None:
         return pa.nulls(fragments.row_count, STRING)
     chosen = np.flatnonzero(fragments.codes == code)
+    if len(chosen) == fragments.row_count:  # no message has a name twice, so each has one
+        return fragments.values(chosen)
     places = np.full(fragments.row_count, -1)
     places[fragments.rows[chosen]] = chosen
-    return fragments.values(pa.array(places, mask=places < 0))
+    return fragments.values(places, places < 0)
 
 
 def keys_of(fragments: Fragments) -> ArrowArray:
@@ -49,12 +51,12 @@ def others_of(fragments: Fragments) -> ArrowArray:
         code = fragments.code_of(name)
         if code is not None:
             is_other[code] = False
-    chosen = np.flatnonzero(is_other[fragments.codes])
-    counts = np.bincount(fragments.rows[chosen], minlength=fragments.row_count)
+    chosen = np.flatnonzero(is_other.take(fragments.codes))
+    counts = np.bincount(fragments.rows.take(chosen), minlength=fragments.row_count)
     return pa.MapArray.from_arrays(
         pa.array(_offsets(counts)),
-        fragments.names.take(pa.array(fragments.codes[chosen])),
-        fragments.values(pa.array(chosen)),
+        fragments.names.take(pa.array(fragments.codes.take(chosen))),
+        fragments.values(chosen),
         type=MAP_OF_STRINGS,
     )
 

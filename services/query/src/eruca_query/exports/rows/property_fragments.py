@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eruca.contract.properties import decode_properties, encode_properties
 from eruca_query.exports.rows.arrow_schema import STRING
-from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array, Int64Array
+from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array, Int64Array, gathered
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -45,9 +45,11 @@ class Fragments(NamedTuple):
         code = self.names.index(name).as_py()
         return None if code < 0 else int(code)
 
-    def values(self, properties: ArrowArray) -> ArrowArray:
-        """Return the values of *properties*, which are indexes or null: string."""
-        return self.parts.take(pc.add(pc.multiply(properties, _PARTS), 2))
+    def values(
+        self, properties: Int64Array, is_null: NDArray[np.bool_] | None = None
+    ) -> ArrowArray:
+        """Return the values of *properties*, which are indexes: string, perhaps null."""
+        return self.parts.take(pa.array(properties * _PARTS + 2, mask=is_null))
 
 
 def read_fragments(texts: ArrowArray) -> Fragments:
@@ -107,10 +109,46 @@ def _split(texts: ArrowArray) -> Fragments | Int64Array:
     bounds[2::2] = separators + 1
     buffers = [None, pa.py_buffer(bounds), layout.buffer]
     parts = pa.Array.from_buffers(STRING, len(bounds) - 1, buffers)
+    return _alike(layout, separators, parts) or _different(layout, separators, parts)
+
+
+def _alike(layout: _Layout, separators: Int64Array, parts: ArrowArray) -> Fragments | None:
+    """Return what is in texts that all have the first one's names in its order; None if not so.
+
+    Most producers write such, and names need not be compared with each other then.
+    """
+    row_count = len(layout.ends)
+    count, rest = divmod(len(separators), 2 * max(row_count, 1))
+    if rest or not count:
+        return None
+    ends = separators.reshape(row_count, 2 * count)
+    if not (ends[:, -1] + 1 == layout.ends).all():
+        return None
+    starts = np.concatenate(([0], layout.ends[:-1]))
+    for index in range(count):
+        if index:
+            starts = ends[:, 2 * index - 1] + 1
+        size = int(ends[0, 2 * index] - starts[0])
+        if not (ends[:, 2 * index] - starts == size).all():
+            return None
+        names = gathered(layout.buffer, starts, size)
+        if not (names == names[0]).all():
+            return None
+    names = parts.take(pa.array(np.arange(0, count * _PARTS, _PARTS)))
+    if len(names.unique()) < count:
+        return None
+    codes = np.tile(np.arange(count, dtype=np.int32), row_count)
+    return Fragments(row_count, np.repeat(np.arange(row_count), count), names, codes, parts)
+
+
+def _different(
+    layout: _Layout, separators: Int64Array, parts: ArrowArray
+) -> Fragments | Int64Array:
+    """Return what is in any texts, or those in which a name occurs more than once."""
     encoded = parts.take(pa.array(np.arange(0, len(parts), _PARTS))).dictionary_encode()
     counts = np.diff(np.searchsorted(separators, layout.ends), prepend=0) // 2
-    rows = np.repeat(np.arange(len(texts)), counts)
-    fragments = Fragments(len(texts), rows, encoded.dictionary, encoded.indices.to_numpy(), parts)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    fragments = Fragments(len(counts), rows, encoded.dictionary, encoded.indices.to_numpy(), parts)
     doubled = _rows_with_doubles(fragments, counts)
     return doubled if len(doubled) else fragments
 
