@@ -61,11 +61,11 @@ GOALS: Final = {
     ),
     "spark-jdbc": Goal("Spark export / Spark's JDBC reader", 0.9, "1.04-1.4"),
     "spark-memory": Goal(
-        "Python workers' memory, all rows / a fifth of them", 1.2, "1.0", at_most=True
+        "memory of a Python worker, all rows / a fifth of them", 1.2, "1.0", at_most=True
     ),
     "spark-jvm": Goal("JVM, MiB beyond its heap with all rows", 512, "-", at_most=True),
     "spark-workers": Goal(
-        "Python workers' memory, 500 000 rows a task / 25 000", 1.2, "1.0", at_most=True
+        "memory of a Python worker, 500 000 rows a task / 25 000", 1.2, "1.0", at_most=True
     ),
     "spark-service": Goal(
         "query service, MiB more for all rows than for a fifth", 100, "< 50", at_most=True

@@ -24,7 +24,7 @@ class Peak(NamedTuple):
     """The most that was seen, in MiB."""
 
     jvm: float  # resident
-    workers: float  # of Python, together; what they share counted once
+    worker: float  # of Python: the largest; how many there are is Spark's to choose
     service: float  # resident, its workers' too
 
 
@@ -87,17 +87,17 @@ class SparkProcess:
             thread.join()
 
     def _memory(self, service: int) -> Peak:
-        jvm = workers = 0
+        jvm = worker = 0
         for process in self.processes():
             try:
                 if process.name() == "java":
                     jvm += process.memory_info().rss
                 elif process.pid != self._process.pid:
-                    workers += process.memory_full_info().pss
+                    worker = max(worker, process.memory_info().rss)
             except psutil.Error:
                 continue
         of_service = sum(its.memory_info().rss for its in service_processes(service))
-        return Peak(jvm / _MIB, workers / _MIB, of_service / _MIB)
+        return Peak(jvm / _MIB, worker / _MIB, of_service / _MIB)
 
 
 def peak_of(seen: list[Peak]) -> Peak:

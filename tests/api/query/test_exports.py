@@ -640,3 +640,18 @@ async def test_what_has_been_exported_is_counted(tmp_path: Path) -> None:
 
         assert "eruca_query_export_rows_total 30.0" in metrics
         assert "eruca_query_exports_running 0.0" in metrics
+
+
+async def test_the_head_of_an_export_is_told_without_its_rows(tmp_path: Path) -> None:
+    async with exports(tmp_path) as (_, service):
+        await send(service, "orders", 30)
+
+        for method in ("HEAD", "GET", "HEAD"):  # on one connection, which stays in step
+            answer = await service.http.request(
+                method, "/v1/exports/orders/records", params={"range": "broker-a/0:0-1"}
+            )
+            assert answer.status_code == 200
+            assert answer.headers["eruca-export-rows"] == "1"
+            assert bool(answer.content) == (method == "GET")
+
+        assert service.exports.workers.step_count == 0

@@ -354,6 +354,7 @@ class ServiceProtocol(HttpToolsProtocol):
             raise ClientGoneError
         # One of our own: the transport's may be closed meanwhile, and its number another's.
         self._lent = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        self._lent.settimeout(0)  # it does not block as it is, but this object does not know that
         try:
             with self._lent:
                 try:

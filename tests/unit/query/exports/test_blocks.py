@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 
 from eruca.contract.records import Record, encode_record
-from eruca.contract.wire import MalformedRecordsError, PullStatus, decode_pull, encode_pull_head
+from eruca.contract.wire import MalformedRecordsError, PullStatus, decode_pull
 from eruca_query.exports.rows.blocks import Block, decode_block
+from support.pulls import pull_of
 
 RECORDS = [encode_record(Record("orders", bytes(n))) for n in range(4)]
-
-
-def pull_of(records: list[bytes], status: PullStatus = PullStatus.FOUND) -> bytes:
-    sizes = b"".join(len(raw).to_bytes(4, "big") for raw in records)
-    records_size = sum(map(len, records))
-    head = encode_pull_head(
-        status, next_offset=9, min_offset=2, max_offset=11, sizes=sizes, records_size=records_size
-    )
-    return head + b"".join(records)
 
 
 @pytest.mark.parametrize("records", [[], RECORDS])

@@ -30,7 +30,8 @@ class Channel:
 
     Args:
         end: The socket.
-        hear: Is told each word of the other end's, and owns the connection that came with it.
+        hear: Is told each word of the other end's, and owns the connection that came with it, which
+            does not block.
         lost: Is told when the other end is gone.
     """
 
@@ -44,7 +45,11 @@ class Channel:
         self._loop.add_reader(end, self._readable)
 
     def tell(self, data: bytes, lent: socket.socket | None = None) -> None:
-        """Tell a word, of ``WORD_SIZE_MAX`` bytes at most; nobody hears it once the end is gone."""
+        """Tell a word, of ``WORD_SIZE_MAX`` bytes at most; nobody hears it once the end is gone.
+
+        A connection that is *lent* does not block, here as there: that is the connection's, and no
+        holder's own.
+        """
         if self._end.fileno() < 0:
             return
         if self._untold or not self._sent(data, lent):
@@ -93,7 +98,10 @@ class Channel:
         except ConnectionError:
             data, descriptors = b"", []
         if data:
-            self._hear(data, socket.socket(fileno=descriptors[0]) if descriptors else None)
+            lent = socket.socket(fileno=descriptors[0]) if descriptors else None
+            if lent is not None:
+                lent.settimeout(0)
+            self._hear(data, lent)
         else:
             self.close()
             self._lost()

@@ -49,7 +49,7 @@ from eruca_query.exports.workers.steps import (
 
 _HEADERS: Final = (("accept", RECORDS_MEDIA_TYPE),)
 _ENCODERS_MAX: Final = 64
-NICENESS: Final = 10  # a third of the processor where others want it, too
+NICENESS: Final = 15  # a thirtieth of the processor where others want it, too
 
 _log = structlog.get_logger()
 

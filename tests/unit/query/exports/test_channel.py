@@ -1,0 +1,106 @@
+"""The channel between service and worker: words arrive whole, in order, with what came along."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from eruca_query.exports.workers.channel import WORD_SIZE_MAX, Channel
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+class End:
+    """One end, and what it has heard."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.heard: list[bytes] = []
+        self.lent: list[socket.socket] = []
+        self.is_lost = False
+        self.channel = Channel(end, self._hear, self._lose)
+
+    def _hear(self, data: bytes, lent: socket.socket | None) -> None:
+        self.heard.append(data)
+        if lent is not None:
+            self.lent.append(lent)
+
+    def _lose(self) -> None:
+        self.is_lost = True
+
+
+@asynccontextmanager
+async def both_ends() -> AsyncIterator[tuple[End, End]]:
+    one, other = map(End, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    try:
+        yield one, other
+    finally:
+        for end in (one, other):
+            end.channel.close()
+            for lent in end.lent:
+                lent.close()
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+async def test_words_arrive_whole_and_in_order() -> None:
+    words = [b"a", b"bc" * 1_000, bytes(WORD_SIZE_MAX), b"d"]
+    async with both_ends() as (one, other):
+        for word in words:
+            one.channel.tell(word)
+            other.channel.tell(word)
+
+        await until(lambda: len(one.heard) == len(other.heard) == len(words))
+        assert one.heard == other.heard == words
+
+
+async def test_what_the_other_end_has_no_room_for_is_kept_with_its_connections() -> None:
+    before = open_files()
+    async with both_ends() as (one, other):
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                for number in range(3_000):
+                    one.channel.tell(b"%d" % number, theirs if number % 100 == 0 else None)
+            assert not other.heard  # nobody had a turn to listen, and nobody waited
+
+            await until(lambda: len(other.heard) == 3_000)
+
+            assert other.heard == [b"%d" % number for number in range(3_000)]
+            assert len(other.lent) == 30
+            other.lent[-1].send(b"hello")
+            assert ours.recv(5) == b"hello"
+    assert open_files() == before
+
+
+async def test_an_end_that_goes_is_told_and_telling_it_more_is_no_error() -> None:
+    async with both_ends() as (one, other):
+        other.channel.close()
+        one.channel.tell(b"into the void")
+
+        await until(lambda: one.is_lost)
+        one.channel.tell(b"into the void")
+        other.channel.tell(b"from the void")
+
+        assert not other.is_lost  # it went by itself
+        assert one.heard == []
+
+
+async def test_an_end_that_closes_keeps_none_of_what_it_has_not_told() -> None:
+    before = open_files()
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    end = End(one)
+    with other:
+        for _ in range(3_000):
+            end.channel.tell(b"word", other)
+        end.channel.close()
+    await asyncio.sleep(0)
+
+    assert open_files() == before
