@@ -295,7 +295,7 @@ def _peak(stage: _Stage, name: str, rows: int, task_rows: int) -> Peak:
     peak = peak_of(seen)
     stage.report.figure(
         f"peak memory, {name}",
-        f"JVM {peak.jvm:.0f}, Python worker {peak.worker:.0f}, query service {peak.service:.0f} MiB",
+        f"JVM {peak.jvm:.0f}, Python worker {peak.worker:.0f}, service {peak.service:.0f} MiB",
     )
     return peak
 
