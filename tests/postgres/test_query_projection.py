@@ -17,9 +17,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 
-from eruca.contract.errors import TransportError
 from eruca.contract.properties import encode_properties
-from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.records import DamagedRecordError, Host, Record, encode_record
 from eruca.core.log_block import LogBlock
 from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
@@ -96,7 +95,8 @@ class ReadModel:
     async def fold(self, block: LogBlock, *, fails: bool = False) -> None:
         """Fold a block, in a transaction of its own, which may fail before it is committed."""
         async with self.database.transaction() as connection:
-            then = await self._projection.fold_block(connection, block)
+            read = self._projection.prepare(block)
+            then = await self._projection.fold_block(connection, block, read)
             if fails:
                 raise RuntimeError("before it is committed")
         if then is not None:
@@ -290,7 +290,7 @@ async def test_bytes_that_are_no_records_change_nothing(model: ReadModel, log: L
         BROKER, damaged.from_offset, damaged.next_offset, damaged.end_offset, damaged.data[:-3]
     )
 
-    with pytest.raises(TransportError, match="no stretch of a log"):
+    with pytest.raises(DamagedRecordError, match="does not fit"):
         await model.fold(cut)
 
     assert await model.offsets() == log.offsets[:6]

@@ -87,7 +87,7 @@ async def test_a_reader_that_does_not_read_keeps_no_worker(tmp_path: Path) -> No
         await until(lambda: service.is_unread())
 
         assert await offsets(service) == list(range(COUNT))
-        assert service.exports.slots.running == 1
+        await until(lambda: service.exports.slots.running == 1)
 
 
 async def test_a_worker_that_died_between_two_steps_is_replaced(tmp_path: Path) -> None:

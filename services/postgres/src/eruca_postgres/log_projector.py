@@ -4,7 +4,8 @@ A step reads what the log has next, folds it, and notes the position, all or not
 happens between, the next step begins where the rows end. Every transaction proves the lease of the
 broker, so an instance that lost it without noticing writes nothing; and it finds the position where
 it left it, so one that was set back by somebody else is noticed; where nothing comes, it is looked
-at every second. While a stretch of the log is being folded the next one is already read.
+at every second. While a stretch of the log is being folded the next one is already read, and what
+needs no database is done for it.
 
 A log that does not have the position any more (retention has deleted it while nobody followed, or
 the broker has lost its disk) is read anew from its beginning, after the projection has forgotten
@@ -14,8 +15,8 @@ what it held of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -45,7 +46,7 @@ from eruca_postgres.positions import (
 if TYPE_CHECKING:
     from eruca import AsyncClient
     from eruca.aio.log_follower import AsyncLogFollower
-    from eruca.core.log_block import LogBlock, LogRecord
+    from eruca.core.log_block import LogBlock
 
 HOLD_SECONDS: Final = 10.0  # a read waits for news
 LOOK_SECONDS: Final = 1.0  # … and the position is looked at meanwhile
@@ -60,28 +61,23 @@ _AWAY: Final = (
     UnavailableError,
 )
 
+_P = TypeVar("_P")  # what a projection prepares of a block
 _log = structlog.get_logger()
 
 
-class Projection(Protocol):
-    """What a service makes of brokers' logs, record by record."""
-
-    async def fold(
-        self, connection: AsyncConnection, broker_name: str, records: Sequence[LogRecord]
-    ) -> Callable[[], None] | None:
-        """Make rows of *records*; return what is to be called once they are committed."""
-        ...
-
-    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
-        """Drop what the log is about to tell again from its beginning."""
-        ...
-
-
-class BlockProjection(Protocol):
+class Projection(Protocol[_P]):
     """What a service makes of brokers' logs, many records in one step."""
 
+    def prepare(self, block: LogBlock) -> _P:
+        """Return what can be known of *block* without the database; called in a thread.
+
+        Raises:
+            DamagedRecordError: It is no stretch of a log.
+        """
+        ...
+
     async def fold_block(
-        self, connection: AsyncConnection, block: LogBlock
+        self, connection: AsyncConnection, block: LogBlock, prepared: _P
     ) -> Callable[[], None] | None:
         """Make rows of what *block* holds; return what is to be called once they are committed."""
         ...
@@ -91,25 +87,15 @@ class BlockProjection(Protocol):
         ...
 
 
-class _RecordByRecord:
-    """A projection of records, as one of blocks."""
-
-    def __init__(self, projection: Projection) -> None:
-        self._projection = projection
-        self.forget = projection.forget
-
-    async def fold_block(
-        self, connection: AsyncConnection, block: LogBlock
-    ) -> Callable[[], None] | None:
-        try:
-            records = list(block.records())
-        except DamagedRecordError as error:
-            raise TransportError(f"{block} is no stretch of a log: {error}") from error
-        return await self._projection.fold(connection, block.broker_name, records)
-
-
 class PositionMovedError(Exception):
     """The position is not where this projector left it: what it has read does not follow on."""
+
+
+class _Prepared(NamedTuple, Generic[_P]):
+    """A block, and what is known of it without the database."""
+
+    block: LogBlock
+    known: _P | DamagedRecordError
 
 
 class LogProjector:
@@ -131,7 +117,7 @@ class LogProjector:
         broker_name: str,
         *,
         lease: Callable[[], Lease | None],
-        projection: Projection | BlockProjection,
+        projection: Projection[Any],
         read_size: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
         self.broker_name = broker_name
@@ -139,12 +125,10 @@ class LogProjector:
         self._database = database
         self._client = client
         self._lease = lease
-        self._projection = (
-            projection if hasattr(projection, "fold_block") else _RecordByRecord(projection)
-        )
+        self._projection = projection
         self._read_size = read_size
         self._follower: AsyncLogFollower | None = None
-        self._reading: asyncio.Task[LogBlock] | None = None  # of what comes next
+        self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of what comes next
         self._position: int | None = None  # as the database has it; None: nothing was read yet
         self._fence: int | None = None  # of the lease under which the follower was opened
         self._pause = PAUSE_SECONDS
@@ -195,7 +179,7 @@ class LogProjector:
         if self._follower is None:
             self._follower = await self._open()
         try:
-            block = await self._read(self._follower)
+            prepared = await self._read(self._follower)
         except RecordNotFoundError as error:
             _log.warning("log is read anew", broker=self.broker_name, why=str(error))
             await self._begin_anew(lease)
@@ -203,14 +187,14 @@ class LogProjector:
         except PositionMovedError:
             await self._drop_follower()
             raise
-        if block is None or block.next_offset == block.from_offset:
+        if prepared is None or not _is_news(prepared.block):
             return
         try:
-            then = await self._write(lease, block)
+            then = await self._write(lease, prepared)
         except BaseException:
             await self._drop_follower()  # it is ahead of the rows now
             raise
-        self._position = block.next_offset
+        self._position = prepared.block.next_offset
         if then is not None:
             then()
 
@@ -223,7 +207,7 @@ class LogProjector:
             from_offset="earliest" if self._position is None else self._position,
         )
 
-    async def _read(self, follower: AsyncLogFollower) -> LogBlock | None:
+    async def _read(self, follower: AsyncLogFollower) -> _Prepared[Any] | None:
         """Return what the log has next, and begin to read on; None where it is time to stop."""
         reading = self._reading or self._begin_reading(follower)
         self._reading = reading
@@ -242,10 +226,10 @@ class LogProjector:
         if self._stopping.is_set():
             return None
         self._reading = None
-        block = reading.result()
-        if block.next_offset > block.from_offset:
+        prepared = reading.result()
+        if _is_news(prepared.block):
             self._reading = self._begin_reading(follower)
-        return block
+        return prepared
 
     async def _check_position(self) -> None:
         async with self._database.transaction() as connection:
@@ -256,15 +240,27 @@ class LogProjector:
         if found != self._position:
             raise PositionMovedError(f"the rows end at {found}, and not at {self._position}")
 
-    def _begin_reading(self, follower: AsyncLogFollower) -> asyncio.Task[LogBlock]:
-        reading = follower.read_block(HOLD_SECONDS, max_bytes=self._read_size)
-        return asyncio.create_task(reading, name=f"reading the log of {self.broker_name}")
+    def _begin_reading(self, follower: AsyncLogFollower) -> asyncio.Task[_Prepared[Any]]:
+        name = f"reading the log of {self.broker_name}"
+        return asyncio.create_task(self._read_next(follower), name=name)
 
-    async def _write(self, lease: Lease, block: LogBlock) -> Callable[[], None] | None:
+    async def _read_next(self, follower: AsyncLogFollower) -> _Prepared[Any]:
+        block = await follower.read_block(HOLD_SECONDS, max_bytes=self._read_size)
+        if not _is_news(block):
+            return _Prepared(block, None)
+        try:
+            return _Prepared(block, await asyncio.to_thread(self._projection.prepare, block))
+        except DamagedRecordError as error:
+            return _Prepared(block, error)
+
+    async def _write(self, lease: Lease, prepared: _Prepared[Any]) -> Callable[[], None] | None:
+        block, known = prepared
+        if isinstance(known, DamagedRecordError):
+            raise TransportError(f"{block} is no stretch of a log: {known}") from known
         async with self._database.transaction() as connection:
             await lease.prove(connection)
             self._require(await locked_position(connection, self.broker_name))
-            then = await self._projection.fold_block(connection, block)
+            then = await self._projection.fold_block(connection, block, known)
             await write_position(
                 connection, self.broker_name, block.next_offset, end_offset=block.end_offset
             )
@@ -298,3 +294,7 @@ class LogProjector:
                 await self._stopping.wait()
         except TimeoutError:
             pass  # time to try again
+
+
+def _is_news(block: LogBlock) -> bool:
+    return block.next_offset > block.from_offset

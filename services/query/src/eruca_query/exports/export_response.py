@@ -35,7 +35,7 @@ from eruca_query.exports.range_reader import RangeReader, RangeRows
 from eruca_query.exports.rows.encoders import RowEncoder
 from eruca_query.exports.slots import ExportSlots
 
-STEPS_AHEAD: Final = 2  # what one export can keep busy: each further worker costs two megabytes
+STEPS_AHEAD: Final = 2  # what one export can keep busy: each further step costs three megabytes
 _FAILURES: Final = (ErucaError, DamagedRecordError, ClientGoneError)
 
 _log = structlog.get_logger()

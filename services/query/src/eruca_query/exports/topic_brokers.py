@@ -29,7 +29,7 @@ from eruca.core.route_table import DEFAULT_NETWORK, MASTER_ID
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step
 
-STEP_SIZE: Final = 4 * 1024 * 1024  # bytes of records; one larger message comes by itself
+STEP_SIZE: Final = 3 * 1024 * 1024  # bytes of records; one larger message comes by itself
 
 
 class TopicBrokers:

@@ -19,8 +19,6 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.contract.errors import TransportError
-from eruca.contract.records import DamagedRecordError
 from eruca.core.log_block import LogBlock
 from eruca.core.record_columns import Int64Array
 from eruca_postgres.copying import copy_binary
@@ -37,6 +35,7 @@ from eruca_query.projection.store_hosts import StoreHost, note_store_hosts
 from eruca_query.projection.tables import brokers
 
 _ROWS_PER_PIECE: Final = 4_096
+_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ class ProjectionCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class ReadBlock:
     """What a block holds."""
 
     columns: BlockColumns
@@ -79,14 +78,21 @@ class MessageProjection:
         self._groups_at = (0, 0)
         self._store_host: StoreHost | None = None  # that records bear now
 
+    def prepare(self, block: LogBlock) -> ReadBlock:
+        """Return what *block* holds.
+
+        Raises:
+            DamagedRecordError: It is no stretch of a log.
+        """
+        columns = BlockColumns.of(block.data)
+        has_rows = np.array([name not in ROWLESS_TOPICS for name in columns.topics.names], np.bool_)
+        rows = np.flatnonzero(has_rows[columns.topics.numbers]) if len(columns) else _NO_ROWS
+        return ReadBlock(columns, facts_of(columns), rows)
+
     async def fold_block(
-        self, connection: AsyncConnection, block: LogBlock
+        self, connection: AsyncConnection, block: LogBlock, read: ReadBlock
     ) -> Callable[[], None] | None:
         """Make the rows of *block*."""
-        try:
-            read = await asyncio.to_thread(_read, block)
-        except DamagedRecordError as error:
-            raise TransportError(f"{block} is no stretch of a log: {error}") from error
         broker_no = await _broker_number(connection, block.broker_name)
         generation = await generation_for(connection, broker_no, block)
         groups = await self._group_table(connection, generation, block)
@@ -131,7 +137,7 @@ class MessageProjection:
         connection: AsyncConnection,
         generation: Generation,
         block: LogBlock,
-        read: _Read,
+        read: ReadBlock,
         changes: GroupChanges,
     ) -> tuple[dict[str, int], int]:
         """Write what goes to a chunk, and to groups' tables; return names' numbers and a count."""
@@ -171,20 +177,13 @@ class MessageProjection:
         return numbers, written
 
 
-def _read(block: LogBlock) -> _Read:
-    columns = BlockColumns.of(block.data)
-    has_rows = np.array([name not in ROWLESS_TOPICS for name in columns.topics.names], np.bool_)
-    rows = np.flatnonzero(has_rows[columns.topics.numbers]) if len(columns) else np.zeros(0, int)
-    return _Read(columns, facts_of(columns), rows)
-
-
 def _last_ms(columns: BlockColumns) -> int | None:
     return int(columns.columns.store_timestamps[-1]) if len(columns) else None
 
 
 async def _copy_messages(
     connection: AsyncConnection,
-    read: _Read,
+    read: ReadBlock,
     numbers: dict[str, int],
     *,
     broker_no: int,

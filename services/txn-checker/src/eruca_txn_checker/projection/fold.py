@@ -13,10 +13,8 @@ from sqlalchemy import any_, delete, func, literal, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.contract.errors import TransportError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, decode_properties
-from eruca.contract.records import DamagedRecordError
 from eruca.contract.transaction_events import (
     TRANSACTION_TAGS,
     TransactionChecked,
@@ -67,16 +65,20 @@ class TransactionProjection:
         self._on_checks = on_checks
         self._on_folded = on_folded
 
-    async def fold_block(
-        self, connection: AsyncConnection, block: LogBlock
-    ) -> Callable[[], None] | None:
-        """Fold what *block* says of transactions."""
+    def prepare(self, block: LogBlock) -> list[LoggedEvent]:
+        """Return what *block* says of transactions.
+
+        Raises:
+            DamagedRecordError: It is no stretch of a log.
+        """
         if _MARK not in block.data:
-            return None  # as nearly all are, where transactions are few
-        try:
-            events = list(transaction_events(block.records()))
-        except DamagedRecordError as error:
-            raise TransportError(f"{block} is no stretch of a log: {error}") from error
+            return []  # as nearly all are, where transactions are few
+        return list(transaction_events(block.records()))
+
+    async def fold_block(
+        self, connection: AsyncConnection, block: LogBlock, events: list[LoggedEvent]
+    ) -> Callable[[], None] | None:
+        """Fold what *block* says."""
         return await self.fold(connection, block.broker_name, events) if events else None
 
     async def fold(
