@@ -163,6 +163,20 @@ async def test_what_a_broker_refuses_is_told() -> None:
     assert "broker-a" in refused.problem["detail"]
 
 
+async def test_a_refusal_without_end_is_an_error_that_nobody_foresaw() -> None:
+    problem = b'{"code":"topic-not-found","detail":"%b","status":404}' % (100_000 * b"x")
+
+    async def answer(_request: Request) -> HttpResponse:
+        return HttpResponse(404, {"content-type": "application/problem+json"}, problem)
+
+    with capture_logs() as logs:
+        async with working(answer) as service:
+            service.tell(step(1))
+            await service.hears(Failed(1))
+
+    assert [entry["event"] for entry in logs] == ["a word is too long"]
+
+
 async def test_a_step_that_is_forgotten_is_given_up_and_says_no_more() -> None:
     asked = asyncio.Event()
 

@@ -33,7 +33,9 @@ async def exports_of(
 ) -> AsyncIterator[Exports]:
     """Provide exports while the service runs; they are cut as soon as it is told to stop."""
     slots = ExportSlots(count_max=settings.export_count_max)
-    workers = ExportWorkers(settings.export_worker_count)
+    workers = ExportWorkers(
+        settings.export_worker_count, log_level=settings.log_level, log_style=settings.log_style
+    )
     app.stop_hooks.append(slots.stop)
     metrics = _ExportMetrics(slots, workers)
     app.registry.register(metrics)

@@ -10,7 +10,7 @@ import itertools
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from eruca.contract.records import DamagedRecordError
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.exchange import defect
 from eruca_chassis.finishing import finished
+from eruca_chassis.logging import LogLevel, LogStyle
 from eruca_query.exports.workers.channel import Channel
 from eruca_query.exports.workers.steps import (
     Damaged,
@@ -116,10 +117,12 @@ class ExportWorkers:
 
     Args:
         count: How many workers there are.
+        log_level: What they log …
+        log_style: … and how: as the service does.
     """
 
-    def __init__(self, count: int) -> None:
-        self._workers = [_Worker() for _ in range(count)]
+    def __init__(self, count: int, *, log_level: LogLevel, log_style: LogStyle) -> None:
+        self._workers = [_Worker((log_level, log_style)) for _ in range(count)]
 
     @property
     def step_count(self) -> int:
@@ -153,9 +156,10 @@ class ExportWorkers:
 
 
 class _Worker:
-    """One worker, seen from the service."""
+    """One worker, seen from the service; *arguments* are its program's behind the socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._arguments = arguments
         self.process: Process | None = None
         self._channel: Channel | None = None
         self._starting = asyncio.Lock()
@@ -200,7 +204,7 @@ class _Worker:
             with its:
                 try:
                     self.process = await asyncio.create_subprocess_exec(
-                        sys.executable, "-m", _MODULE, str(its.fileno()),
+                        sys.executable, "-m", _MODULE, str(its.fileno()), *self._arguments,
                         pass_fds=[its.fileno()], stdin=DEVNULL, stdout=sys.stderr,
                     )  # fmt: skip
                 except OSError as error:

@@ -1,7 +1,8 @@
-"""``python -m eruca_query.exports.workers.worker FD``: does steps until the service is gone.
+"""``python -m eruca_query.exports.workers.worker FD LEVEL STYLE``: does steps for the service.
 
-The service is at the other end of the socket *FD*. When that end closes, however the service ended,
-the worker ends too; Ctrl-C, which a terminal sends to both, is the service's to act on.
+The service is at the other end of the socket *FD*; *LEVEL* and *STYLE* are those of its log. When
+that end closes, however the service ended, the worker ends too; Ctrl-C, which a terminal sends to
+both, is the service's to act on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import socket
 import sys
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 import structlog
@@ -24,12 +25,13 @@ from eruca.contract.errors import BrokerUnreachableError, ErucaError
 from eruca.contract.records import DamagedRecordError
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
 from eruca_chassis.lending import chunk_of
+from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
 from eruca_query.exports.broker_errors import naming
 from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
 from eruca_query.exports.rows.encoders import RowEncoder
 from eruca_query.exports.rows.message_batches import rows_of
-from eruca_query.exports.workers.channel import Channel
+from eruca_query.exports.workers.channel import WORD_SIZE_MAX, Channel
 from eruca_query.exports.workers.steps import (
     Damaged,
     Failed,
@@ -49,6 +51,7 @@ from eruca_query.exports.workers.steps import (
 
 _HEADERS: Final = (("accept", RECORDS_MEDIA_TYPE),)
 _ENCODERS_MAX: Final = 64
+_LOGGED_SIZE_MAX: Final = 1_000  # characters
 NICENESS: Final = 15  # a thirtieth of the processor where others want it, too
 
 _log = structlog.get_logger()
@@ -101,8 +104,6 @@ class Worker:
             self._tell(Refused(number, error.status, error.problem(), error.retry_after_seconds))
         except DamagedRecordError as error:
             self._tell(Damaged(number, str(error)))
-        except OSError:  # of the connection: pulls have errors of their own
-            self._tell(ReaderGone(number))
         except Exception:  # the outermost frame of a step
             _log.exception("rows cannot be made", topic=step.topic, target=step.target)
             self._tell(Failed(number))
@@ -121,7 +122,10 @@ class Worker:
         del pulled, block, rows, pieces  # however long it may be until it is their turn
         connection = await self._turn(step.number)
         with connection:
-            await self._loop.sock_sendall(connection, data)
+            try:
+                await self._loop.sock_sendall(connection, data)
+            except OSError:
+                return ReaderGone(step.number)
         return Sent(step.number, len(data))
 
     async def _turn(self, number: int) -> socket.socket:
@@ -153,7 +157,11 @@ class Worker:
             ) from error
 
     def _tell(self, report: Report) -> None:
-        self._channel.tell(encode(report))
+        data = encode(report)
+        if len(data) > WORD_SIZE_MAX:  # what refuses at such length is no broker
+            _log.error("a word is too long", word=repr(report)[:_LOGGED_SIZE_MAX])
+            data = encode(Failed(report.number))
+        self._channel.tell(data)
 
 
 @lru_cache(maxsize=_ENCODERS_MAX)
@@ -171,12 +179,14 @@ async def _work(end: socket.socket) -> None:
 
 def main() -> None:
     """Be a worker."""
+    _, descriptor, level, style = sys.argv
+    configure_logging("query", level=cast("LogLevel", level), style=cast("LogStyle", style))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)  # whoever asks for a message is not to wait for tables
     keep_freed_memory()
     pa.set_cpu_count(1)  # there are more workers
     freeze_start_up_objects()
-    uvloop.run(_work(socket.socket(fileno=int(sys.argv[1]))))
+    uvloop.run(_work(socket.socket(fileno=int(descriptor))))
 
 
 if __name__ == "__main__":
