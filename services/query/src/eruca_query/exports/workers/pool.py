@@ -78,7 +78,8 @@ class RowsUnderWay:
             ClientGoneError: Nobody reads them.
         """
         await self._made
-        self._tell(Send(self._number), connection)
+        if not self.has_ended:  # or another process would be told, that took a dead one's place
+            self._tell(Send(self._number), connection)
         return await self._sent
 
     def forget(self) -> None:
