@@ -37,7 +37,7 @@ async def raise_error(name: str) -> None:
 
 
 def raise_hot(exchange: Exchange) -> None:
-    raise error(exchange.parameters["name"])
+    raise error(exchange.request.parameters["name"])
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def post_parts(exchange: Exchange) -> None:
             raise OverloadedError("parts_max, 7, are there", retry_after_seconds=2.5)
         case b"broken":
             raise ZeroDivisionError
-    exchange.answer(JSON_CREATED, b'{"size":%d}' % len(exchange.parameters["name"]))
+    exchange.answer(JSON_CREATED, b'{"size":%d}' % len(exchange.request.parameters["name"]))
 
 
 @asynccontextmanager

@@ -64,7 +64,7 @@ class Things:
             self.release(name)
 
     def _late(self, exchange: Exchange) -> None:
-        name = exchange.parameters["name"]
+        name = exchange.request.parameters["name"]
         self.late[name] = exchange
         exchange.on_lost = partial(self._lose, name)
 
@@ -73,7 +73,7 @@ class Things:
         self.lost.append(name)
 
     def _large(self, exchange: Exchange) -> None:
-        size = int(exchange.parameters["size"])
+        size = int(exchange.request.parameters["size"])
         exchange.take(self.budget, size)
         pieces = [bytes([number % 256]) * 100_000 for number in range(size // 100_000)]
         exchange.answer(OK, b"begin ", *pieces, b" end")

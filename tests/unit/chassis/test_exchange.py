@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError
-from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange, Found
+from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange, Found, RequestHead
 from eruca_chassis.hot import HotRoute
 from support.budgets import ManualBudget
 
@@ -46,7 +46,8 @@ class Things:
         self.handled: list[bytes] = []
         self._handle = handle
         route = HotRoute("POST", "/v1/things", self.handle, admit=self.admit)
-        self.exchange = Exchange(self.carrier, Found(route, {}), "POST", b"", headers or {}, None)
+        request = RequestHead(Found(route, {}), "POST", b"", headers or {})
+        self.exchange = Exchange(self.carrier, request, None)
 
     def admit(self, exchange: Exchange) -> None:
         exchange.expect_body(BodyLimit(self.budget, LIMIT_SIZE, "things_size_max"))

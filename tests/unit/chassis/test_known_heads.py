@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eruca_chassis import known_heads
-from eruca_chassis.exchange import Exchange, Found
+from eruca_chassis.exchange import Exchange, Found, RequestHead
 from eruca_chassis.hot import HotRoute
-from eruca_chassis.known_heads import KnownHead, KnownHeads
+from eruca_chassis.known_heads import KnownHeads
 
 
 def answer(_exchange: Exchange) -> None:
@@ -21,9 +21,10 @@ HEADERS = {b"host": b"x", b"content-length": b"5"}
 
 def test_a_head_is_found_by_its_bytes() -> None:
     heads = KnownHeads()
-    heads.learn(HEAD, FOUND, "POST", b"x=1", HEADERS)
+    request = RequestHead(FOUND, "POST", b"x=1", HEADERS)
+    heads.learn(HEAD, request)
 
-    assert heads.find(HEAD) == KnownHead(FOUND, "POST", b"x=1", HEADERS, 5)
+    assert heads.find(HEAD) is request
     assert heads.find(HEAD.replace(b"5", b"6")) is None
     assert len(heads) == 1
 
@@ -51,7 +52,7 @@ def test_a_head_is_found_by_its_bytes() -> None:
 )
 def test_other_heads_are_not_remembered(head: bytes, headers: dict[bytes, bytes]) -> None:
     heads = KnownHeads()
-    heads.learn(head, FOUND, "POST", b"", headers)
+    heads.learn(head, RequestHead(FOUND, "POST", b"", headers))
 
     assert len(heads) == 0
 
@@ -63,6 +64,7 @@ def test_there_are_never_more_than_a_maximum(monkeypatch: pytest.MonkeyPatch) ->
     for size in range(1, 6):
         sized = str(size).encode()
         head = HEAD.replace(b": 5", b": " + sized)
-        heads.learn(head, FOUND, "POST", b"", HEADERS | {b"content-length": sized})
+        headers = HEADERS | {b"content-length": sized}
+        heads.learn(head, RequestHead(FOUND, "POST", b"", headers))
         assert len(heads) <= 3
         assert heads.find(head) is not None

@@ -39,6 +39,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -127,7 +128,7 @@ def batch_extent(body: Buffer) -> tuple[int, int]:
 
 def batch_sizes(body: Buffer, count: int) -> tuple[int, ...]:
     """Return the sizes column of a batch whose extent is known."""
-    return struct.unpack_from(f">{count}I", body, BATCH_PREAMBLE.size)
+    return _column(count).unpack_from(body, BATCH_PREAMBLE.size)
 
 
 def encode_pull_head(
@@ -203,6 +204,11 @@ def decode_multi_pull(body: Buffer) -> list[tuple[int, PulledRecords]]:
     if position != len(view):
         raise MalformedRecordsError("bytes follow the last section")
     return sections
+
+
+@lru_cache(maxsize=64)
+def _column(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}I")
 
 
 def record_starts(sizes: Sequence[int]) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from eruca_chassis.asgi import Receive, Scope, Send, joined_headers
-from eruca_chassis.exchange import Exchange, Found
+from eruca_chassis.exchange import Exchange, Found, RequestHead
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 from eruca_chassis.pieces import joined
 
@@ -29,14 +29,9 @@ class _Call:
 async def run_exchange(found: Found, scope: Scope, receive: Receive, send: Send) -> int:
     """Answer one request of a hot route, and return the status; 499 where its client left."""
     call = _Call()
-    exchange = Exchange(
-        call,
-        found,
-        scope["method"],
-        scope["query_string"],
-        joined_headers(scope["headers"]),
-        scope["client"],
-    )
+    headers = joined_headers(scope["headers"])
+    request = RequestHead(found, scope["method"], scope["query_string"], headers)
+    exchange = Exchange(call, request, scope["client"])
     watch: asyncio.Task[None] | None = None
     try:
         exchange.begin()

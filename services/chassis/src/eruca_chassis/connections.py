@@ -61,7 +61,7 @@ from eruca_chassis.asgi import (
     send_problem,
 )
 from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
-from eruca_chassis.exchange import Exchange
+from eruca_chassis.exchange import Exchange, RequestHead
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.known_heads import HEAD_END, KnownHeads
 from eruca_chassis.lending import lending_by, unread_size
@@ -157,15 +157,14 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
             end = head_end + len(HEAD_END)
             head = data[start:end]
-            known = self.heads.find(head)
-            if known is None:
+            request = self.heads.find(head)
+            if request is None:
                 self._new_head = head
                 break
-            body_end = end + known.body_size
+            body_end = end + (request.body_size or 0)
             if body_end > len(data):
                 break
-            found, method, query, headers, _ = known
-            exchange = Exchange(self, found, method, query, headers, self.client)
+            exchange = Exchange(self, request, self.client)
             self._latest = exchange
             self._begin(exchange)
             exchange.add(data[end:body_end])
@@ -247,16 +246,17 @@ class ServiceProtocol(HttpToolsProtocol):
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
         if not is_usual or b"expect" in headers or b"origin" in headers:
             return None  # … what comes from a page, the application looks at more closely
-        exchange = Exchange(self, found, method.decode(), query, headers, self.client)
+        request = RequestHead(found, method.decode(), query, headers)
+        exchange = Exchange(self, request, self.client)
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True
         elif self._new_head:
-            self.heads.learn(self._new_head, found, exchange.method, query, headers)
+            self.heads.learn(self._new_head, request)
         return exchange
 
     def _begin(self, exchange: Exchange) -> None:
         self._exchanges.append(exchange)
-        if self.readiness.reason is not None and exchange.route.is_gated:
+        if self.readiness.reason is not None and exchange.request.route.is_gated:
             exchange.fail(self.readiness.error())
         else:
             exchange.begin()
@@ -290,7 +290,7 @@ class ServiceProtocol(HttpToolsProtocol):
             exchange.closes = self._is_ending = True
         assert exchange.head is not None
         head = exchange.head.encoded(exchange.size, closes=exchange.closes)
-        if exchange.method == "HEAD":
+        if exchange.request.method == "HEAD":
             self.transport.write(head)
         elif exchange.size <= JOIN_SIZE_MAX:
             self.transport.write(b"".join((head, *exchange.pieces)))
@@ -301,7 +301,8 @@ class ServiceProtocol(HttpToolsProtocol):
     def _end(self, exchange: Exchange) -> None:
         exchange.give_back()
         now = monotonic()
-        exchange.route.metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)
+        metrics = exchange.request.route.metrics
+        metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)
         self._idle_since = now
 
     def _go_on(self) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -120,6 +120,34 @@ class Found(NamedTuple):
     parameters: Mapping[str, str]
 
 
+class RequestHead:
+    """A request's head, parsed; one object for all requests that begin with the same bytes.
+
+    Attributes:
+        route: Who answers.
+        parameters: The path's named segments, decoded.
+        method: GET, POST ….
+        query: As it came, without the question mark.
+        headers: Names in lower case; several of one name joined by commas.
+        body_size: Bytes that are announced; None where that is not said.
+        meaning: What the route's handler has made of it, if it keeps that: a function of the head
+            alone, so it holds for every request that shares the head.
+    """
+
+    __slots__ = ("body_size", "headers", "meaning", "method", "parameters", "query", "route")
+
+    def __init__(
+        self, found: Found, method: str, query: bytes, headers: Mapping[bytes, bytes]
+    ) -> None:
+        self.route, self.parameters = found
+        self.method = method
+        self.query = query
+        self.headers = headers
+        announced = headers.get(b"content-length", b"")
+        self.body_size = int(announced) if announced.isdigit() else None
+        self.meaning: Any = None
+
+
 class Carrier(Protocol):
     """What brings an exchange its body and takes its answer away."""
 
@@ -129,28 +157,19 @@ class Carrier(Protocol):
 
 
 class Exchange:
-    """One hot request. Handlers read the head's fields and call the methods up to ``drive``."""
+    """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
     __slots__ = (
         "_budget", "_carrier", "_limit", "_paid", "_size", "_taken",
-        "chunks", "client", "closes", "head", "headers", "is_lost", "is_whole", "method",
-        "on_lost", "parameters", "pieces", "query", "route", "size", "started", "status", "unsent",
+        "chunks", "client", "closes", "head", "is_lost", "is_whole",
+        "on_lost", "pieces", "request", "size", "started", "status", "unsent",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0917 - the parts of a head; keywords would cost every request
-        self,
-        carrier: Carrier,
-        found: Found,
-        method: str,
-        query: bytes,
-        headers: Mapping[bytes, bytes],
-        client: tuple[str, int] | None,
+    def __init__(
+        self, carrier: Carrier, request: RequestHead, client: tuple[str, int] | None
     ) -> None:
         self._carrier = carrier
-        self.route, self.parameters = found  # … which are the path's named segments, decoded
-        self.method = method
-        self.query = query
-        self.headers = headers  # names in lower case; several of one name joined by commas
+        self.request = request
         self.client = client
         self.started = monotonic()
         self.closes = False  # whether the connection ends with this answer
@@ -184,9 +203,8 @@ class Exchange:
             OverloadedError: It does not fit into the budget.
         """
         self._limit = limit
-        announced = self.headers.get(b"content-length")
-        if announced is not None:
-            size = int(announced)  # digits: the parser has seen to it
+        size = self.request.body_size
+        if size is not None:
             if size > limit.size_max:
                 raise body_too_large(limit.size_max, limit.name)
             self.take(limit.budget, size)
@@ -222,15 +240,16 @@ class Exchange:
 
     def fail(self, error: BaseException) -> None:
         """Answer with *error*, whatever it is."""
-        identity = chosen_request_id(self.headers.get(REQUEST_ID_HEADER))
+        request = self.request
+        identity = chosen_request_id(request.headers.get(REQUEST_ID_HEADER))
         if not isinstance(error, ErucaError):
             _log.error(
                 "request failed",
                 exc_info=error,
                 request_id=identity,
-                method=self.method,
-                route=self.route.template,
-                parameters=dict(self.parameters),
+                method=request.method,
+                route=request.route.template,
+                parameters=dict(request.parameters),
             )
             error = defect()
         if not self.status:
@@ -257,7 +276,7 @@ class Exchange:
     def begin(self) -> None:
         """Let the handler see the head."""
         try:
-            self.route.admit(self)
+            self.request.route.admit(self)
         except Exception as error:
             self.fail(error)
 
@@ -278,7 +297,7 @@ class Exchange:
         if self.status:
             return
         try:
-            self.route.handle(self)
+            self.request.route.handle(self)
         except Exception as error:
             self.fail(error)
 

@@ -6,8 +6,8 @@ look-up and a comparison or two, and are answered as exchanges (:mod:`.exchange`
 through to FastAPI.
 
 A GET route takes HEAD too: the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
-segments and named ones, which the handler finds decoded in ``exchange.parameters``. The last one
-may be ``{thing}:verb``: a named segment that ends in a fixed way.
+segments and named ones, which the handler finds decoded in ``exchange.request.parameters``. The
+last one may be ``{thing}:verb``: a named segment that ends in a fixed way.
 """
 
 from __future__ import annotations

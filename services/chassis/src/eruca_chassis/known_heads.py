@@ -10,67 +10,43 @@ hardly ever come twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from eruca_chassis.exchange import Found
+from eruca_chassis.exchange import RequestHead
 
 HEAD_END: Final = b"\r\n\r\n"
 KNOWN_HEADS_MAX: Final = 2_048
 KNOWN_HEAD_SIZE_MAX: Final = 1_024  # bytes
-
-_SIZE_DIGITS_MAX: Final = 9
-
-
-class KnownHead(NamedTuple):
-    """What the parser made of a head."""
-
-    found: Found
-    method: str
-    query: bytes
-    headers: Mapping[bytes, bytes]
-    body_size: int  # bytes; above 0
 
 
 class KnownHeads:
     """The heads that a service's hot routes have met, of all its connections."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, KnownHead] = {}
+        self._known: dict[bytes, RequestHead] = {}
         self.find = self._known.get  # by a head's bytes, its end included; or None
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def learn(
-        self,
-        head: bytes,
-        found: Found,
-        method: str,
-        query: bytes,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def learn(self, head: bytes, request: RequestHead) -> None:
         """Remember what a head was parsed to, if it is one that may come again.
 
         Args:
             head: All bytes from where the request began up to the first empty line.
-            found: The route.
-            method: As parsed.
-            query: As parsed.
-            headers: As parsed; several of one name are joined.
+            request: What the parser made of it.
         """
-        size = headers.get(b"content-length", b"")
+        headers = request.headers
         is_plain = (
             len(head) <= KNOWN_HEAD_SIZE_MAX
             and b"transfer-encoding" not in headers
-            and size.isdigit()
-            and len(size) <= _SIZE_DIGITS_MAX
+            and request.body_size
             # One line each, and nothing in front: else the parser may have seen its end elsewhere.
             and head.count(b"\n") == head.count(b"\r\n") == len(headers) + 2
-            and head.startswith(method.encode() + b" ")
+            and head.startswith(request.method.encode() + b" ")
         )
-        if not is_plain or not int(size):
+        if not is_plain:
             return
         if len(self._known) >= KNOWN_HEADS_MAX:
             self._known.clear()
-        self._known[head] = KnownHead(found, method, query, headers, int(size))
+        self._known[head] = request

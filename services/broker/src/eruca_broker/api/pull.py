@@ -110,8 +110,8 @@ class PullRoutes:
 
     def pull(self, exchange: Exchange) -> None:
         """``GET /v1/topics/{topic}/queues/{queue_id}/messages``."""
-        path = exchange.parameters
-        parameters = parse_query(exchange.query, PULL_PARAMETERS)
+        path = exchange.request.parameters
+        parameters = parse_query(exchange.request.query, PULL_PARAMETERS)
         queue = QueuePull(
             path["topic"],
             path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX),
@@ -124,7 +124,7 @@ class PullRoutes:
             one_of(parameters, "include_system", _BOOLEANS) == "true",
         )
         limits = _limits(parameters)
-        media_type = choose(exchange.headers.get(b"accept"), _OFFERED)
+        media_type = choose(exchange.request.headers.get(b"accept"), _OFFERED)
         read = self._puller.pull(queue, limits)
         if read is not None:
             self._answer(exchange, media_type, queue, limits, read)
@@ -162,10 +162,10 @@ class PullRoutes:
 
     def admit_many(self, exchange: Exchange) -> None:
         """``POST /v1/pull``: its head."""
-        if exchange.query:
-            parse_query(exchange.query, _NO_PARAMETERS)
-        choose(exchange.headers.get(b"accept"), _OFFERED)
-        check_body_type(exchange.headers, JSON_MEDIA_TYPE)
+        if exchange.request.query:
+            parse_query(exchange.request.query, _NO_PARAMETERS)
+        choose(exchange.request.headers.get(b"accept"), _OFFERED)
+        check_body_type(exchange.request.headers, JSON_MEDIA_TYPE)
         exchange.expect_body(self._json_limit)
 
     def pull_many(self, exchange: Exchange) -> None:
@@ -209,7 +209,7 @@ class PullRoutes:
         sections: list[Section],
     ) -> None:
         size = sum(section.read.size for section in sections)
-        if choose(exchange.headers.get(b"accept"), _OFFERED) == RECORDS_MEDIA_TYPE:
+        if choose(exchange.request.headers.get(b"accept"), _OFFERED) == RECORDS_MEDIA_TYPE:
             exchange.take(self._in_flight, held_size(size))
             exchange.answer(_RECORDS_OK, *_blocks(sections))
         else:

@@ -25,7 +25,7 @@ from eruca_broker.core.budget import Budget
 from eruca_broker.processors.scheduled import StoredLater
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.store.appended import Appended
-from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
+from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange, RequestHead
 
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 SEND_PARAMETERS: Final = frozenset({"queue_id"})
@@ -45,9 +45,10 @@ class SendRoutes:
 
     def admit_messages(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/messages``: its head."""
-        queue_id = _wanted_queue(exchange)
-        check_request(exchange.headers, JSON_MEDIA_TYPE)
-        self._sender.admit(exchange.parameters["topic"], queue_id)
+        request = exchange.request
+        if request.meaning is None:
+            request.meaning = _topic_and_wanted_queue(request)
+        self._sender.admit(*request.meaning)
         exchange.expect_body(self._json_limit)
 
     def send_messages(self, exchange: Exchange) -> None:
@@ -59,9 +60,10 @@ class SendRoutes:
             pointers = [f"/body/messages/{index}" for index in range(len(messages))]
         else:
             messages, pointers = [decode_json(_ONE, body)], ["/body"]
+        topic, queue_id = exchange.request.meaning
         self._sender.send(
-            exchange.parameters["topic"],
-            _wanted_queue(exchange),
+            topic,
+            queue_id,
             messages,
             pointers,
             born_host(exchange.client),
@@ -70,16 +72,15 @@ class SendRoutes:
 
     def admit_records(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its head."""
-        topic, queue_id = _queue(exchange)
-        if exchange.query:
-            parse_query(exchange.query, _NO_PARAMETERS)
-        check_request(exchange.headers, RECORDS_MEDIA_TYPE)
-        self._sender.admit(topic, queue_id)
+        request = exchange.request
+        if request.meaning is None:
+            request.meaning = _topic_and_queue(request)
+        self._sender.admit(*request.meaning)
         exchange.expect_body(self._records_limit)
 
     def send_records(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its body."""
-        topic, queue_id = _queue(exchange)
+        topic, queue_id = exchange.request.meaning
         self._sender.send_records(
             topic,
             queue_id,
@@ -107,13 +108,18 @@ class SendRoutes:
         exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
 
 
-def _queue(exchange: Exchange) -> tuple[str, int]:
-    parameters = exchange.parameters
-    return parameters["topic"], path_integer(parameters["queue_id"], "queue_id", most=QUEUE_ID_MAX)
+def _topic_and_queue(request: RequestHead) -> tuple[str, int]:
+    """Return where records go: all that their request's head says."""
+    parameters = request.parameters
+    queue_id = path_integer(parameters["queue_id"], "queue_id", most=QUEUE_ID_MAX)
+    parse_query(request.query, _NO_PARAMETERS)
+    check_request(request.headers, RECORDS_MEDIA_TYPE)
+    return parameters["topic"], queue_id
 
 
-def _wanted_queue(exchange: Exchange) -> int | None:
-    if not exchange.query:
-        return None
-    parameters = parse_query(exchange.query, SEND_PARAMETERS)
-    return optional_integer(parameters, "queue_id", least=0, most=QUEUE_ID_MAX)
+def _topic_and_wanted_queue(request: RequestHead) -> tuple[str, int | None]:
+    """Return where JSON messages go, and the queue if one is named."""
+    wanted = parse_query(request.query, SEND_PARAMETERS)
+    queue_id = optional_integer(wanted, "queue_id", least=0, most=QUEUE_ID_MAX)
+    check_request(request.headers, JSON_MEDIA_TYPE)
+    return request.parameters["topic"], queue_id

@@ -58,7 +58,7 @@ class TransactionRoutes:
 
     def admit_decision(self, exchange: Exchange) -> None:
         """``POST /v1/transactions/{transaction_id}:commit`` or ``:rollback``: its head."""
-        if len(exchange.parameters["transaction_id"]) > TRANSACTION_ID_SIZE_MAX:
+        if len(exchange.request.parameters["transaction_id"]) > TRANSACTION_ID_SIZE_MAX:
             raise TransactionNotFoundError(
                 f"no transaction's id has more than {TRANSACTION_ID_SIZE_MAX} characters"
             )
@@ -73,15 +73,16 @@ class TransactionRoutes:
         self._decide(exchange, "rollback")
 
     def _admit(self, exchange: Exchange, limit: BodyLimit) -> None:
-        if exchange.query:
-            parse_query(exchange.query, _NO_PARAMETERS)
-        check_request(exchange.headers, JSON_MEDIA_TYPE)
+        request = exchange.request
+        if request.query:
+            parse_query(request.query, _NO_PARAMETERS)
+        check_request(request.headers, JSON_MEDIA_TYPE)
         self._transactions.admit()
         exchange.expect_body(limit)
 
     def _decide(self, exchange: Exchange, outcome: Outcome) -> None:
         self._transactions.decide(
-            exchange.parameters["transaction_id"],
+            exchange.request.parameters["transaction_id"],
             outcome,
             decode_json(_DECIDE, exchange.body),
             partial(exchange.resume, _answer_decision, exchange),

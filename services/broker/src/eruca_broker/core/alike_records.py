@@ -56,9 +56,10 @@ def prove_uniform(
         MalformedBatchError: The first record is not sound.
         TooLargeError: Its body exceeds its limit.
     """
-    body_size = prove_record(buffer, start, 0, size, expected)
+    properties = prove_record(buffer, start, 0, size, expected)
     head_size = expected.layout.body
-    tail_size = size - head_size - body_size
+    tail_size = _text_at(expected) + len(properties)
+    body_size = size - head_size - tail_size
     tails_at = start + head_size + body_size
     gaps = np.ndarray((count - 1, tail_size + head_size), np.uint8, buffer, tails_at, (size, 1))
     bounds = _proved_bounds(gaps, buffer, start, expected, are_sizes_fixed=True)
@@ -89,10 +90,9 @@ def prove_alike(
         MalformedBatchError: The first record is not sound.
         TooLargeError: Its body exceeds its limit.
     """
-    first_size = int(sizes[0])
-    body_size = prove_record(buffer, start, 0, first_size, expected)
+    properties = prove_record(buffer, start, 0, int(sizes[0]), expected)
     head_size = expected.layout.body
-    tail_size = first_size - head_size - body_size
+    tail_size = _text_at(expected) + len(properties)
     body_sizes = sizes - (head_size + tail_size)
     if int(body_sizes.min()) <= 0 or int(body_sizes.max()) > BODY_SIZE_MAX:
         return None

@@ -29,7 +29,13 @@ from eruca_broker.core.alike_records import prove_alike, prove_uniform
 from eruca_broker.core.batch_columns import LooseTexts, prove_columns
 from eruca_broker.core.property_shapes import AlikeTexts
 from eruca_broker.core.property_texts import Int64Array
-from eruca_broker.core.record_proof import WRONG_SUM, Expected, expected_of, prove_each
+from eruca_broker.core.record_proof import (
+    PROPERTIES_HEAD_SIZE,
+    WRONG_SUM,
+    Expected,
+    expected_of,
+    prove_each,
+)
 
 NUMPY_COUNT_MIN: Final = 24  # messages from which numpy is faster than the loop; measured
 _STRIDED_COUNT_MIN: Final = 6  # … if only to stamp records of one size
@@ -39,7 +45,8 @@ _STAMP_OFFSETS: Final = struct.Struct(">qq")
 _TIMESTAMP: Final = struct.Struct(">q")
 
 Sizes: TypeAlias = Sequence[int] | Int64Array
-Texts: TypeAlias = AlikeTexts | LooseTexts
+Texts: TypeAlias = AlikeTexts | LooseTexts | list[bytes]
+"""Properties: of many records together, of few each by itself."""
 
 
 class Batch:
@@ -50,7 +57,7 @@ class Batch:
         sizes: Of each record.
         starts: Where each lies, counted from the first one.
         record_size: What all sizes are; 0 where they differ.
-        texts: The records' properties, where they have been found already.
+        texts: The records' properties.
     """
 
     __slots__ = (
@@ -75,7 +82,7 @@ class Batch:
         start: int,
         sizes: Sizes,
         layout: RecordLayout,
-        texts: Texts | None = None,
+        texts: Texts,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -88,7 +95,9 @@ class Batch:
         self.texts = texts
         self.record_size = 0
         self.starts: Sizes
-        if isinstance(sizes, np.ndarray):
+        if count == 1:
+            self.record_size, self.starts = self.size, (0,)
+        elif isinstance(sizes, np.ndarray):
             self.starts = sizes.cumsum() - sizes
         elif sizes[0] * count == self.size and sizes.count(sizes[0]) == count:
             self.record_size = sizes[0]
@@ -120,10 +129,9 @@ class Batch:
             born_host: The peer's. Left out where it is None or of the other family.
         """
         layout = self.layout
-        store_bytes = _host_bytes(store_host)
-        assert len(store_bytes) == layout.store_host_size
-        common = _TIMESTAMP.pack(store_timestamp) + store_bytes
+        common = _stored_part(store_timestamp, store_host)
         common_at = layout.store_timestamp
+        assert common_at + len(common) == layout.reconsume_times
         if born_host is not None:
             born_bytes = _host_bytes(born_host)
             if len(born_bytes) == layout.born_host_size:
@@ -193,17 +201,17 @@ def check_batch(chunks: Iterable[bytes], *, topic: str, queue_id: int, store_hos
         raise MalformedBatchError(str(error)) from error
     sys_flag = int.from_bytes(buffer[start + _SYS_FLAG_AT : start + _SYS_FLAG_AT + 4])
     expected = expected_of(topic, queue_id, sys_flag & HOST_BITS)
-    if expected.layout.store_host_size != len(_host_bytes(store_host)):
+    if expected.layout.store_host_size != len(store_host.address) + 4:
         family = "IPv6" if store_host.is_v6 else "IPv4"
         raise MalformedBatchError(
             f"the records leave no room for this broker's {family} store host",
             fix="lay the records out for the store host that the topic's route names",
         )
     sizes: Sizes
-    texts: Texts | None = None
+    texts: Texts
     if count < NUMPY_COUNT_MIN:
         sizes = batch_sizes(buffer, count)
-        prove_each(buffer, start, sizes, expected)
+        texts = prove_each(buffer, start, sizes, expected)
     else:
         sizes, texts = _prove_many(buffer, start, count, expected)
     return Batch(topic, queue_id, buffer, start, sizes, expected.layout, texts)
@@ -211,9 +219,15 @@ def check_batch(chunks: Iterable[bytes], *, topic: str, queue_id: int, store_hos
 
 def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
     """Return the batch of *records* that this broker has encoded itself, which are sound."""
-    (sys_flag,) = struct.unpack_from(">i", records[0], _SYS_FLAG_AT)
+    layout = layout_of(int.from_bytes(records[0][_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
     sizes = list(map(len, records))
-    return Batch(topic, queue_id, bytearray().join(records), 0, sizes, layout_of(sys_flag))
+    body_size_at, body_at = layout.body_size, layout.body
+    size_behind = (2 if len(topic) > V1_TOPIC_SIZE_MAX else 1) + len(topic) + PROPERTIES_HEAD_SIZE
+    texts = [
+        record[body_at + int.from_bytes(record[body_size_at:body_at]) + size_behind :]
+        for record in records
+    ]
+    return Batch(topic, queue_id, bytearray().join(records), 0, sizes, layout, texts)
 
 
 def _prove_many(
@@ -234,6 +248,12 @@ def _prove_many(
         raise MalformedBatchError(WRONG_SUM)
     texts = prove_alike(buffer, start, sizes, expected)
     return sizes, texts or prove_columns(buffer, start, sizes, expected)
+
+
+@lru_cache(maxsize=16)
+def _stored_part(store_timestamp: int, store_host: Host) -> bytes:
+    """Return store time and host, as all that is accepted in one tick has them."""
+    return _TIMESTAMP.pack(store_timestamp) + _host_bytes(store_host)
 
 
 @lru_cache(maxsize=4096)

@@ -78,8 +78,10 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
     )
 
 
-def prove_each(buffer: bytearray, start: int, sizes: Sequence[int], expected: Expected) -> None:
-    """Prove the records from *start* to the buffer's end, one after another.
+def prove_each(
+    buffer: bytearray, start: int, sizes: Sequence[int], expected: Expected
+) -> list[bytes]:
+    """Prove the records from *start* to the buffer's end, one after another; return properties.
 
     Raises:
         MalformedBatchError: A record is not sound, or they do not fill the buffer.
@@ -88,15 +90,17 @@ def prove_each(buffer: bytearray, start: int, sizes: Sequence[int], expected: Ex
     if start + sum(sizes) != len(buffer):
         raise MalformedBatchError(WRONG_SUM)
     position = start
+    properties = []
     for index, size in enumerate(sizes):
-        prove_record(buffer, position, index, size, expected)
+        properties.append(prove_record(buffer, position, index, size, expected))
         position += size
+    return properties
 
 
 def prove_record(
     buffer: bytearray, position: int, index: int, size: int, expected: Expected
-) -> int:
-    """Prove one record of which *size* bytes are there; return the size of its body.
+) -> bytes:
+    """Prove one record of which *size* bytes are there; return its properties.
 
     Raises:
         MalformedBatchError: It is not sound.
@@ -127,13 +131,14 @@ def prove_record(
     properties_at = end - properties_size
     if buffer[properties_at - 2] << 8 | buffer[properties_at - 1] != properties_size:
         raise fault(index, WRONG_PARTS)
-    if properties_size and not buffer[end - 1]:
+    properties = bytes(buffer[properties_at:end])
+    if properties_size and not properties[-1]:
         raise fault(index, ENDS_IN_ZERO)
-    if buffer.find(SUSPICIOUS, properties_at, end) >= 0:
-        refuse_delayed(buffer[properties_at:end], index)
+    if SUSPICIOUS in properties:
+        refuse_delayed(properties, index)
     if crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
         raise fault(index, WRONG_CRC)
-    return int(body_size)
+    return properties
 
 
 def fault(index: int, complaint: str) -> MalformedBatchError:

@@ -58,6 +58,12 @@ class Topic:
     permission: Permission
     ordered: bool = False
     created_at: int = 0  # log offset; older records of this name belong to a deleted topic
+    open_queue_count: int = field(init=False, repr=False, compare=False)
+    """Queues that clients may send to; 0 where they may not, and in the system's topics."""
+
+    def __post_init__(self) -> None:
+        is_open = self.is_writable and not self.is_system
+        object.__setattr__(self, "open_queue_count", self.write_queue_count if is_open else 0)
 
     @property
     def is_readable(self) -> bool:

@@ -14,7 +14,7 @@ import os
 import secrets
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
 from eruca.contract.errors import ErucaError
@@ -192,7 +192,7 @@ class Sender:
         if isinstance(appended, StoredLater):
             return self._receipts_later(appended, unique_ids)
         batch, first = appended.batch, appended.log_offset
-        stored_at = rfc3339(appended.store_timestamp)
+        stored_at = _shown_time(appended.store_timestamp)
         return [
             SendReceipt(
                 topic=batch.topic,
@@ -303,6 +303,10 @@ class Sender:
         turn = self._turns.get(topic, 0) % queue_count
         self._turns[topic] = turn + 1
         return turn
+
+
+# All that is stored in one tick of the event loop has one time.
+_shown_time: Final = lru_cache(maxsize=4)(rfc3339)
 
 
 def _starts(batch: Batch) -> list[int]:

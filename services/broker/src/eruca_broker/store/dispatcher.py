@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import V1_TOPIC_SIZE_MAX
 from eruca.core.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.batch import Batch
+from eruca_broker.core.batch_columns import LooseTexts
 from eruca_broker.core.consume_queue_entry import build_entries, encode_entry
 from eruca_broker.core.events import TopicDeleted, decode_event
 from eruca_broker.core.key_backlog import KeyBacklog, Many, One, prefix_hash
@@ -72,7 +72,7 @@ class Dispatcher:
         done: list[list[One] | Many] = []
         few: list[Appended] = []
         for item in appended:
-            if item.batch.texts is None or item.batch.topic in DELAYED_TOPICS:
+            if isinstance(item.batch.texts, list):
                 few.append(item)
                 continue
             if few:
@@ -138,13 +138,19 @@ class Dispatcher:
         records: list[One] = []
         runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
         for item in items:
-            batch = item.batch
-            run = runs.get((batch.topic, batch.queue_id))
+            batch, stored_at, log_offset = item.batch, item.store_timestamp, item.log_offset
+            topic = batch.topic
+            assert isinstance(batch.texts, list)
+            run = runs.get((topic, batch.queue_id))
             if run is None:
-                run = runs[batch.topic, batch.queue_id] = (item.queue_offset, [])
-            for record, size in zip(_records_of(item), batch.sizes, strict=True):
-                records.append(record)
-                run[1].append(encode_entry(record[2], size, _entry_code(*record)))
+                run = runs[topic, batch.queue_id] = (item.queue_offset, [])
+            for text, size in zip(batch.texts, batch.sizes, strict=True):
+                code = _tag_code(text)
+                if topic in DELAYED_TOPICS:
+                    code = _time_or(code, topic, text, stored_at)
+                records.append((topic, stored_at, log_offset, text))
+                run[1].append(encode_entry(log_offset, size, code))
+                log_offset += size
         for (topic, queue_id), (first, entries) in runs.items():
             self._queues.queue(topic, queue_id).put_run(first, b"".join(entries))
         return records
@@ -236,32 +242,9 @@ def _codes_and_texts(batch: Batch) -> tuple[Int64Array | int, AlikeTexts | Prope
             return tag_codes(texts, shape), texts.copy()  # the batch's buffer is not to be kept
         hashes = hash_texts(texts)
     else:
-        assert texts is not None
+        assert isinstance(texts, LooseTexts)
         hashes = hash_properties(batch.buffer, *texts)
     return hashes.tag_codes, hashes
-
-
-def _records_of(item: Appended) -> Iterator[One]:
-    """Yield each record of a small batch."""
-    batch = item.batch
-    view = memoryview(batch.buffer)
-    topic_head_size = 2 if len(batch.topic) > V1_TOPIC_SIZE_MAX else 1
-    size_around = batch.layout.body + topic_head_size + len(batch.topic) + 2
-    body_size_at = batch.start + batch.layout.body_size
-    start, log_offset = batch.start, item.log_offset
-    for size in batch.sizes:
-        body_size = int.from_bytes(view[body_size_at : body_size_at + 4])
-        text = bytes(view[start + size_around + body_size : start + size])
-        yield batch.topic, item.store_timestamp, log_offset, text
-        start += size
-        body_size_at += size
-        log_offset += size
-
-
-def _entry_code(topic: str, stored_at_ms: int, _: int, properties: bytes) -> int:
-    """Return what a record's entry holds behind offset and size."""
-    code = _tag_code(properties)
-    return _time_or(code, topic, properties, stored_at_ms) if topic in DELAYED_TOPICS else code
 
 
 def _tag_code(properties: bytes) -> int:
