@@ -42,13 +42,12 @@ def run(report: Report, seconds: float) -> None:
     asyncio.run(_recovery(report))
 
 
-def _checked(count: int, queue_id: int) -> list[bytes]:
-    body = encode_batch(records(count, queue_id=queue_id))
-    return [body[start : start + 65_536] for start in range(0, len(body), 65_536)]
+def _body(count: int, queue_id: int) -> bytes:
+    return encode_batch(records(count, queue_id=queue_id))
 
 
-def _check(chunks: list[bytes], queue_id: int = 0) -> Batch:
-    return check_batch(chunks, topic=TOPIC, queue_id=queue_id, store_host=_HOST)
+def _check(body: bytes, queue_id: int = 0) -> Batch:
+    return check_batch(bytearray(body), topic=TOPIC, queue_id=queue_id, store_host=_HOST)
 
 
 async def _open(directory: str, mode: FlushMode = FlushMode.ASYNC) -> MessageStore:
@@ -66,19 +65,19 @@ async def _storage_function(report: Report) -> None:
         store = await _open(directory)
         spent = {}
         for count, rounds in ((100, 2_000), (1000, 400)):
-            chunks = _checked(count, 0)
-            spent[count] = await _cpu_of(lambda: store.append(_check(chunks)), rounds)  # noqa: B023
-            raw = _pwrite_cpu(Path(directory) / "raw", b"".join(chunks), rounds)
+            body = _body(count, 0)
+            spent[count] = await _cpu_of(lambda: store.append(_check(body)), rounds)  # noqa: B023
+            raw = _pwrite_cpu(Path(directory) / "raw", body, rounds)
             report.figure(
                 f"storage function, batch of {count}",
                 f"{count / spent[count]:,.0f} messages per CPU-s; pwrite {count / raw:,.0f}",
             )
             report.ratio(f"store-{count}", raw / spent[count])
-        mixed = [_checked(1000 // QUEUES, queue_id) for queue_id in range(QUEUES)]
+        mixed = [_body(1000 // QUEUES, queue_id) for queue_id in range(QUEUES)]
 
         async def append_mixed() -> None:
             await asyncio.gather(
-                *(store.append(_check(chunks, queue)) for queue, chunks in enumerate(mixed))
+                *(store.append(_check(body, queue)) for queue, body in enumerate(mixed))
             )
 
         spent_mixed = await _cpu_of(lambda: asyncio.ensure_future(append_mixed()), 200)
@@ -112,7 +111,7 @@ async def _group_commit(report: Report, seconds: float) -> None:
     """Many appends in flight, one flush for all that wait."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         store = await _open(directory, FlushMode.SYNC)
-        chunks = _checked(1, 0)
+        body = _body(1, 0)
         flushes = 0
         reached = store.flushed_offset
         ends_at = time.perf_counter() + seconds
@@ -121,7 +120,7 @@ async def _group_commit(report: Report, seconds: float) -> None:
             nonlocal flushes, reached
             count = 0
             while time.perf_counter() < ends_at:
-                await store.append(_check(chunks))
+                await store.append(_check(body))
                 count += 1
                 if store.flushed_offset != reached:
                     reached = store.flushed_offset
@@ -171,9 +170,9 @@ async def _recovery(report: Report) -> None:
     """Open a store that was not closed, with a gibibyte to walk and every projection to rebuild."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         store = await _open(directory)
-        chunks = _checked(1000, 0)
+        body = _body(1000, 0)
         while store.log_max_offset < _GIB:
-            await store.append(_check(chunks))
+            await store.append(_check(body))
         count = store.queue_range(TOPIC, 0)[1]
         await store.close()
         path = Path(directory) / "store"

@@ -56,7 +56,9 @@ def batch_of(kind: str, count: int, sizes: str, topic: str, is_from_outside: boo
         for number in range(count)
     ]
     if is_from_outside:
-        return check_batch([encode_batch(encoded)], topic=topic, queue_id=1, store_host=STORE_HOST)
+        return check_batch(
+            bytearray(encode_batch(encoded)), topic=topic, queue_id=1, store_host=STORE_HOST
+        )
     return batch_of_records(topic, 1, encoded)
 
 

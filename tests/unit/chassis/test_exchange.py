@@ -53,7 +53,7 @@ class Things:
         exchange.expect_body(BodyLimit(self.budget, LIMIT_SIZE, "things_size_max"))
 
     def handle(self, exchange: Exchange) -> None:
-        self.handled.append(exchange.body)
+        self.handled.append(bytes(exchange.body))
         if self._handle is not None:
             self._handle(exchange)
         else:
@@ -107,6 +107,46 @@ def test_what_is_announced_too_large_is_refused_unread(size: int, status: int | 
 
     assert [answer[0] for answer in things.carrier.answers] == ([status] if status else [])
     assert things.exchange.chunks == ([] if status else [b"x"])
+
+
+@pytest.mark.parametrize("pieces", [[], [b"four"], [b"fo", b"ur"]])
+def test_what_is_missing_of_a_body_may_be_put_into_its_buffer(pieces: list[bytes]) -> None:
+    things = Things(headers={b"content-length": b"8"})
+    exchange = things.exchange
+    exchange.begin()
+    for piece in pieces:
+        exchange.add(piece)
+
+    room = exchange.gather()
+    assert len(room) == exchange.missing_size == 8 - sum(map(len, pieces))
+    room[:] = b"fourmore"[-len(room) :]
+    exchange.complete()
+
+    assert things.handled == [b"fourmore"]
+    assert isinstance(exchange.body, bytearray)
+    assert exchange.buffer is exchange.body
+
+
+def test_nothing_is_missing_where_no_size_is_announced_or_the_answer_is_there() -> None:
+    unannounced, refused = Things(), Things(headers={b"content-length": b"60"})
+    for things in (unannounced, refused):
+        things.exchange.begin()
+        assert things.exchange.missing_size == 0
+    assert refused.carrier.answers[0][0] == 413
+
+
+@given(pieces=st.lists(st.binary(min_size=1, max_size=9), max_size=5))
+def test_a_buffer_is_the_handlers_own(pieces: list[bytes]) -> None:
+    things = Things()
+    things.exchange.begin()
+    for piece in pieces:
+        things.exchange.add(piece)
+
+    buffer = things.exchange.buffer
+    buffer += b"!"
+
+    assert buffer == b"".join(pieces) + b"!"
+    assert things.exchange.body == b"".join(pieces)
 
 
 def test_an_error_is_the_answer_and_only_a_defect_is_logged() -> None:

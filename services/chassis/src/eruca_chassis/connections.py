@@ -5,7 +5,8 @@ A request of a hot route is an exchange (:mod:`.exchange`) instead: begun when i
 completed when its body is, and written to the transport in one piece when it is answered. Answers
 go out in the order of their requests, whenever they come; a large one goes out piece by piece, the
 next pieces when the transport says that it has drained. A request whose head is known from before
-(:mod:`.known_heads`), and that is there whole, does not even pass the parser.
+(:mod:`.known_heads`), and that is there whole, does not even pass the parser; nor does the body of
+a large upload (:mod:`.body_receiver`).
 
 At any time a connection either has exchanges that are not ended, perhaps with requests for uvicorn
 waiting in ``pipeline`` behind them, or uvicorn is at work; so a request is an exchange only where
@@ -60,6 +61,7 @@ from eruca_chassis.asgi import (
     request_id,
     send_problem,
 )
+from eruca_chassis.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
 from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
 from eruca_chassis.exchange import Exchange, RequestHead
 from eruca_chassis.hot import HotRoutes
@@ -140,10 +142,20 @@ class ServiceProtocol(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self.refuse(RequestError("what arrived is not HTTP/1.1"))
                 return
+        receiving = self._receiving
+        if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
+            room = receiving.gather()
+            let_read(self.transport, BodyReceiver(self, room, self._received))
         if self._loose_size > HEAD_SIZE_MAX:
             self.refuse(TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes"))
         elif len(self.pipeline) > PIPELINE_MAX:
             self.cut("it sent more than PIPELINE_MAX requests ahead")
+
+    def _received(self) -> None:
+        """Go on behind a body that did not pass the parser."""
+        let_read(self.transport, self)
+        self.parser = httptools.HttpRequestParser(self)
+        self.on_message_complete()
 
     def _without_known(self, data: bytes) -> bytes:
         """Take the requests at the start of *data* whose heads are known and bodies whole.
@@ -449,7 +461,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self.transport.write(b"".join([*lines, b"\r\n", body]))
         self.transport.write_eof()
         self._is_refused = True
-        self.transport.set_protocol(_Lingering(self))
+        let_read(self.transport, _Lingering(self))
         # What came first is answered by this, too: its handlers have no client any more.
         self._lose_exchanges()
         if answering:

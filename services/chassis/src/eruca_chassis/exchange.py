@@ -178,7 +178,7 @@ class Exchange:
         self._taken = 0
         self._paid = 0  # bytes of the body that have been taken from the budget
         self._size = 0  # … that have come
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | bytearray] = []
         self.is_whole = False
         self.is_lost = False
         self.on_lost: Callable[[], object] | None = None
@@ -191,9 +191,15 @@ class Exchange:
     # --- For handlers -----------------------------------------------------------------------------
 
     @property
-    def body(self) -> bytes:
+    def body(self) -> bytes | bytearray:
         """The whole body."""
         return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+
+    @property
+    def buffer(self) -> bytearray:
+        """The whole body, as memory of the handler's own."""
+        first = self.chunks[0] if len(self.chunks) == 1 else None
+        return first if isinstance(first, bytearray) else bytearray().join(self.chunks)
 
     def expect_body(self, limit: BodyLimit) -> None:
         """Gather the body, whose announced size is taken from the budget now.
@@ -290,6 +296,18 @@ class Exchange:
             if self.status:
                 return
         self.chunks.append(piece)
+
+    @property
+    def missing_size(self) -> int:
+        """Bytes of the body that are announced, wanted and not there yet."""
+        return 0 if self.status or self.request.body_size is None else self._paid - self._size
+
+    def gather(self) -> memoryview:
+        """Give the body one buffer of its announced size; return the part that is to be filled."""
+        buffer = bytearray(self._paid)
+        buffer[: self._size] = b"".join(self.chunks)
+        self.chunks = [buffer]
+        return memoryview(buffer)[self._size :]
 
     def complete(self) -> None:
         """Let the handler answer: the body is whole."""

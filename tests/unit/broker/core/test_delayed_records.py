@@ -31,7 +31,7 @@ def check(texts: Sequence[str], *, are_bodies_alike: bool = True) -> None:
         )
         for number, text in enumerate(texts)
     ]
-    check_batch([encode_batch(records)], topic="orders", queue_id=1, store_host=HOST)
+    check_batch(bytearray(encode_batch(records)), topic="orders", queue_id=1, store_host=HOST)
 
 
 @pytest.mark.parametrize("are_bodies_alike", [True, False])

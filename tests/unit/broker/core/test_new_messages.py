@@ -74,7 +74,7 @@ def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
 ) -> None:
     records, unique_ids = encoded(sent, born_host=born_host, store_host=store_host)
 
-    check_batch([encode_batch(records)], topic="orders", queue_id=3, store_host=store_host)
+    check_batch(bytearray(encode_batch(records)), topic="orders", queue_id=3, store_host=store_host)
     for message, raw, unique_id in zip(sent, records, unique_ids, strict=True):
         record = decode_record(raw)
         properties = record.property_map()

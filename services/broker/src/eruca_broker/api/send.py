@@ -84,7 +84,7 @@ class SendRoutes:
         self._sender.send_records(
             topic,
             queue_id,
-            exchange.chunks,
+            exchange.buffer,
             born_host(exchange.client),
             partial(exchange.resume, self._answer_records, exchange),
         )

@@ -15,7 +15,7 @@ Source: RocketMQ 5.3, ``MessageExtEncoder``, ``CommitLog.DefaultAppendMessageCal
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -182,8 +182,8 @@ class Batch:
         stretches[positions + common_at] = np.void(common)
 
 
-def check_batch(chunks: Iterable[bytes], *, topic: str, queue_id: int, store_host: Host) -> Batch:
-    """Return the batch in a request's body, given in the pieces it arrived in.
+def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Host) -> Batch:
+    """Return the batch in *buffer*, which holds a request's body and is the batch's from now on.
 
     Raises:
         MalformedBatchError: A size, magic, CRC, topic, queue or flag is wrong, or the parts of a
@@ -194,7 +194,6 @@ def check_batch(chunks: Iterable[bytes], *, topic: str, queue_id: int, store_hos
         raise MalformedBatchError(
             f"records of topics longer than {V1_TOPIC_SIZE_MAX} characters are the broker's own"
         )
-    buffer = bytearray().join(chunks)
     try:
         count, start = batch_extent(buffer)
     except MalformedRecordsError as error:

@@ -13,7 +13,7 @@ import asyncio
 import os
 import secrets
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -98,16 +98,16 @@ class Sender:
         self._topics.for_sending(topic, queue_id)
 
     def send_records(
-        self, topic: str, queue_id: int, chunks: Iterable[bytes], born_host: Host, done: Sent
+        self, topic: str, queue_id: int, buffer: bytearray, born_host: Host, done: Sent
     ) -> None:
-        """Append a batch of records, given as it came over the wire, and tell *done*.
+        """Append a batch of records, which lie in *buffer* as they came, and tell *done*.
 
         Raises:
             MalformedBatchError: It is not sound.
             TooLargeError: A message in it exceeds a limit.
         """
         wanted = self._topics.for_sending(topic, queue_id)
-        batch = check_batch(chunks, topic=topic, queue_id=queue_id, store_host=self._store_host)
+        batch = check_batch(buffer, topic=topic, queue_id=queue_id, store_host=self._store_host)
         self._append(wanted, batch, born_host, done)
 
     def send(  # noqa: PLR0917 - as above

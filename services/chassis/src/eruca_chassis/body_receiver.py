@@ -1,0 +1,70 @@
+"""The body of a large upload, received where it stays.
+
+The usual way of a body is through the parser, in pieces that are copied three times until they are
+one buffer: fine for kilobytes. A large one whose size is announced gets its buffer as soon as its
+head is known, and while it arrives, the transport's protocol is a :class:`BodyReceiver`: the kernel
+copies from the socket straight into the buffer, and nothing else touches those bytes. So a large
+upload takes its size in memory once, which is what has been taken from the budget.
+
+The parser, which has seen no end of the request, is replaced by a new one behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+LARGE_BODY_SIZE_MIN: Final = 128 * 1024  # bytes still to come, from which this is worth its cost
+
+
+class BodyReceiver(asyncio.BufferedProtocol):
+    """Stands in for a connection's own protocol while a large body arrives.
+
+    Args:
+        connection: Told all that is not the body.
+        room: Where the rest of the body goes; at least one byte.
+        done: Called once it is full; by then another protocol must take over.
+    """
+
+    def __init__(
+        self, connection: asyncio.Protocol, room: memoryview, done: Callable[[], None]
+    ) -> None:
+        self._connection = connection
+        self._room = room
+        self._done = done
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to put what arrives: as much as there is, and no byte of what follows."""
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Note that so many bytes have come."""
+        self._room = self._room[nbytes:]
+        if not self._room:
+            self._done()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the connection."""
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Tell the connection."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Tell the connection."""
+        self._connection.resume_writing()
+
+
+def let_read(transport: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
+    """Let *protocol* have what arrives at *transport* from now on.
+
+    uvloop looks at how a protocol wants to be fed only where reading begins.
+    """
+    is_reading = transport.is_reading()
+    if is_reading:
+        transport.pause_reading()
+    transport.set_protocol(protocol)
+    if is_reading:
+        transport.resume_reading()
