@@ -78,6 +78,8 @@ REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get 
 LINGER_SECONDS: Final = 1.0  # for a refused client to read why
 SWEEP_SECONDS: Final = 1.0
 
+_BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body that it matters to copy once less
+
 _log = structlog.get_logger()
 
 
@@ -179,7 +181,7 @@ class ServiceProtocol(HttpToolsProtocol):
             exchange = Exchange(self, request, self.client)
             self._latest = exchange
             self._begin(exchange)
-            exchange.add(data[end:body_end])
+            exchange.add(_own_copy(data, end, body_end))
             self._complete(exchange)
             start = body_end
             if start == len(data):
@@ -534,6 +536,13 @@ def protocol_class(
     """Return the protocol class of a service's connections, which *watch* looks after."""
     parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
     return type("ServedProtocol", (ServiceProtocol,), parts)
+
+
+def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:
+    """Return a body that is part of *data*; a larger one as the buffer that it is wanted in."""
+    if end - start < _BUFFERED_SIZE_MIN:
+        return data[start:end]
+    return bytearray(memoryview(data)[start:end])
 
 
 def _sever(connection: socket.socket) -> None:

@@ -286,7 +286,7 @@ class Exchange:
         except Exception as error:
             self.fail(error)
 
-    def add(self, piece: bytes) -> None:
+    def add(self, piece: bytes | bytearray) -> None:
         """Take a piece of the body; dropped where it is not wanted, or not any more."""
         if self._limit is None or self.status:
             return

@@ -13,7 +13,6 @@ from eruca_broker.core.property_shapes import (
     AlikeTexts,
     column_bounds,
     hash_alike,
-    shape_of,
     tag_codes,
 )
 
@@ -71,9 +70,10 @@ def test_texts_with_a_shape_hash_as_each_by_itself(
 def test_plain_texts_have_a_shape_and_its_tag_is_one_number_if_all_have_it() -> None:
     texts = texts_of(b"TAGS\x01ab\x02KEYS\x01k1 k2\x02", b"TAGS\x01ab\x02KEYS\x01k3 k4\x02")
 
-    shape = shape_of(texts)
+    shape = texts.shape
 
     assert shape is not None
+    assert shape.names == {b"TAGS", b"KEYS"}
     assert (shape.tag, shape.keys) == ((5, 7), [(13, 15), (16, 18)])
     assert tag_codes(texts, shape) == tags_code("ab")
 
@@ -91,8 +91,8 @@ def test_plain_texts_have_a_shape_and_its_tag_is_one_number_if_all_have_it() -> 
     ],
 )
 def test_texts_that_read_differently_have_no_shape(one: bytes, other: bytes) -> None:
-    assert shape_of(texts_of(one, other)) is None
-    assert shape_of(texts_of(other, one)) is None
+    assert texts_of(one, other).shape is None
+    assert texts_of(other, one).shape is None
 
 
 def test_joined_texts_are_all_of_them() -> None:

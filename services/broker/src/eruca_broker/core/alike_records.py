@@ -17,15 +17,15 @@ import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import starmap
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.records import BODY_CRC_MASK, RecordLayout
-from eruca_broker.core.delayed_records import are_alike_and_sent_now
-from eruca_broker.core.property_shapes import AlikeTexts, column_bounds
+from eruca_broker.core.delayed_records import ASKING, are_alike_and_sent_now
+from eruca_broker.core.property_shapes import AlikeTexts, Bounds, column_bounds
 from eruca_broker.core.property_texts import Int64Array, UInt8Array, rows_at
 from eruca_broker.core.record_proof import (
     PROPERTIES_HEAD_SIZE,
@@ -40,9 +40,6 @@ _FLAG: Final = 16  # … and the application's flag
 _BORN_VARIES_FROM: Final = RecordLayout.BORN_TIMESTAMP + 3  # its upper bytes must not vary
 _BORN_VARIES_MAX: Final = (1 << 40) - 1  # what the others come to at most: 34 years
 _COPIED_SIZE_MAX: Final = 4096  # bytes of a body that are copied faster than viewed; measured
-
-Bounds: TypeAlias = tuple[UInt8Array, UInt8Array]
-"""The smallest and the largest byte of each column."""
 
 
 def prove_uniform(
@@ -149,7 +146,12 @@ def _proved_bounds(
 def _texts(rows: UInt8Array, bounds: Bounds, tail_size: int) -> AlikeTexts | None:
     """Return the properties; None where their names vary, or one may ask for a delay."""
     low, high = (bound[tail_size - rows.shape[1] : tail_size] for bound in bounds)
-    return AlikeTexts(rows, low, high) if are_alike_and_sent_now(low, high) else None
+    texts = AlikeTexts.of(rows, (low, high))
+    if texts.shape is not None:
+        is_proven = ASKING.isdisjoint(texts.shape.names)
+    else:
+        is_proven = are_alike_and_sent_now(low, high)
+    return texts if is_proven else None
 
 
 def _text_at(expected: Expected) -> int:

@@ -28,9 +28,9 @@ from eruca.contract.properties import (
 from eruca_broker.core.property_texts import Int64Array, UInt8Array
 
 _TIMES: Final = (TIMER_DELAY_SECONDS, TIMER_DELAY_MS, TIMER_DELIVER_MS)
-_ASKING: Final = frozenset(name.encode() for name in (DELAY, *_TIMES))
+ASKING: Final = frozenset(name.encode() for name in (DELAY, *_TIMES))  # names of properties
 SUSPICIOUS: Final = b"DEL"
-assert all(SUSPICIOUS in name for name in _ASKING)
+assert all(SUSPICIOUS in name for name in ASKING)
 
 _NAME_END, _END = NAME_SEPARATOR.encode(), PROPERTY_SEPARATOR.encode()
 _LEVEL: Final = re.compile(rb"(?:^|\x02)(%s)\x01(?!0*(?:\x02|$))" % DELAY.encode())
@@ -68,7 +68,7 @@ def are_alike_and_sent_now(low: UInt8Array, high: UInt8Array) -> bool:
     return (
         parts == _parts_of(highest)
         and 0 not in lowest
-        and _ASKING.isdisjoint(name for name, _, _ in parts)
+        and ASKING.isdisjoint(name for name, _, _ in parts)
     )
 
 

@@ -21,7 +21,7 @@ from eruca_broker.core.property_hashes import (
     hash_texts,
     index_hashes,
 )
-from eruca_broker.core.property_shapes import AlikeTexts, Shape, key_hashes, shape_of
+from eruca_broker.core.property_shapes import AlikeTexts, Shape, key_hashes
 from eruca_broker.core.property_texts import Int64Array
 
 One: TypeAlias = tuple[str, int, int, bytes]
@@ -110,9 +110,8 @@ def _entries_of(group: list[One] | list[Many]) -> KeyEntries:
     log_offsets = np.concatenate(offsets)
     if isinstance(texts[0], AlikeTexts):
         joined = AlikeTexts.joined(texts)
-        shape = shape_of(joined)
-        if shape is not None:
-            return _alike_entries(joined, shape, topics, times, counts, log_offsets)
+        if joined.shape is not None:
+            return _alike_entries(joined, joined.shape, topics, times, counts, log_offsets)
         hashes = hash_texts(joined)
     else:
         (hashes,) = texts

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -39,26 +39,42 @@ UInt32Array: TypeAlias = NDArray[np.uint32]
 Extent: TypeAlias = tuple[int, int]
 """Where a value begins and ends in its text."""
 
+Bounds: TypeAlias = tuple[UInt8Array, UInt8Array]
+"""The smallest and the largest byte of each column."""
+
+
+class Shape(NamedTuple):
+    """What some texts have in common, and where they vary."""
+
+    first: bytes  # the first text
+    varying: list[int]  # columns, ascending; all in values
+    names: Set[bytes]  # of all properties
+    tag: Extent | None
+    keys: list[Extent]  # the unique id first, then each of KEYS
+
 
 class AlikeTexts(NamedTuple):
-    """Texts of one size, and the bounds of each of their columns."""
+    """Texts of one size, the bounds of each of their columns, and what those tell."""
 
     rows: UInt8Array  # one row for each text
     low: UInt8Array  # one for each column
     high: UInt8Array
+    shape: Shape | None  # None where they do not read alike, or not plainly
 
     @classmethod
-    def of(cls, rows: UInt8Array) -> AlikeTexts:
-        """Return the texts in *rows*."""
-        return cls(rows, *column_bounds(rows))
+    def of(cls, rows: UInt8Array, bounds: Bounds | None = None) -> AlikeTexts:
+        """Return the texts in *rows*, whose columns' *bounds* may be known."""
+        low, high = bounds or column_bounds(rows)
+        return cls(rows, low, high, _shape_of(rows[0].tobytes(), low, high))
 
     @classmethod
     def joined(cls, parts: Sequence[AlikeTexts]) -> AlikeTexts:
         """Return the texts of all *parts*, which are of one size."""
         if len(parts) == 1:
             return parts[0]
-        rows, low, high = zip(*parts, strict=True)
-        return cls(np.concatenate(rows), np.minimum.reduce(low), np.maximum.reduce(high))
+        rows, low, high, _ = zip(*parts, strict=True)
+        bounds = np.minimum.reduce(low), np.maximum.reduce(high)
+        return cls.of(np.concatenate(rows), bounds)
 
     @property
     def size(self) -> int:
@@ -67,19 +83,10 @@ class AlikeTexts(NamedTuple):
 
     def copy(self) -> AlikeTexts:
         """Return the same texts in memory of their own."""
-        return AlikeTexts(self.rows.copy(), self.low, self.high)
+        return self._replace(rows=self.rows.copy())
 
 
-class Shape(NamedTuple):
-    """What some texts have in common, and where they vary."""
-
-    first: bytes  # the first text
-    varying: list[int]  # columns, ascending; all in values
-    tag: Extent | None
-    keys: list[Extent]  # the unique id first, then each of KEYS
-
-
-def column_bounds(rows: UInt8Array) -> tuple[UInt8Array, UInt8Array]:
+def column_bounds(rows: UInt8Array) -> Bounds:
     """Return the smallest and the largest byte of each column."""
     low = high = rows
     # Half on half, which may overlap: long rows are cheaper for numpy than many.
@@ -90,16 +97,16 @@ def column_bounds(rows: UInt8Array) -> tuple[UInt8Array, UInt8Array]:
     return np.minimum.reduce(low), np.maximum.reduce(high)
 
 
-def shape_of(texts: AlikeTexts) -> Shape | None:
-    """Return the texts' shape; None where they do not read alike, or not plainly."""
-    first = texts.rows[0].tobytes()
+def _shape_of(first: bytes, low: UInt8Array, high: UInt8Array) -> Shape | None:
     extents = _extents_of(first) if len(first) <= ROW_BYTES_MAX else None
     if extents is None:
         return None
-    columns = np.flatnonzero(texts.low != texts.high)
+    (columns,) = (low != high).nonzero()
     varying = columns.tolist()
     if varying:
-        if texts.low[columns].min() < _PLAIN_MIN or texts.high[columns].max() > _PLAIN_MAX:
+        # They are few: as lists they are compared sooner than as arrays.
+        lowest, highest = min(low[columns].tolist()), max(high[columns].tolist())
+        if lowest < _PLAIN_MIN or highest > _PLAIN_MAX:
             return None
         if sum(len(_within(varying, extent)) for extent in extents.values()) < len(varying):
             return None
@@ -111,7 +118,7 @@ def shape_of(texts: AlikeTexts) -> Shape | None:
         first[start:end].isascii() for start, end in (*wanted, tag or (0, 0))
     ):
         return None
-    return Shape(first, varying, tag, wanted)
+    return Shape(first, varying, extents.keys(), tag, wanted)
 
 
 def tag_codes(texts: AlikeTexts, shape: Shape) -> Int64Array | int:
@@ -133,7 +140,7 @@ def key_hashes(texts: AlikeTexts, shape: Shape) -> tuple[UInt32Array, Int64Array
 
 def hash_alike(texts: AlikeTexts) -> KeysAndTags | None:
     """Return tags and keys of the texts; None where they have no shape."""
-    shape = shape_of(texts)
+    shape = texts.shape
     if shape is None:
         return None
     codes = np.empty(len(texts.rows), np.int64)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.core.record_columns import RecordColumns, TopicColumn
-from eruca_broker.core.batch import Batch
 from eruca_broker.core.batch_columns import LooseTexts
 from eruca_broker.core.consume_queue_entry import build_entries, encode_entry
 from eruca_broker.core.events import TopicDeleted, decode_event
@@ -35,7 +34,7 @@ from eruca_broker.core.property_hashes import (
     index_hashes,
     tag_and_keys,
 )
-from eruca_broker.core.property_shapes import AlikeTexts, shape_of, tag_codes
+from eruca_broker.core.property_shapes import AlikeTexts, tag_codes
 from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.commit_log import CommitLog
@@ -69,19 +68,24 @@ class Dispatcher:
         """
         if appended and appended[0].log_offset < self.queued_offset:
             appended = [item for item in appended if item.log_offset >= self.queued_offset]
-        done: list[list[One] | Many] = []
-        few: list[Appended] = []
+        runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}  # by queue
+        keyed: list[list[One] | Many] = []
+        each: list[One] | None = None  # the last of keyed, if it is a list
         for item in appended:
-            if isinstance(item.batch.texts, list):
-                few.append(item)
-                continue
-            if few:
-                done.append(self._queue_each(few))
-                few = []
-            done.append(self._queue_batch(item))
-        if few:
-            done.append(self._queue_each(few))
-        self._backlog.add(done)
+            batch = item.batch
+            queue = batch.topic, batch.queue_id
+            _, entries = runs.setdefault(queue, (item.queue_offset, []))
+            if isinstance(batch.texts, list):
+                if each is None:
+                    each = []
+                    keyed.append(each)
+                each += _take_each(item, batch.texts, entries)
+            else:
+                each = None
+                keyed.append(_take_all(item, batch.texts, entries))
+        for (topic, queue_id), (first, entries) in runs.items():
+            self._queues.queue(topic, queue_id).put_run(first, b"".join(entries))
+        self._backlog.add(keyed)
         self.queued_offset = end_offset
         backlog = self._backlog
         if backlog.count >= INDEX_BACKLOG_MAX or backlog.size >= INDEX_BACKLOG_SIZE_MAX:
@@ -132,41 +136,6 @@ class Dispatcher:
         self._put_keys(columns, base_offset, topics, hashes)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         self.queued_offset = self.indexed_offset = end
-
-    def _queue_each(self, items: Sequence[Appended]) -> list[One]:
-        """Put small batches into their queues; return what the key index needs of them."""
-        records: list[One] = []
-        runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
-        for item in items:
-            batch, stored_at, log_offset = item.batch, item.store_timestamp, item.log_offset
-            topic = batch.topic
-            assert isinstance(batch.texts, list)
-            run = runs.get((topic, batch.queue_id))
-            if run is None:
-                run = runs[topic, batch.queue_id] = (item.queue_offset, [])
-            for text, size in zip(batch.texts, batch.sizes, strict=True):
-                code = _tag_code(text)
-                if topic in DELAYED_TOPICS:
-                    code = _time_or(code, topic, text, stored_at)
-                records.append((topic, stored_at, log_offset, text))
-                run[1].append(encode_entry(log_offset, size, code))
-                log_offset += size
-        for (topic, queue_id), (first, entries) in runs.items():
-            self._queues.queue(topic, queue_id).put_run(first, b"".join(entries))
-        return records
-
-    def _queue_batch(self, item: Appended) -> Many:
-        """Put a batch whose texts are known into its queue; return what the key index needs."""
-        batch = item.batch
-        if batch.record_size:
-            end = item.log_offset + batch.size
-            log_offsets = np.arange(item.log_offset, end, batch.record_size)
-        else:
-            log_offsets = np.asarray(batch.starts) + item.log_offset
-        codes, texts = _codes_and_texts(batch)
-        entries = build_entries(log_offsets, batch.record_size or batch.sizes, codes)
-        self._queues.queue(batch.topic, batch.queue_id).put_run(item.queue_offset, entries)
-        return Many(batch.topic, item.store_timestamp, log_offsets, texts)
 
     def _put_entries(
         self,
@@ -233,18 +202,41 @@ def keyed_offsets(columns: RecordColumns, base_offset: int) -> list[int]:
     return offsets
 
 
-def _codes_and_texts(batch: Batch) -> tuple[Int64Array | int, AlikeTexts | PropertyHashes]:
-    """Return the tags' codes, and what to take the keys from."""
-    texts = batch.texts
-    if isinstance(texts, AlikeTexts):
-        shape = shape_of(texts)
-        if shape is not None:
-            return tag_codes(texts, shape), texts.copy()  # the batch's buffer is not to be kept
-        hashes = hash_texts(texts)
+def _take_each(item: Appended, texts: Sequence[bytes], entries: list[bytes]) -> list[One]:
+    """Add a small batch's entries to its queue's; return what the key index needs of it."""
+    records: list[One] = []
+    topic, stored_at, log_offset = item.batch.topic, item.store_timestamp, item.log_offset
+    for text, size in zip(texts, item.batch.sizes, strict=True):
+        code = _tag_code(text)
+        if topic in DELAYED_TOPICS:
+            code = _time_or(code, topic, text, stored_at)
+        records.append((topic, stored_at, log_offset, text))
+        entries.append(encode_entry(log_offset, size, code))
+        log_offset += size
+    return records
+
+
+def _take_all(item: Appended, texts: AlikeTexts | LooseTexts, entries: list[bytes]) -> Many:
+    """Add a large batch's entries to its queue's; return what the key index needs of it."""
+    batch = item.batch
+    if batch.record_size:
+        end = item.log_offset + batch.size
+        log_offsets = np.arange(item.log_offset, end, batch.record_size)
     else:
-        assert isinstance(texts, LooseTexts)
-        hashes = hash_properties(batch.buffer, *texts)
-    return hashes.tag_codes, hashes
+        log_offsets = np.asarray(batch.starts) + item.log_offset
+    codes: Int64Array | int
+    keys: AlikeTexts | PropertyHashes
+    if isinstance(texts, LooseTexts):
+        keys = hash_properties(batch.buffer, *texts)
+        codes = keys.tag_codes
+    elif texts.shape is None:
+        keys = hash_texts(texts)
+        codes = keys.tag_codes
+    else:
+        keys = texts.copy()  # the batch's buffer is not to be kept
+        codes = tag_codes(texts, texts.shape)
+    entries.append(build_entries(log_offsets, batch.record_size or batch.sizes, codes).tobytes())
+    return Many(batch.topic, item.store_timestamp, log_offsets, keys)
 
 
 def _tag_code(properties: bytes) -> int:
