@@ -46,7 +46,8 @@ class Http1Transport:
         self._response_size_max = response_size_max
         self._hosts: dict[str, _HostPool] = {}
         self._busy: set[Http1Connection] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due = 0.0  # uvloop's handle of what is due at once cannot tell
         self._ownership = Ownership()
         self._is_closed = False
 
@@ -129,7 +130,7 @@ class Http1Transport:
         body_size: int,
     ) -> HttpResponse:
         self._busy.add(connection)
-        if self._timer is None or connection.deadline < self._timer.when():
+        if self._timer is None or connection.deadline < self._timer_due:
             self._set_timer(connection.deadline)
         try:
             return await connection.exchange(head, body, body_size)
@@ -141,6 +142,7 @@ class Http1Transport:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(when, self._expire)
+        self._timer_due = when
 
     def _expire(self) -> None:
         self._timer = None
@@ -158,7 +160,11 @@ class _HostPool:
     """The connections to one server; the one used last is used next, so that others can expire."""
 
     def __init__(self, url: str, transport: Http1Transport) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:  # brokers' URLs come from elsewhere
+            raise TransportError(f"{url!r} is no URL: {error}") from error
         if (
             parts.scheme not in ("http", "https")
             or not parts.hostname
@@ -167,7 +173,7 @@ class _HostPool:
             raise TransportError(f"{url!r} is not the http:// or https:// URL of a server")
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
-        self._port = parts.port or (443 if self._tls else 80)
+        self._port = port or (443 if self._tls else 80)
         self._place = url
         self._transport = transport
         self._idle: list[Http1Connection] = []
@@ -237,6 +243,8 @@ class _HostPool:
                 ) from None
             if isinstance(error, OSError):  # ssl.SSLError is one
                 raise NotConnectedError(f"{self._place}: {error.strerror or error}") from error
+            if isinstance(error, UnicodeError):  # of a name that cannot be one
+                raise NotConnectedError(f"{self._place}: {error}") from error
             raise
 
     def _wake_one(self) -> None:

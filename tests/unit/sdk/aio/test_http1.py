@@ -640,3 +640,30 @@ def test_a_child_process_is_told_to_make_a_client_of_its_own() -> None:
 
     assert "before this process was forked" in done.stdout
     assert done.stderr == ""
+
+
+async def test_a_request_that_is_due_at_once_does_not_disturb_the_next(
+    client: Http1Transport,
+) -> None:
+    async with peer(answering(OK, OK, OK)) as server:
+        await asyncio.gather(get(client, server.url), get(client, server.url))  # two connections
+        # On uvloop a timer of less than half a millisecond is none.
+        late, next_one = await asyncio.gather(
+            get(client, server.url, timeout=0.0003),
+            get(client, server.url, timeout=0.0002),
+            return_exceptions=True,
+        )
+
+    for outcome in (late, next_one):
+        assert outcome == b"ok" or isinstance(outcome, TimeoutExpiredError), repr(outcome)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "http://a..b:80"],
+)
+async def test_what_is_no_url_of_a_server_is_an_error_of_the_transport(
+    client: Http1Transport, url: str
+) -> None:
+    with pytest.raises(TransportError):
+        await get(client, url)
