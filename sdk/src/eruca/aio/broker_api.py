@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from eruca.aio.transport import (
     JSON_HEADER,
+    UNREADABLE,
     HttpResponse,
     HttpTransport,
     path_segment,
@@ -122,7 +123,7 @@ class BrokerApi:
         answer = await self._send("GET", url, target)
         try:
             return msgspec.json.decode(answer.body, type=LogRecordView)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
 
     async def messages_by_key(
@@ -146,7 +147,7 @@ class BrokerApi:
         answer = await self._send("GET", url, target)
         try:
             return msgspec.json.decode(answer.body, type=_FoundMessages).messages
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
 
     async def _get(self, model: type[M], url: str, target: str) -> M:

@@ -15,11 +15,10 @@ from typing import Final
 
 from eruca.aio.transport import HttpResponse, HttpTransport, problem_error
 from eruca.contract.errors import (
-    InternalError,
+    ErucaError,
     NameServersUnreachableError,
     TimeoutExpiredError,
     TransportError,
-    UnavailableError,
 )
 from eruca.contract.records import Buffer
 
@@ -84,12 +83,9 @@ class NameServers:
                 )
                 if answer.status < 500:
                     return answer
-                error = problem_error(answer, url)
+                error: ErucaError = problem_error(answer, url)  # of any kind: proxies answer, too
             except (TransportError, TimeoutExpiredError) as transport_error:
                 error = transport_error
-            assert isinstance(
-                error, (TransportError, TimeoutExpiredError, UnavailableError, InternalError)
-            )
             failures.append(f"{url}: {error.detail}")
             if self.current_url == url:  # else another request has turned away from it already
                 self.rotate()

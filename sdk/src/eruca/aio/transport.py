@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import httpx
 
 JSON_HEADER: Final = ("content-type", "application/json")
+# What decoding raises: msgspec lets out texts that are not UTF-8, and nesting without end.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
 
 
@@ -151,7 +153,7 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
     if media_type == PROBLEM_MEDIA_TYPE:
         try:
             document = msgspec.json.decode(response.body, type=dict)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             document = None
         if document is not None:
             return error_of_problem(document, response.status, retry_after_seconds=retry_after)

@@ -100,3 +100,13 @@ async def test_a_held_request_is_given_its_time_on_top() -> None:
     await servers.request("GET", "/", timeout=1, held_seconds=20)
 
     assert transport.requests[0].timeout > 20
+
+
+async def test_whatever_stands_before_a_name_server_and_refuses_counts_as_away() -> None:
+    async def answer(_: Request) -> HttpResponse:
+        return HttpResponse(
+            502, {"content-type": "application/problem+json"}, b'{"code": "validation-failed"}'
+        )
+
+    with pytest.raises(eruca.NameServersUnreachableError):
+        await NameServers(URLS, ScriptedTransport(answer)).request("GET", "/", timeout=1)

@@ -78,7 +78,7 @@ class BlockColumns:
         size = 20 if flags & SysFlag.STORE_HOST_V6 else 8
         at = int(self.columns.starts[row]) + RecordLayout.BORN_HOST + born_size + 8
         raw = self.data[at : at + size].tobytes()
-        return raw[:-4], int.from_bytes(raw[-4:], "big")
+        return raw[:-4], int.from_bytes(raw[-4:], "big", signed=True)
 
 
 def record_starts(data: Buffer) -> Int64Array:

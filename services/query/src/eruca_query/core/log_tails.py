@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from eruca.contract.records import Host
+from eruca.contract.records import DamagedRecordError, Host
 from eruca.core.log_block import LogBlock
 from eruca.core.record_columns import Int64Array
 from eruca_query.core.block_columns import BlockColumns
@@ -34,6 +34,7 @@ class LogTail:
     _columns: BlockColumns | None = field(default=None, init=False)
     _values: PropertyValues | None = field(default=None, init=False)
     _facts: BlockFacts | None = field(default=None, init=False)
+    damage: str | None = field(default=None, init=False)  # why its records could not be read
 
     @property
     def is_whole(self) -> bool:
@@ -103,7 +104,11 @@ class LogTail:
 
     def _read(self) -> tuple[BlockColumns, PropertyValues]:
         if self._columns is None or self._values is None:
-            self._columns = BlockColumns.of(self.block.data)
+            try:
+                self._columns = BlockColumns.of(self.block.data)
+            except DamagedRecordError as error:
+                self.damage = str(error)
+                self._columns = BlockColumns.of(b"")
             of_records = self._columns.columns
             self._values = find_values(
                 self._columns.data,

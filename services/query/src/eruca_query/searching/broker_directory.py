@@ -49,9 +49,9 @@ class BrokerDirectory:
             return self._known
         try:
             groups = await self._client.admin.brokers()
-        except ErucaError as error:
+            self._known = _known_of(groups, self._client.settings.network)
+        except (ErucaError, ValueError) as error:  # ValueError: of a broker without an address
             return KnownBrokers(self._known.urls, self._known.hosts, str(error))
-        self._known = _known_of(groups, self._client.settings.network)
         self._good_until = self._clock.monotonic() + REMEMBER_SECONDS
         return self._known
 

@@ -16,11 +16,13 @@ from eruca.aio.broker_api import BrokerApi
 from eruca.aio.transport import problem_error, target_of
 from eruca.contract.errors import ErucaError, RecordNotFoundError, TransportError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
-from eruca.contract.messages import LogRecordView, PulledMessage
+from eruca.contract.messages import LogRecordView
 from eruca.contract.queries import IncompleteReason
 from eruca.contract.wire import LOG_MEDIA_TYPE, MAX_OFFSET_HEADER, NEXT_OFFSET_HEADER
 from eruca.core.log_block import LogBlock
+from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.log_tails import LogTail
+from eruca_query.core.pulled_messages import found_of
 from eruca_query.searching.broker_directory import BrokerDirectory, KnownBrokers
 
 if TYPE_CHECKING:
@@ -105,22 +107,25 @@ class BrokerLogs:
 
     async def by_key(
         self, broker_name: str, topic: str, key: str, *, begin: datetime | None, limit: int
-    ) -> list[PulledMessage] | Fault:
+    ) -> list[FoundMessage] | Fault:
         """Return a topic's messages with a key or id from a broker's own index, newest first."""
         url = (await self.brokers()).urls.get(broker_name)
         if url is None:
             return Fault("broker_unreachable", NOT_REGISTERED)
         try:
-            return await self._api.messages_by_key(
+            found = await self._api.messages_by_key(
                 url, topic, key, begin=begin, end=None, limit=limit
             )
+            return [found_of(broker_name, message) for message in found]
+        except (ValueError, TypeError) as error:  # a time or an address that is none
+            return Fault("broker_unreachable", f"{url}: what it finds cannot be read: {error}")
         except ErucaError as error:
             if error.status == RecordNotFoundError.status:
                 return []  # it has no such topic
             self._directory.forget()
             return Fault("broker_unreachable", str(error))
 
-    async def by_unique_id(self, broker_name: str, unique_id: str) -> list[PulledMessage]:
+    async def by_unique_id(self, broker_name: str, unique_id: str) -> list[FoundMessage]:
         """Return messages with a unique id from a broker's own index, as far as it answers.
 
         The index needs to know the topic: every topic of the broker is asked, up to a number.
@@ -137,7 +142,7 @@ class BrokerLogs:
             return []
         places = asyncio.Semaphore(PARALLEL_MAX)
 
-        async def ask(topic: str) -> list[PulledMessage] | Fault:
+        async def ask(topic: str) -> list[FoundMessage] | Fault:
             async with places:
                 return await self.by_key(
                     broker_name, topic, unique_id, begin=None, limit=KEY_QUERY_COUNT_MAX
@@ -149,7 +154,7 @@ class BrokerLogs:
             for answer in answers
             if not isinstance(answer, Fault)
             for message in answer
-            if message.message_id == unique_id
+            if message.unique_id == unique_id
         ]
 
     async def _tail(

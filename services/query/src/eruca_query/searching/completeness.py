@@ -27,6 +27,17 @@ class Completeness:
         """Note one more thing that may be missing."""
         self.missing.append(missing)
 
+    def add_damage(self, tails: Mapping[str, TailAnswer]) -> None:
+        """Note whose tails turned out, when they were looked into, to be no stretch of a log."""
+        for name, answer in tails.items():
+            if answer.tail is None or answer.tail.damage is None:
+                continue
+            block = answer.tail.block
+            detail = f"what it sends from {block.from_offset} on is damaged: {answer.tail.damage}"
+            missing = Missing(broker_name=name, reason="broker_unreachable", detail=detail)
+            if missing not in self.missing:
+                self.add(missing)
+
     def forgive(self, broker_name: str) -> None:
         """Note that what the read model lacks of a broker was found in another way."""
         self.missing = [
@@ -63,7 +74,9 @@ def completeness_of(
         for begin, end in its.gaps if its is not None else ():
             detail = f"log offsets {begin} to {end} were deleted before they had been read"
             missing.append(Missing(broker_name=name, reason="log_gap", detail=detail))
-    return Completeness(positions, missing)
+    completeness = Completeness(positions, missing)
+    completeness.add_damage(tails)
+    return completeness
 
 
 def _position(name: str, its: ServingGeneration | None, answer: TailAnswer) -> ReadModelPosition:

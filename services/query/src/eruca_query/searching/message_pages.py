@@ -15,7 +15,6 @@ from sqlalchemy import select
 
 from eruca.contract.errors import GroupNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
-from eruca.contract.messages import PulledMessage
 from eruca.contract.queries import MessagePage, Missing
 from eruca_chassis.cursors import encode_cursor
 from eruca_postgres.database import Database
@@ -23,7 +22,6 @@ from eruca_query.core.found_messages import FoundMessage, Position, moment
 from eruca_query.core.group_facts import PositionMoved
 from eruca_query.core.page_cursors import position_text
 from eruca_query.core.page_queries import PageQuery
-from eruca_query.core.pulled_messages import found_of
 from eruca_query.core.time_windows import windows
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import group_positions
@@ -74,6 +72,7 @@ class MessagePages:
         tails = await self._logs.tails(look.positions)
         completeness = completeness_of(look.serving, known, tails)
         behind = await self._newest(query, look, tails, completeness)
+        completeness.add_damage(tails)
         candidates = {
             message.position: message
             for message in (*look.found, *behind)
@@ -181,7 +180,7 @@ class MessagePages:
         key = query.key.decode("utf-8", "surrogatepass")
         behind = [name for name, answer in tails.items() if answer.is_behind]
 
-        async def ask(name: str) -> list[PulledMessage] | Fault:
+        async def ask(name: str) -> list[FoundMessage] | Fault:
             its = look.serving.get(name)
             since = None if its is None or its.stored_ms is None else moment(its.stored_ms)
             return await self._logs.by_key(
@@ -199,7 +198,7 @@ class MessagePages:
                     "model does not have yet"
                 )
                 completeness.add(Missing(broker_name=name, reason="too_many", detail=detail))
-            found += [m for m in (found_of(name, its) for its in answer) if query.wants(m)]
+            found += [message for message in answer if query.wants(message)]
         return found
 
 

@@ -112,11 +112,7 @@ class MessageSearch:
         answers = await asyncio.gather(
             *(self._logs.by_unique_id(name, unique_id) for name in behind)
         )
-        return [
-            found_of(name, message)
-            for name, messages in zip(behind, answers, strict=True)
-            for message in messages
-        ]
+        return [message for messages in answers for message in messages]
 
     async def by_offset_id(
         self, text: str, known: KnownBrokers

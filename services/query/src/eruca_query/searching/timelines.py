@@ -95,6 +95,7 @@ class Timelines:
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             places = places[:PLACES_MAX]
         told += _told_by_tails(unique_id, places, tails)
+        completeness.add_damage(tails)
         if not places and not told:
             raise not_found(message_id, completeness)
         for place in places:
