@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from eruca_namesrv.name_server import NameServer
 
 
-def _name_server(request: Request) -> NameServer:
+async def _name_server(request: Request) -> NameServer:  # or FastAPI would call it in a thread
     name_server: NameServer = request.app.state.name_server
     return name_server
 

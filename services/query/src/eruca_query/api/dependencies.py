@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from eruca_query.service import QueryService
 
 
-def _service(request: Request) -> QueryService:
+async def _service(request: Request) -> QueryService:  # or FastAPI would call it in a thread
     service: QueryService = request.app.state.service
     return service
 
