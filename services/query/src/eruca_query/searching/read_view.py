@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Column, Select, func, select
+from sqlalchemy import Column, Select, func, select, text
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -47,6 +47,9 @@ MESSAGE_COLUMNS: Final[tuple[Column[Any], ...]] = (
 )
 
 
+# Takes no snapshot itself and comes before the one that is taken: no chunk that this one shows is
+# dropped meanwhile, for whoever drops one needs these tables for himself.
+_HOLD: Final = text("LOCK TABLE ONLY messages, ONLY life_events, ONLY commits IN ACCESS SHARE MODE")
 # Statements that every look needs are made once: making one takes as long as asking it.
 _MISSED: Final = (
     select(func.array_agg(array([gaps.c.from_offset, gaps.c.to_offset])))
@@ -201,6 +204,7 @@ async def read_view(database: Database, numbers: NameNumbers) -> AsyncIterator[R
         DatabaseUnavailableError: PostgreSQL is not there.
     """
     async with database.snapshot() as connection:
+        await connection.execute(_HOLD)
         yield ReadView(connection, numbers, await _serving(connection))
 
 
