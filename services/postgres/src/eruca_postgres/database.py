@@ -21,6 +21,9 @@ POOL_WAIT_SECONDS: Final = 10.0  # for a connection of the pool
 TRANSACTION_SECONDS: Final = 30.0  # a server that says nothing for so long is not there
 SNAPSHOT_SECONDS: Final = 8.0  # … and for so long where somebody waits for what it says
 RETRY_AFTER_SECONDS: Final = 2.0
+# Classes of SQLSTATE: no connection, too few resources, an operator, a failing system; and what was
+# rolled back for others' sake, which may be tried again.
+_UNAVAILABLE: Final = frozenset(("", "08", "53", "57", "58", "40"))
 # A connection whose other end has vanished without a word is given up soon, not after hours.
 _KEEP_ALIVE: Final = {
     "keepalives_idle": 5,
@@ -122,7 +125,7 @@ class Database:
 def is_unavailable(error: exc.DBAPIError) -> bool:
     """Tell whether *error* says that the server is not there, rather than what it thinks of us."""
     return error.connection_invalidated or (
-        isinstance(error, exc.OperationalError) and _sql_state(error)[:2] in ("", "08", "57", "53")
+        isinstance(error, exc.OperationalError) and _sql_state(error)[:2] in _UNAVAILABLE
     )
 
 
