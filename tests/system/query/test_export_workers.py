@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pyarrow as pa
 import pytest
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 import eruca
 from support.exports import ExportService, export_process, export_service
@@ -94,12 +96,16 @@ async def test_a_worker_that_died_between_two_steps_is_replaced(tmp_path: Path) 
     async with filled(tmp_path, patience_seconds=60) as service:
         await offsets(service)
         [first] = service.exports.workers.process_ids
-        os.kill(first, signal.SIGKILL)
+        with capture_logs(processors=[merge_contextvars]) as logs:
+            os.kill(first, signal.SIGKILL)
+            await until(lambda: bool(logs))
 
         assert await offsets(service) == list(range(COUNT))
         [second] = service.exports.workers.process_ids
 
     assert second != first
+    assert [entry["event"] for entry in logs] == ["an export worker died"]
+    assert "request_id" not in logs[0]  # it was at nobody's rows
 
 
 @pytest.mark.parametrize("patience_seconds", [0, 60])

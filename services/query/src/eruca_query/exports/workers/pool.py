@@ -11,6 +11,7 @@ import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Final, TypeVar
 
 import msgspec
@@ -214,7 +215,8 @@ class _Worker:
                         f"no worker can be started: {error}",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     ) from error
-            self._channel = Channel(ours, self._hear, self._lost)
+            # What it says later belongs to other requests than the one that has it started.
+            self._channel = Context().run(Channel, ours, self._hear, self._lost)
 
     async def stop(self) -> None:
         """End the process, if there is one."""
