@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import uvloop
 
 from bench.batches import QUEUES, TOPIC, records
 from bench.report import Report
@@ -18,7 +19,7 @@ from eruca.contract.records import Host
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batch import Batch, check_batch
 from eruca_broker.core.events import TopicPut
-from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.key_index import Int64Array, KeyIndex
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import SystemClock
@@ -36,10 +37,10 @@ def run(report: Report, seconds: float) -> None:
     """Measure every row, in a process set up as a broker's is."""
     keep_freed_memory()
     freeze_start_up_objects()
-    asyncio.run(_storage_function(report))
-    asyncio.run(_group_commit(report, seconds))
+    uvloop.run(_storage_function(report))
+    uvloop.run(_group_commit(report, seconds))
     _index(report)
-    asyncio.run(_recovery(report))
+    uvloop.run(_recovery(report))
 
 
 def _body(count: int, queue_id: int) -> bytes:
@@ -139,31 +140,44 @@ def _index(report: Report) -> None:
     hashes = rng.integers(0, 2**31, _INDEX_KEYS)
     offsets = np.arange(_INDEX_KEYS) * 1_200
     timestamps = np.full(_INDEX_KEYS, 1_700_000_000_000)
-    with TemporaryDirectory(prefix="eruca-bench-") as directory:
-        index = KeyIndex.open(Path(directory) / "index")
-        before = time.thread_time()
-        for first in range(0, _INDEX_KEYS, 1000):
-            rows = slice(first, first + 1000)
-            index.put_many(hashes[rows], offsets[rows], timestamps[rows])
-        own = _INDEX_KEYS / (time.thread_time() - before)
-        index.close()
-        database = sqlite3.connect(Path(directory) / "index.db")
-        database.execute("pragma journal_mode=wal")
-        database.execute("create table keys (hash integer, log_offset integer, stored integer)")
-        database.execute("create index by_hash on keys (hash)")
-        database.execute("create index by_offset on keys (log_offset)")
-        before = time.thread_time()
-        for first in range(0, _SQLITE_KEYS, 1000):
-            rows = slice(first, first + 1000)
-            columns = (hashes[rows].tolist(), offsets[rows].tolist(), timestamps[rows].tolist())
-            with database:
-                database.executemany(
-                    "insert into keys values (?, ?, ?)", zip(*columns, strict=True)
-                )
-        other = _SQLITE_KEYS / (time.thread_time() - before)
-        database.close()
+    for _ in range(2):  # the first round makes the pages that the second finds
+        with TemporaryDirectory(prefix="eruca-bench-") as directory:
+            own = _keys_per_second(Path(directory), hashes, offsets, timestamps)
+            other = _sqlite_keys_per_second(Path(directory), hashes, offsets, timestamps)
     report.figure("key index", f"{own:,.0f} keys per CPU-s; SQLite {other:,.0f}")
     report.ratio("index", own / other)
+
+
+def _keys_per_second(
+    directory: Path, hashes: Int64Array, offsets: Int64Array, timestamps: Int64Array
+) -> float:
+    index = KeyIndex.open(directory / "index")
+    before = time.thread_time()
+    for first in range(0, _INDEX_KEYS, 1000):
+        rows = slice(first, first + 1000)
+        index.put_many(hashes[rows], offsets[rows], timestamps[rows])
+    spent = time.thread_time() - before
+    index.close()
+    return _INDEX_KEYS / spent
+
+
+def _sqlite_keys_per_second(
+    directory: Path, hashes: Int64Array, offsets: Int64Array, timestamps: Int64Array
+) -> float:
+    database = sqlite3.connect(directory / "index.db")
+    database.execute("pragma journal_mode=wal")
+    database.execute("create table keys (hash integer, log_offset integer, stored integer)")
+    database.execute("create index by_hash on keys (hash)")
+    database.execute("create index by_offset on keys (log_offset)")
+    before = time.thread_time()
+    for first in range(0, _SQLITE_KEYS, 1000):
+        rows = slice(first, first + 1000)
+        columns = (hashes[rows].tolist(), offsets[rows].tolist(), timestamps[rows].tolist())
+        with database:
+            database.executemany("insert into keys values (?, ?, ?)", zip(*columns, strict=True))
+    spent = time.thread_time() - before
+    database.close()
+    return _SQLITE_KEYS / spent
 
 
 async def _recovery(report: Report) -> None:
