@@ -18,8 +18,9 @@ from eruca.contract.messages import Body, NewMessage
 from eruca.contract.properties import split_keys
 from eruca.contract.records import Host, decode_record
 from eruca.contract.wire import encode_batch
-from eruca_broker.core.batch import check_batch
+from eruca_broker.core.batch import batch_of_records, check_batch
 from eruca_broker.core.new_messages import (
+    Encoded,
     body_bytes,
     encode_messages,
     queue_of_sharding_keys,
@@ -48,9 +49,7 @@ messages = st.builds(
 )
 
 
-def encoded(
-    sent: list[NewMessage], *, born_host: Host = V4, store_host: Host = V4
-) -> tuple[list[bytes], list[str]]:
+def encoded(sent: list[NewMessage], *, born_host: Host = V4, store_host: Host = V4) -> Encoded:
     ids = itertools.count()
     return encode_messages(
         sent,
@@ -72,9 +71,12 @@ def encoded(
 def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
     sent: list[NewMessage], born_host: Host, store_host: Host
 ) -> None:
-    records, unique_ids = encoded(sent, born_host=born_host, store_host=store_host)
+    records, stored, unique_ids = encoded(sent, born_host=born_host, store_host=store_host)
 
-    check_batch(bytearray(encode_batch(records)), topic="orders", queue_id=3, store_host=store_host)
+    sound = check_batch(
+        bytearray(encode_batch(records)), topic="orders", queue_id=3, store_host=store_host
+    )
+    assert sound.texts == batch_of_records("orders", 3, records).texts == stored
     for message, raw, unique_id in zip(sent, records, unique_ids, strict=True):
         record = decode_record(raw)
         properties = record.property_map()
@@ -89,7 +91,7 @@ def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
 
 
 def test_a_topic_of_more_than_127_bytes_has_the_second_layout() -> None:
-    [record], _ = encode_messages(
+    [record], _, _ = encode_messages(
         [NewMessage(Body(text="x"))],
         pointers=["/body"],
         topic="%RETRY%" + "g" * 200,

@@ -216,17 +216,27 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
     return Batch(topic, queue_id, buffer, start, sizes, expected.layout, texts)
 
 
-def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
-    """Return the batch of *records* that this broker has encoded itself, which are sound."""
+def batch_of_records(
+    topic: str, queue_id: int, records: Sequence[bytes], texts: list[bytes] | None = None
+) -> Batch:
+    """Return the batch of *records* that this broker has encoded itself, which are sound.
+
+    Their properties, *texts*, are found in them where they are not given.
+    """
     layout = layout_of(int.from_bytes(records[0][_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
     sizes = list(map(len, records))
+    if texts is None:
+        texts = _texts_of(records, topic, layout)
+    return Batch(topic, queue_id, bytearray().join(records), 0, sizes, layout, texts)
+
+
+def _texts_of(records: Sequence[bytes], topic: str, layout: RecordLayout) -> list[bytes]:
     body_size_at, body_at = layout.body_size, layout.body
     size_behind = (2 if len(topic) > V1_TOPIC_SIZE_MAX else 1) + len(topic) + PROPERTIES_HEAD_SIZE
-    texts = [
+    return [
         record[body_at + int.from_bytes(record[body_size_at:body_at]) + size_behind :]
         for record in records
     ]
-    return Batch(topic, queue_id, bytearray().join(records), 0, sizes, layout, texts)
 
 
 def _prove_many(

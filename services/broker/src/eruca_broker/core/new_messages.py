@@ -14,7 +14,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET
 from zlib_ng import zlib_ng
@@ -37,7 +37,21 @@ from eruca.contract.records import (
 
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # RocketMQ strips these before it stores
 
+_TAG, _KEYS, _SHARDING_KEY, _UNIQUE = (
+    name + names.NAME_SEPARATOR
+    for name in (names.TAGS, names.KEYS, names.SHARDING_KEY, names.UNIQ_KEY)
+)
+_END: Final = names.PROPERTY_SEPARATOR
+
 _crc32 = zlib_ng.crc32  # about ten times zlib's speed at 1 KiB
+
+
+class Encoded(NamedTuple):
+    """Messages as records; each list has an element for each message, in order."""
+
+    records: list[bytes]
+    texts: list[bytes]  # of their properties
+    unique_ids: list[str]
 
 
 def encode_messages(
@@ -50,8 +64,8 @@ def encode_messages(
     store_host: Host,
     now_ms: int,
     next_unique_id: Callable[[], str],
-) -> tuple[list[bytes], list[str]]:
-    """Return the records of *messages* and their unique ids, in order.
+) -> Encoded:
+    """Return the records of *messages*.
 
     Args:
         messages: At least one.
@@ -69,7 +83,9 @@ def encode_messages(
     """
     layout, sys_flag, no_store_address = _room_for(born_host.is_v6, store_host.is_v6)
     magic, topic_part = _topic_part(topic)
-    records, unique_ids = [], []
+    records: list[bytes] = []
+    texts: list[bytes] = []
+    unique_ids: list[str] = []
     total_size = bodies_size = 0
     for message, pointer in zip(messages, pointers, strict=True):
         body = body_bytes(message.body, pointer)
@@ -98,6 +114,7 @@ def encode_messages(
         records.append(
             b"".join((header, body, topic_part, len(properties).to_bytes(2, "big"), properties))
         )
+        texts.append(properties)
         unique_ids.append(unique_id)
         bodies_size += len(body)
         total_size += size
@@ -106,7 +123,7 @@ def encode_messages(
                 f"the bodies exceed {BODY_SIZE_MAX} bytes, or with all else {RECORDS_SIZE_MAX}",
                 fix="send fewer messages at once",
             )
-    return records, unique_ids
+    return Encoded(records, texts, unique_ids)
 
 
 def body_bytes(body: Body, pointer: str) -> bytes:
@@ -171,7 +188,7 @@ def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byt
     count = 1
     if message.tag is not None:  # in front, where it is found soonest
         _check_tag(message.tag, f"{pointer}/tag")
-        text = _stored(names.TAGS, message.tag)
+        text = f"{_TAG}{message.tag}{_END}"
         count += 1
     if message.properties:
         for name, value in message.properties.items():
@@ -180,16 +197,16 @@ def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byt
         count += len(message.properties)
     if message.keys:
         _check_keys(message.keys, f"{pointer}/keys")
-        text += _stored(names.KEYS, names.KEY_SEPARATOR.join(message.keys))
+        text += f"{_KEYS}{names.KEY_SEPARATOR.join(message.keys)}{_END}"
         count += 1
     if message.sharding_key is not None:
         if not message.sharding_key.strip():
             raise _fault(f"{pointer}/sharding_key", "it is blank")
-        text += _stored(names.SHARDING_KEY, message.sharding_key)
+        text += f"{_SHARDING_KEY}{message.sharding_key}{_END}"
         count += 1
     if message.message_id is not None and message.message_id.split() != [message.message_id]:
         raise _fault(f"{pointer}/message_id", "it holds a blank")
-    text += _stored(names.UNIQ_KEY, unique_id)
+    text += f"{_UNIQUE}{unique_id}{_END}"
     # Each property brings one of either separator; any more stand inside a name or a value.
     if text.count(names.NAME_SEPARATOR) != count or text.count(names.PROPERTY_SEPARATOR) != count:
         raise _fault(pointer, "tag, keys, ids and properties may not hold U+0001 or U+0002")
@@ -200,10 +217,6 @@ def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byt
             f"{PROPERTIES_SIZE_MAX}"
         )
     return encoded
-
-
-def _stored(name: str, value: str) -> str:
-    return f"{name}{names.NAME_SEPARATOR}{value}{names.PROPERTY_SEPARATOR}"
 
 
 @cache

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from eruca.contract.errors import ErucaError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
@@ -49,6 +51,7 @@ class Draft(NamedTuple):
     topic: Topic  # may have to be created
     destination: Destination
     records: list[bytes]
+    texts: list[bytes]  # of their properties
     unique_ids: list[str]
     waits: list[Wait | None] | None  # None: nothing is delayed
 
@@ -136,7 +139,7 @@ class Sender:
         draft = self.draft(topic, queue_id, messages, pointers, born_host)
         destination, told = draft.destination, partial(done, draft.unique_ids)
         if draft.waits is None:
-            batch = batch_of_records(topic, destination.queue_id, draft.records)
+            batch = batch_of_records(topic, destination.queue_id, draft.records, draft.texts)
             self._append(draft.topic, batch, born_host, told)
             return
         later = self._scheduled.stored_later(destination, draft.records, draft.waits, pointers)
@@ -162,7 +165,7 @@ class Sender:
             queue_id = by_key if by_key is not None else self._turn(wanted.write_queue_count, topic)
         now_ms = self._clock.now_ms()
         waits = self._scheduled.waits_of(messages, pointers, now_ms)
-        records, unique_ids = encode_messages(
+        encoded = encode_messages(
             messages,
             pointers=pointers,
             topic=topic,
@@ -170,9 +173,9 @@ class Sender:
             born_host=born_host,
             store_host=self._store_host,
             now_ms=now_ms,
-            next_unique_id=lambda: self._unique_ids.next(now_ms, self._process_id),
+            next_unique_id=partial(self._unique_ids.next, now_ms, self._process_id),
         )
-        return Draft(wanted, Destination(topic, queue_id), records, unique_ids, waits)
+        return Draft(wanted, Destination(topic, queue_id), *encoded, waits)
 
     def receipt_of(self, appended: Appended) -> BatchReceipt:
         """Return what the sender of a batch of records is told."""
@@ -309,6 +312,6 @@ class Sender:
 _shown_time: Final = lru_cache(maxsize=4)(rfc3339)
 
 
-def _starts(batch: Batch) -> list[int]:
+def _starts(batch: Batch) -> Sequence[int]:
     starts = batch.starts
-    return starts if isinstance(starts, list) else [int(start) for start in starts]
+    return starts.tolist() if isinstance(starts, np.ndarray) else starts
