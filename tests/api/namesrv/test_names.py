@@ -358,6 +358,22 @@ async def test_a_wrong_registration_is_refused(
     assert refused.json()["errors"][0]["pointer"].startswith(f"/body/{field}")
 
 
+async def test_a_url_that_leads_nowhere_is_refused_with_what_to_write_instead(
+    client: httpx.AsyncClient,
+) -> None:
+    urls = {"default": "http://10.0.0.1:1", "inside": "http://h:99999"}
+
+    refused = await client.put("/v1/brokers/broker-a/0", json=registration() | {"urls": urls})
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+    assert refused.json()["errors"] == [
+        {
+            "pointer": "/body/urls/inside",
+            "detail": '99999 is no port; write one of 1 to 65535; got "http://h:99999"',
+        }
+    ]
+
+
 async def test_unregistering_names_what_is_not_there_or_not_meant(
     client: httpx.AsyncClient,
 ) -> None:

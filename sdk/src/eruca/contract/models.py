@@ -41,6 +41,7 @@ from eruca.contract.limits import (
     WAIT_SECONDS_MAX,
 )
 from eruca.contract.records import Host
+from eruca.contract.urls import URL_PATTERN, checked_url
 
 OFFSET_MAX = 2**63 - 1
 SETTLING_HEADER = "eruca-settling"  # of a route: brokers may be missing for so many seconds
@@ -218,7 +219,12 @@ class BrokerRegistration(Request):
     urls: Annotated[
         dict[
             Annotated[str, Field(min_length=1, max_length=64)],
-            Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s/?#]+(:\d+)?$")],
+            Annotated[
+                str,
+                # Not as Field's pattern, which would refuse first, and only by showing itself.
+                Field(max_length=2048, json_schema_extra={"pattern": URL_PATTERN}),
+                AfterValidator(checked_url),
+            ],
         ],
         BeforeValidator(_with_few_members),
     ] = Field(

@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.urls import checked_url
 
 NAMESRV_URLS_DEFAULT: Final = "http://127.0.0.1:9876"
 NETWORK_DEFAULT: Final = "default"
@@ -79,13 +79,13 @@ def checked_urls(
     for url in (part.strip().rstrip("/") for part in urls):
         if not url:
             continue
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
+        try:
+            checked.append(checked_url(url))
+        except ValueError as error:
             raise ValidationError(
-                f"{source}: {url!r} is not the URL of {what}",
+                f"{source}: {url!r} is not the URL of {what}: {error}",
                 fix=f"write scheme, host and port, such as {such_as}",
-            )
-        checked.append(url)
+            ) from None
     if not checked:
         raise ValidationError(f"{source}: no URL of {what} is given", fix=such_as)
     return tuple(dict.fromkeys(checked))

@@ -11,17 +11,19 @@ from pydantic_settings import SettingsConfigDict
 
 from eruca.contract.limits import BODY_SIZE_MAX, DELAY_SECONDS_MAX, RECORDS_SIZE_MAX
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
+from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
 from eruca_chassis.settings import ServiceSettings
 
-_URL: Final = re.compile(r"https?://[^\s/?#;=]+")
 _NAMED_URL: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,64})=)?(https?://[^\s/?#;=]+)/?")
 
 
 def _checked_urls(text: str) -> str:
     for url in split_urls(text):
-        if not _URL.fullmatch(url):
-            raise ValueError(f"{url!r} is not http(s)://HOST:PORT; separate several by ';'")
+        try:
+            checked_url(url)
+        except ValueError as error:
+            raise ValueError(f"{url!r}: {error}; separate several by ';'") from None
     return text
 
 
@@ -195,7 +197,8 @@ def advertised_urls(text: str) -> dict[str, str]:
     """Return URLs by network, from ``URL`` or ``NAME=URL;NAME=URL``.
 
     Raises:
-        ValueError: One is no URL, a network is named twice, or none is called ``default``.
+        ValueError: One is no URL that leads somewhere, a network is named twice, or none is called
+            ``default``.
     """
     urls: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
@@ -205,7 +208,10 @@ def advertised_urls(text: str) -> dict[str, str]:
         network = match[1] or "default"
         if network in urls:
             raise ValueError(f"network {network!r} has two URLs")
-        urls[network] = match[2]
+        try:
+            urls[network] = checked_url(match[2])
+        except ValueError as error:
+            raise ValueError(f"{part!r}: {error}") from None
     if "default" not in urls:
         raise ValueError("no URL is called default")
     return urls

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
+from eruca.contract.urls import checked_url
 from eruca_chassis.settings import ServiceSettings
 
 DRIVER: Final = "postgresql+psycopg"
@@ -27,12 +28,15 @@ InstanceName = Annotated[
 ]
 
 
+def _without_slash(url: str) -> str:
+    return checked_url(url.removesuffix("/"))
+
+
 class ProjectionSettings(ServiceSettings):
     """What a service with a SQL projection can be told."""
 
-    advertised_url: str | None = Field(
+    advertised_url: Annotated[str, AfterValidator(_without_slash)] | None = Field(
         default=None,
-        pattern=r"^https?://[^\s/?#;]+/?$",
         description="where clients reach it; unset: from host and port",
     )
     name: InstanceName

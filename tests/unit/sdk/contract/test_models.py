@@ -95,6 +95,7 @@ def test_a_registration_names_an_address_and_a_port(host: str) -> None:
         {"urls": {}},
         {"urls": {"default": "ftp://127.0.0.1"}},
         {"urls": {"default": "http://127.0.0.1/path"}},
+        {"urls": {"default": "http://127.0.0.1", "inside": "http://[::1"}},
         {"data_version": -1},
         {"expiry_seconds": float("nan")},
         {"cluster": ""},

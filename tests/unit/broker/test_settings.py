@@ -1,0 +1,40 @@
+"""The broker's settings: URLs that lead nowhere stop the start."""
+
+from __future__ import annotations
+
+import pytest
+
+from eruca_broker.settings import BrokerSettings, advertised_urls
+from eruca_chassis.settings import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "fault"),
+    [
+        ("ADVERTISED_URL", "http://h:99999", "'http://h:99999': 99999 is no port"),
+        ("ADVERTISED_URL", "http://[::1", "'http://[::1': write http(s)://HOST"),
+        ("ADVERTISED_URL", "http://h;inside=http://a..b", "'inside=http://a..b': write http(s)"),
+        ("ADVERTISED_URL", "h:1", "'h:1' is not [NAME=]http(s)://HOST:PORT"),
+        (
+            "NAMESRV_URLS",
+            "http://h:1;http://10.0.0.256",
+            "'http://10.0.0.256': 10.0.0.256 is no IP",
+        ),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_named_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, fault: str
+) -> None:
+    monkeypatch.setenv(f"ERUCA_BROKER_{variable}", value)
+
+    with pytest.raises(SettingsError) as refused:
+        BrokerSettings.load()
+
+    [line] = refused.value.faults
+    assert line.startswith(f"ERUCA_BROKER_{variable}={value}: {fault}")
+
+
+def test_a_broker_may_be_reached_at_several_urls() -> None:
+    urls = advertised_urls("http://[::1]:10911/; inside=https://broker_a")
+
+    assert urls == {"default": "http://[::1]:10911", "inside": "https://broker_a"}

@@ -1,0 +1,30 @@
+"""The query service's settings: where it says it is reached."""
+
+from __future__ import annotations
+
+import pytest
+
+from eruca_chassis.settings import SettingsError
+from eruca_query.settings import QuerySettings
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [("http://h:99999", "99999 is no port"), ("here", "write http"), ("http://h/x", "write http")],
+)
+def test_a_url_that_leads_nowhere_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, url: str, fault: str
+) -> None:
+    monkeypatch.setenv("ERUCA_QUERY_ADVERTISED_URL", url)
+
+    with pytest.raises(SettingsError) as refused:
+        QuerySettings.load()
+
+    [line] = refused.value.faults
+    assert line.startswith(f"ERUCA_QUERY_ADVERTISED_URL={url}: {fault}")
+
+
+def test_a_slash_behind_the_url_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERUCA_QUERY_ADVERTISED_URL", "https://query.example:9880/")
+
+    assert QuerySettings.load().advertised_url == "https://query.example:9880"
