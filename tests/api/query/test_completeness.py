@@ -6,10 +6,14 @@ import random
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from sqlalchemy import text
 
 import eruca
+from eruca.contract.limits import BODY_SIZE_MAX
+from eruca.contract.records import Record
+from eruca_broker.core.rendering import Rendered, render
 from support.in_process_cluster import InProcessCluster
 from support.query_services import Queried, queried_by
 from support.waiting import until_told
@@ -107,6 +111,57 @@ async def test_what_is_too_far_behind_to_be_looked_through_is_said(
     assert "broker-a" in unknown.json()["detail"]
     assert ids(by_key) == [sent[19].message_id]
     assert reasons(by_key) == []
+
+
+async def test_messages_that_are_too_large_for_one_answer_of_a_broker_are_said_to_be_missing(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with queried_by(cluster, database_url, tail_size_max=64 * 1024) as queried:
+        await create_topic(queried)
+        await queried.caught_up()
+        await queried.stop_following()
+        queue = eruca.MessageQueue(TOPIC, "broker-a", 0)
+        large = eruca.Message(TOPIC, b"x" * BODY_SIZE_MAX, keys=["UA1"])
+        async with queried.client.producer(compression_threshold=None) as producer:
+            sent = [await producer.send(large, queue=queue) for _ in range(4)]
+
+        page = await queried.get("/v1/messages", topic=TOPIC, key="UA1")
+
+    # The log's tail holds the first, however large it is; the broker's key index has the last two.
+    assert ids(page) == [sent[number].message_id for number in (3, 2, 0)]
+    assert reasons(page) == [("broker-a", "too_many")]
+    assert "which held the newest 2" in page["incomplete"][0]["detail"]
+
+
+async def test_what_a_broker_tells_of_a_message_and_cannot_be_is_no_defect(
+    cluster: InProcessCluster, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with queried_by(cluster, database_url, tail_size_max=64 * 1024) as queried:
+        await create_topic(queried)
+        await queried.caught_up()
+        await queried.stop_following()
+        bodies = [random.randbytes(10_000) for _ in range(20)]
+        async with queried.client.producer() as producer:
+            sent = await producer.send_many(
+                [eruca.Message(TOPIC, body, keys=["UA1"]) for body in bodies],
+                queue=eruca.MessageQueue(TOPIC, "broker-a", 0),
+            )
+
+        def in_an_odd_place(record: Record, *, body_room: int) -> Rendered:
+            message, size = render(record, body_room=body_room)
+            return Rendered(msgspec.structs.replace(message, log_offset=2**63), size)
+
+        for module in ("api.find", "core.rendering"):
+            monkeypatch.setattr(f"eruca_broker.{module}.render", in_an_odd_place)
+
+        by_key = await queried.get("/v1/messages", topic=TOPIC, key="UA1")
+        by_offset = await queried.http.get(f"/v1/messages/{sent[0].offset_message_id}")
+        life = await queried.http.get(f"/v1/messages/{sent[0].offset_message_id}/timeline")
+
+    assert ("broker-a", "model_behind") in reasons(by_key)
+    for answer in (by_offset, life):
+        assert (answer.status_code, answer.json()["code"]) == (503, "search-incomplete")
+        assert f"log_offset is {2**63}" in answer.json()["detail"]
 
 
 async def test_a_broker_that_is_gone_is_named_and_what_is_known_of_it_is_still_told(

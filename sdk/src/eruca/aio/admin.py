@@ -300,7 +300,8 @@ class AsyncAdmin:
     ) -> list[PulledMessage]:
         """Return messages of *topic* with this key or unique id, newest first.
 
-        All brokers of the topic are asked; *begin* and *end* limit when they stored them.
+        All brokers of the topic are asked; *begin* and *end* limit when they stored them. Each
+        returns its newest, up to about 8 MiB of bodies: ask for the others with an earlier *end*.
         """
         urls = await self._masters.of_topic(topic)
         answers = await on_each(
@@ -309,7 +310,7 @@ class AsyncAdmin:
                 url, topic, key, begin=begin, end=end, limit=limit
             ),
         )
-        found = [message for messages in answers.values() for message in messages]
+        found = [message for answer in answers.values() for message in answer.messages]
         found.sort(key=lambda message: message.stored_at, reverse=True)
         return found[:limit]
 

@@ -22,7 +22,7 @@ from eruca.aio.transport import (
 )
 from eruca.contract.errors import TransportError, ValidationError
 from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
-from eruca.contract.messages import LogRecordView, PulledMessage
+from eruca.contract.messages import FoundMessages, LogRecordView
 from eruca.contract.models import (
     BrokerStatus,
     OffsetByTime,
@@ -35,10 +35,6 @@ from eruca.contract.models import (
 M = TypeVar("M", bound=BaseModel)
 
 COMMIT_COUNT_MAX: Final = 1_024  # offsets in one request, as OffsetCommits has it
-
-
-class _FoundMessages(msgspec.Struct, frozen=True):
-    messages: list[PulledMessage]
 
 
 class BrokerApi:
@@ -135,7 +131,7 @@ class BrokerApi:
         begin: datetime | None,
         end: datetime | None,
         limit: int,
-    ) -> list[PulledMessage]:
+    ) -> FoundMessages:
         """Return messages of a topic on this broker by key or unique id, newest first."""
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/messages",
@@ -146,7 +142,7 @@ class BrokerApi:
         )
         answer = await self._send("GET", url, target)
         try:
-            return msgspec.json.decode(answer.body, type=_FoundMessages).messages
+            return msgspec.json.decode(answer.body, type=FoundMessages)
         except UNREADABLE as error:
             raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
 

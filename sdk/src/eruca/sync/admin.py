@@ -198,7 +198,8 @@ class Admin:
     ) -> list[PulledMessage]:
         """Return messages of *topic* with this key or unique id, newest first.
 
-        All brokers of the topic are asked; *begin* and *end* limit when they stored them.
+        All brokers of the topic are asked; *begin* and *end* limit when they stored them. Each
+        returns its newest, up to about 8 MiB of bodies: ask for the others with an earlier *end*.
         """
         return self._portal.call(
             self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from eruca.contract.messages import PulledMessage
+from eruca.contract.models import OFFSET_MAX
 from eruca.contract.records import Host
 from eruca_query.core.found_messages import FoundMessage, ms_of
 
+_INT32_MAX: Final = 2**31 - 1
+_HIGHEST: Final = {  # what a record can hold; offset ids and the tables hold no more
+    "log_offset": OFFSET_MAX,
+    "queue_id": _INT32_MAX,
+    "queue_offset": OFFSET_MAX,
+    "size": _INT32_MAX,
+}
+
 
 def found_of(broker_name: str, message: PulledMessage) -> FoundMessage:
-    """Return what a broker's message says of itself."""
+    """Return what a broker's message says of itself.
+
+    Raises:
+        ValueError: No message can be so: a number is out of range, a time or an address is none.
+    """
+    for name, highest in _HIGHEST.items():
+        value = getattr(message, name)
+        if not 0 <= value <= highest:
+            raise ValueError(f"{name} is {value}, and not of 0 to {highest}")
     return FoundMessage(
         broker_name=broker_name,
         store_host=Host.from_text(message.store_host),
@@ -18,10 +36,17 @@ def found_of(broker_name: str, message: PulledMessage) -> FoundMessage:
         topic=message.topic,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
-        stored_ms=ms_of(datetime.fromisoformat(message.stored_at)),
-        born_ms=ms_of(datetime.fromisoformat(message.born_at)),
+        stored_ms=_ms_of(message.stored_at),
+        born_ms=_ms_of(message.born_at),
         size=message.size,
         unique_id=message.message_id,
         tag=(message.tag or "").encode("utf-8", "surrogatepass"),
         keys=" ".join(message.keys).encode("utf-8", "surrogatepass"),
     )
+
+
+def _ms_of(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return ms_of(time)

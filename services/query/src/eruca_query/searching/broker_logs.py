@@ -56,6 +56,14 @@ class TailAnswer:
         return self.fault is not None and self.fault.reason == "model_behind"
 
 
+@dataclass(frozen=True, slots=True)
+class KeyAnswer:
+    """What a broker's own index has, newest first."""
+
+    messages: list[FoundMessage]
+    is_complete: bool  # false: with further ones its answer would have been too large
+
+
 class BrokerLogs:
     """Asks brokers, each at most for some seconds.
 
@@ -107,8 +115,8 @@ class BrokerLogs:
 
     async def by_key(
         self, broker_name: str, topic: str, key: str, *, begin: datetime | None, limit: int
-    ) -> list[FoundMessage] | Fault:
-        """Return a topic's messages with a key or id from a broker's own index, newest first."""
+    ) -> KeyAnswer | Fault:
+        """Return a topic's messages with a key or id from a broker's own index."""
         url = (await self.brokers()).urls.get(broker_name)
         if url is None:
             return Fault("broker_unreachable", NOT_REGISTERED)
@@ -116,12 +124,13 @@ class BrokerLogs:
             found = await self._api.messages_by_key(
                 url, topic, key, begin=begin, end=None, limit=limit
             )
-            return [found_of(broker_name, message) for message in found]
-        except (ValueError, TypeError) as error:  # a time or an address that is none
+            messages = [found_of(broker_name, message) for message in found.messages]
+            return KeyAnswer(messages, found.is_complete)
+        except ValueError as error:
             return Fault("broker_unreachable", f"{url}: what it finds cannot be read: {error}")
         except ErucaError as error:
             if error.status == RecordNotFoundError.status:
-                return []  # it has no such topic
+                return KeyAnswer([], is_complete=True)  # it has no such topic
             self._directory.forget()
             return Fault("broker_unreachable", str(error))
 
@@ -142,7 +151,7 @@ class BrokerLogs:
             return []
         places = asyncio.Semaphore(PARALLEL_MAX)
 
-        async def ask(topic: str) -> list[FoundMessage] | Fault:
+        async def ask(topic: str) -> KeyAnswer | Fault:
             async with places:
                 return await self.by_key(
                     broker_name, topic, unique_id, begin=None, limit=KEY_QUERY_COUNT_MAX
@@ -153,7 +162,7 @@ class BrokerLogs:
             message
             for answer in answers
             if not isinstance(answer, Fault)
-            for message in answer
+            for message in answer.messages
             if message.unique_id == unique_id
         ]
 

@@ -27,7 +27,7 @@ from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import group_positions
 from eruca_query.searching import message_sql
 from eruca_query.searching.broker_directory import KnownBrokers
-from eruca_query.searching.broker_logs import BrokerLogs, Fault, TailAnswer
+from eruca_query.searching.broker_logs import BrokerLogs, Fault, KeyAnswer, TailAnswer
 from eruca_query.searching.completeness import Completeness, completeness_of, positions_of
 from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
 from eruca_query.searching.whole_messages import with_bodies, without_body
@@ -180,7 +180,7 @@ class MessagePages:
         key = query.key.decode("utf-8", "surrogatepass")
         behind = [name for name, answer in tails.items() if answer.is_behind]
 
-        async def ask(name: str) -> list[FoundMessage] | Fault:
+        async def ask(name: str) -> KeyAnswer | Fault:
             its = look.serving.get(name)
             since = None if its is None or its.stored_ms is None else moment(its.stored_ms)
             return await self._logs.by_key(
@@ -192,14 +192,26 @@ class MessagePages:
             if isinstance(answer, Fault):
                 continue  # that the model is behind is said already
             completeness.forgive(name)
-            if len(answer) >= KEY_QUERY_COUNT_MAX:
-                detail = (
-                    f"it has more than {KEY_QUERY_COUNT_MAX} messages with this key that the read "
-                    "model does not have yet"
-                )
+            detail = _too_many(answer)
+            if detail is not None:
                 completeness.add(Missing(broker_name=name, reason="too_many", detail=detail))
-            found += [message for message in answer if query.wants(message)]
+            found += [message for message in answer.messages if query.wants(message)]
         return found
+
+
+def _too_many(answer: KeyAnswer) -> str | None:
+    """Return why a broker may have more messages with a key than it told of; None: it has not."""
+    if len(answer.messages) >= KEY_QUERY_COUNT_MAX:
+        return (
+            f"it has more than {KEY_QUERY_COUNT_MAX} messages with this key that the read model "
+            "does not have yet"
+        )
+    if not answer.is_complete:
+        return (
+            "its messages with this key that the read model does not have yet are too large for "
+            f"one answer, which held the newest {len(answer.messages)}"
+        )
+    return None
 
 
 async def _group_positions(

@@ -130,8 +130,13 @@ class MessageSearch:
             record = await self._logs.record(owner, offset_id.log_offset)
             if isinstance(record, LogRecordView):
                 if record.message.offset_message_id == text.upper():
-                    return NamedMessage(found_of(owner, record.message), record), None
-                record = None  # another broker's by now
+                    try:
+                        return NamedMessage(found_of(owner, record.message), record), None
+                    except ValueError as error:
+                        detail = f"its record at {offset_id.log_offset} cannot be read: {error}"
+                        record = Fault("broker_unreachable", detail)
+                else:
+                    record = None  # another broker's by now
             if owner in rows:
                 return NamedMessage(rows[owner], record), None
             if isinstance(record, Fault):
