@@ -6,14 +6,16 @@ of tests does this for each of a service's operations::
 
     @every_operation_of("broker")
     def test_every_answer_is_a_documented_one(broker, operation, mode):
-        fuzz(operation, mode, broker.url)
+        fuzz(operation, mode, broker)
 
-A failure prints how Hypothesis repeats it. ``ERUCA_FUZZ_EXAMPLES`` makes more or fewer requests.
+A failure shows what errors the service logged meanwhile, and prints how Hypothesis repeats it.
+``ERUCA_FUZZ_EXAMPLES`` makes more or fewer requests.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
@@ -30,6 +32,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from eruca_chassis.connections import HEAD_SIZE_MAX
 from support.openapi_documents import made_document
+from support.processes import ServiceProcess
 
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
 MadeUp: TypeAlias = Case[Any]
@@ -50,9 +53,7 @@ _WAIT_SECONDS_MAX: Final = 0.02  # the waits themselves are tested elsewhere
 
 def every_operation_of(service: str) -> pytest.MarkDecorator:
     """Run a test with every *operation* of a service, in each *mode* there is for it."""
-    document = schemathesis.openapi.from_dict(made_document(service), config=_CONFIG)
-    operations = [found.ok() for found in document.get_all_operations() if isinstance(found, Ok)]
-    assert operations, f"{service} has operations"
+    operations = operations_of(service)
     requests = [(operation, mode) for operation in operations for mode in _modes(operation)]
     return pytest.mark.parametrize(
         ("operation", "mode"),
@@ -61,10 +62,18 @@ def every_operation_of(service: str) -> pytest.MarkDecorator:
     )
 
 
+def operations_of(service: str) -> list[Operation]:
+    """Return every operation of a service."""
+    document = schemathesis.openapi.from_dict(made_document(service), config=_CONFIG)
+    operations = [found.ok() for found in document.get_all_operations() if isinstance(found, Ok)]
+    assert operations, f"{service} has operations"
+    return operations
+
+
 def fuzz(
     operation: Operation,
     mode: GenerationMode,
-    url: str,
+    service: ServiceProcess,
     *,
     known: Known | None = None,
     takes_all_that_is_sound: bool = False,
@@ -74,7 +83,7 @@ def fuzz(
     Args:
         operation: From the service's document.
         mode: Sound requests, or unsound ones.
-        url: Of the service.
+        service: Is asked; the errors it logs are part of a failure's report.
         known: By names of parameters and of a body's fields, values of which something is there:
             what is made up never exists. Some of the sound requests have them.
         takes_all_that_is_sound: Whether a request that fits the document is never refused.
@@ -96,9 +105,25 @@ def fuzz(
                 part |= {n: v for n, v in chosen.items() if n in part and v is not None}
         if _is_too_long(case):
             return
-        case.call_and_validate(base_url=url, timeout=ANSWER_SECONDS, excluded_checks=excluded)
+        case.call_and_validate(
+            base_url=service.url, timeout=ANSWER_SECONDS, excluded_checks=excluded
+        )
 
-    ask()
+    before = len(service.errors())
+    try:
+        ask()
+    except BaseException:
+        sys.stderr.write(_shown(service.errors()[before:]))
+        raise
+
+
+def _shown(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a service logged, each traceback once: Hypothesis repeats what fails."""
+    different = {event.get("exception", event["event"]): event for event in errors}
+    return "".join(
+        "\n".join(f"{name}: {value}" for name, value in event.items()) + "\n\n"
+        for event in different.values()
+    )
 
 
 def _modes(operation: Operation) -> list[GenerationMode]:

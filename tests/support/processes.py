@@ -48,10 +48,23 @@ class ServiceProcess:
             pass
         return self._process.wait(START_SECONDS)
 
+    def errors(self) -> list[dict[str, Any]]:
+        """Return the errors it has logged by now; does not wait for more."""
+        assert self._process.stderr is not None
+        pipe = self._process.stderr.fileno()
+        os.set_blocking(pipe, False)
+        try:
+            for _ in self._events():
+                pass
+        finally:
+            os.set_blocking(pipe, True)
+        return [event for event in self.log if event.get("level") == "error"]
+
     def _events(self) -> Iterator[dict[str, Any]]:
         assert self._process.stderr is not None
         errors: IO[str] = self._process.stderr
-        for line in errors:
+        for begun in errors:
+            line = begun if begun.endswith("\n") else begun + _rest_of_line(errors)
             event = json.loads(line) if line.startswith("{") else {"event": line}
             self.log.append(event)
             yield event
@@ -70,6 +83,15 @@ class ServiceProcess:
         self._process.wait(START_SECONDS)
         assert self._process.stderr is not None
         self._process.stderr.close()
+
+
+def _rest_of_line(errors: IO[str]) -> str:
+    """Wait for the rest of a line that is just being written."""
+    was_blocking = os.get_blocking(errors.fileno())
+    os.set_blocking(errors.fileno(), True)
+    rest = errors.readline()
+    os.set_blocking(errors.fileno(), was_blocking)
+    return rest
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def fill(url: str) -> None:
 def test_every_answer_is_a_documented_one(
     broker: ServiceProcess, operation: Operation, mode: GenerationMode
 ) -> None:
-    fuzz(operation, mode, broker.url, known={} if operation.label in DESTRUCTIVE else KNOWN)
+    fuzz(operation, mode, broker, known={} if operation.label in DESTRUCTIVE else KNOWN)
 
 
 def test_after_all_that_the_broker_still_serves(broker: ServiceProcess) -> None:

@@ -72,7 +72,7 @@ def test_every_answer_is_a_documented_one(
     fuzz(
         operation,
         mode,
-        namesrv.url,
+        namesrv,
         known=KNOWN,
         takes_all_that_is_sound=not may_be_refused(operation.label),
     )

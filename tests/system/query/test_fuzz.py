@@ -72,7 +72,7 @@ def fill(broker_url: str) -> None:
 def test_every_answer_is_a_documented_one(
     query: ServiceProcess, operation: Operation, mode: GenerationMode
 ) -> None:
-    fuzz(operation, mode, query.url, known=KNOWN)
+    fuzz(operation, mode, query, known=KNOWN)
 
 
 @pytest.mark.anyio

@@ -60,7 +60,7 @@ def test_every_answer_is_a_documented_one(
     checker: ServiceProcess, operation: Operation, mode: GenerationMode
 ) -> None:
     known = KNOWN if "webhook" not in operation.label else {}  # or made-up hosts would be called
-    fuzz(operation, mode, checker.url, known=known)
+    fuzz(operation, mode, checker, known=known)
 
 
 @pytest.mark.anyio
