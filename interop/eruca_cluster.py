@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -40,11 +41,24 @@ class Eruca:
             self._children = starting.pop_all()
         return self
 
+    def wait_for_config(self) -> None:
+        """Wait until every topic is in the file that RocketMQ takes them from.
+
+        It is written a second after a change: what a kill before that costs is known.
+        """
+        self.broker.wait_until(self._are_topics_saved)
+
     def __exit__(self, *failure: object) -> None:
         self._children.close()
 
     def _is_registered(self) -> bool:
         return bool(httpx.get(f"{self.name_server}/v1/brokers").json()["brokers"])
+
+    def _are_topics_saved(self) -> bool:
+        file = self._store / "config" / "topics.json"
+        saved = json.loads(file.read_bytes())["topicConfigTable"] if file.exists() else {}
+        listed = httpx.get(f"{self.url}/v1/topics", params={"limit": 1_000}).json()["topics"]
+        return all(topic["topic"] in saved for topic in listed)
 
     def _start(self, service: str, url: str, settings: Mapping[str, object]) -> Child:
         prefix = f"ERUCA_{service.upper()}_"

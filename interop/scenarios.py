@@ -52,6 +52,7 @@ class Opened:
 
     side: Side
     broker: Child
+    settle: Callable[[], None] = lambda: None  # waits until the other side can take over
 
 
 class Bench:
@@ -93,11 +94,12 @@ class Bench:
         """Open *store* with Eruca."""
         home = self._home(store)
         with Eruca(store, home, host=self.variant.host, port=self._port) as cluster:
-            yield Opened(cluster.client, cluster.broker)
+            yield Opened(cluster.client, cluster.broker, cluster.wait_for_config)
 
     def end(self, opened: Opened) -> None:
         """Stop the broker, or kill it where it stands."""
         if self.variant.is_killed:
+            opened.settle()
             opened.broker.kill()
         else:
             opened.broker.stop()
