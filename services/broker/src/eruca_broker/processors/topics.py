@@ -127,7 +127,7 @@ class Topics:
             QueueNotFoundError: It has no queue *queue_id* to write to.
         """
         topic = self._store.state.topics.get(name)
-        if topic is not None and (queue_id or 0) < topic.open_queue_count:
+        if topic is not None and 0 <= (queue_id or 0) < topic.open_queue_count:
             return topic
         if topic is None or topic.is_system:
             topic = self._topic_to_be(name)
@@ -135,7 +135,7 @@ class Topics:
             raise PermissionDeniedError(
                 f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
             )
-        if queue_id is not None and queue_id >= topic.write_queue_count:
+        if queue_id is not None and not 0 <= queue_id < topic.write_queue_count:
             raise QueueNotFoundError(
                 f"topic {name!r} has queues 0 to {topic.write_queue_count - 1} to write to here, "
                 f"not {queue_id}"
