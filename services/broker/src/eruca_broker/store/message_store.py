@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import structlog
 
 from eruca.contract.errors import ErucaError, StoreFailedError
@@ -46,10 +45,9 @@ from eruca_broker.core.events import (
     encode_event,
 )
 from eruca_broker.core.scheduled import DELAYED_TOPICS
-from eruca_broker.core.snapshots import SnapshotItem
-from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
+from eruca_broker.core.state import BrokerState
 from eruca_broker.core.timers import PendingTimers
-from eruca_broker.core.timers_events import TimersCancelled, TimersFired, timer_pieces
+from eruca_broker.core.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store import config_snapshots, delay_offsets
 from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
@@ -65,6 +63,7 @@ from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Clock, Receipt, Writer
 from eruca_chassis.finishing import finished
 
@@ -72,7 +71,6 @@ logger = structlog.get_logger(__name__)
 
 ABORT_NAME: Final = "abort"
 INDEX_DELAY_SECONDS: Final = 0.02  # how long a few records may wait for the key index
-_SNAPSHOT_ITEM_SIZE: Final = 1_024  # bytes of JSON; hardly any item takes a third of it
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
@@ -112,8 +110,9 @@ class MessageStore:
         self._index_timer: asyncio.TimerHandle | None = None
         self._has_lost_pages = False  # of a projection: its flush failed
         self._saving_config = asyncio.Lock()
-        self._snapshot_offset = recovered.snapshot_offset  # where the latest whole one begins
-        self._snapshot_begun_at = 0  # … and one of which not all parts are published yet
+        self._snapshots = StateSnapshots(
+            self.state, self.timers, self._queues, recovered.snapshot_offset
+        )
         self._writer = Writer(
             self._log,
             self._dispatcher,
@@ -549,7 +548,7 @@ class MessageStore:
     # --- Inside -----------------------------------------------------------------------------------
 
     def _needed_from(self) -> int:
-        needed_from = min(self.visible_offset, self._snapshot_offset)
+        needed_from = min(self.visible_offset, self._snapshots.latest_offset)
         for oldest in (self.timers.oldest_id(), self.state.transactions.oldest_offset()):
             if oldest is not None:
                 needed_from = min(needed_from, oldest)
@@ -572,44 +571,10 @@ class MessageStore:
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
-        """Return the state as all that precedes it in the log will have made it."""
-        state = self.state
-        coming = list(self._writer.unpublished_events())
-        if coming:
-            state = state.copy()
-            for event, log_offset in coming:
-                state.apply(event, log_offset)
-        items_max = min(SNAPSHOT_ITEMS_MAX, max(self.segment_size // 2 // _SNAPSHOT_ITEM_SIZE, 1))
-        ends = list(self._queue_ends(state))
-        timers = self._timer_items(coming, items_max) if _has_timers(ends) else ()
-        parts = state.snapshot(ends, items_max=items_max, more=timers)
+        parts = self._snapshots.parts(
+            self._writer, visible_offset=self.visible_offset, segment_size=self.segment_size
+        )
         return [(self._event_batch(part), part) for part in parts]
-
-    def _timer_items(
-        self, coming: Sequence[tuple[Event, int]], items_max: int
-    ) -> Iterator[SnapshotItem]:
-        """Yield what is pending; messages on their way into the log are in it behind ``since``."""
-        rows = self.timers.rows()
-        ended = [
-            timer
-            for event, _ in coming
-            if isinstance(event, TimersFired | TimersCancelled)
-            for timer in event.timers
-        ]
-        if ended:
-            rows = rows[~np.isin(rows[:, 1], ended)]
-        for piece, weight in timer_pieces(rows, self._dispatcher.queued_offset, items_max):
-            yield SnapshotItem("timers", piece, weight)
-
-    def _queue_ends(self, state: BrokerState) -> Iterator[tuple[str, int, int]]:
-        ends = dict(state.queue_ends)
-        for topic, queue_id in self._queues:
-            end = self._queues.queue(topic, queue_id).max_offset
-            ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
-        ends.update(self._writer.known_next_offsets())
-        for (topic, queue_id), offset in ends.items():
-            if offset and not self._writer.is_leaving(topic):
-                yield topic, queue_id, offset
 
     def _event_batch(self, event: Event) -> Batch:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
@@ -628,7 +593,7 @@ class MessageStore:
                 self._writer.forget_topic(event.topic)
                 self._queues.delete_topic(event.topic)
             elif isinstance(event, StateSnapshot):
-                self._note_snapshot(event, log_offset)
+                self._snapshots.note(event, log_offset)
             elif isinstance(event, TimersFired | TimersCancelled):
                 self.timers.finish(event.timers)
         self._set_timers([a for a in appended if a.batch.topic in DELAYED_TOPICS])
@@ -652,12 +617,6 @@ class MessageStore:
         if waiting:
             self.on_timers()
 
-    def _note_snapshot(self, part: StateSnapshot, log_offset: int) -> None:
-        if part.part == 1:
-            self._snapshot_begun_at = log_offset
-        if part.part == part.parts:
-            self._snapshot_offset = self._snapshot_begun_at
-
     def _catch_up_index(self) -> None:
         self._stop_index_timer()
         try:
@@ -669,10 +628,6 @@ class MessageStore:
         if self._index_timer is not None:
             self._index_timer.cancel()
             self._index_timer = None
-
-
-def _has_timers(queue_ends: Sequence[tuple[str, int, int]]) -> bool:
-    return any(topic in DELAYED_TOPICS for topic, _, _ in queue_ends)
 
 
 def _lock(directory: Path) -> DirectoryLock:
