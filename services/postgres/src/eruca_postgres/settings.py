@@ -28,14 +28,14 @@ InstanceName = Annotated[
 ]
 
 
-def _without_slash(url: str) -> str:
+def _checked_without_slash(url: str) -> str:
     return checked_url(url.removesuffix("/"))
 
 
 class ProjectionSettings(ServiceSettings):
     """What a service with a SQL projection can be told."""
 
-    advertised_url: Annotated[str, AfterValidator(_without_slash)] | None = Field(
+    advertised_url: Annotated[str, AfterValidator(_checked_without_slash)] | None = Field(
         default=None,
         description="where clients reach it; unset: from host and port",
     )
