@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,30 @@ def test_one_write_may_span_segments(tmp_path: Path) -> None:
     assert segment.base_offset == 4 * SIZE
 
 
+def test_nothing_of_a_write_can_be_found_before_all_of_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = empty_log(tmp_path)
+    write = Segment.write
+    begins: list[bytes] = []
+
+    def look_and_write(self: Segment, buffers: Sequence[memoryview], position: int) -> None:
+        begins.append((tmp_path / name(0)).read_bytes()[:8])
+        write(self, buffers, position)
+
+    monkeypatch.setattr(Segment, "write", look_and_write)
+    add(log, b"a" * 600)
+    log.roll()
+    add(log, b"b" * 600)
+    log.write()
+
+    assert begins == [bytes(8)] * 3
+    assert content(tmp_path) == {
+        name(0): padded(b"a" * 600, blank(SIZE - 600)),
+        name(SIZE): padded(b"b" * 600),
+    }
+
+
 # --- A failed write -------------------------------------------------------------------------------
 
 
@@ -165,7 +190,7 @@ def test_bytes_that_could_not_be_cut_at_once_are_cut_before_the_next_write(
         add(log, b"lost as well")
         with pytest.raises(OSError, match="no zeros"):
             log.write()
-    assert (tmp_path / name(0)).read_bytes().startswith(b"lost and s\0")
+    assert (tmp_path / name(0)).read_bytes().startswith(bytes(8) + b" s\0")
 
     add(log, b"next")
     log.write()

@@ -24,6 +24,7 @@ from eruca_broker.store.settings import StoreSettings
 from support.clocks import ManualClock
 from support.log_model import read_log
 from support.stores import abandon, batch, small_settings
+from support.torn_logs import kill_amid_a_write
 
 pytestmark = pytest.mark.anyio
 
@@ -171,6 +172,22 @@ async def test_what_is_behind_a_hole_or_garbage_is_given_up(
 
             whole = [r for r in left.records if r.log_offset < record.log_offset]
             assert await bodies_in(left.directory) == bodies(whole), record.log_offset + place
+
+
+@pytest.mark.parametrize("size", [100, 12_300], ids=["in one segment", "across two"])
+async def test_a_batch_that_a_kill_interrupts_is_there_as_a_whole_or_not_at_all(
+    tmp_path: Path, size: int
+) -> None:
+    settings = small_settings(segment_size=24 * 1024)
+    store = await MessageStore.open(tmp_path, settings, ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    whole = b"w" * size
+    await store.append(batch("orders", 0, [whole]))
+    await store.close()
+
+    kill_amid_a_write(tmp_path, settings, "orders", [b"interrupted" * 10] * 100, 1_000)
+
+    assert await bodies_in(tmp_path, settings) == [whole]
 
 
 def leave_a_prepared_segment(left: Left, size: int) -> None:

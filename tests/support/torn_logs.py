@@ -1,9 +1,18 @@
-"""Logs as a power cut leaves them: what was written behind some place is not there."""
+"""Logs as a power cut or a kill leaves them: what was written behind some place is not there."""
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import resource
 import shutil
+import signal
 from pathlib import Path
+
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import StoreSettings
+from support.clocks import ManualClock
+from support.stores import batch
 
 
 def cut_copy(source: Path, copy: Path, offset: int) -> None:
@@ -13,3 +22,34 @@ def cut_copy(source: Path, copy: Path, offset: int) -> None:
     [segment] = (copy / "commitlog").iterdir()
     data = segment.read_bytes()
     segment.write_bytes(data[:offset].ljust(len(data), b"\0"))
+
+
+def kill_amid_a_write(
+    directory: Path, settings: StoreSettings, topic: str, bodies: list[bytes], written_size: int
+) -> None:
+    """Append a batch in a process which the kernel kills at so many bytes behind the log's end.
+
+    Where the batch begins the next segment, that is as far from that segment's start as the end of
+    the one before it, and so many bytes more.
+    """
+    context = multiprocessing.get_context("spawn")
+    arguments = (directory, settings, topic, bodies, written_size)
+    process = context.Process(target=_append_until_killed, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGXFSZ
+
+
+def _append_until_killed(
+    directory: Path, settings: StoreSettings, topic: str, bodies: list[bytes], written_size: int
+) -> None:
+    async def append() -> None:
+        store = await MessageStore.open(directory, settings, ManualClock())
+        await store.prepare_next_segment()  # no file of that length can be made below the limit
+        limit = store.log_max_offset % store.segment_size + written_size
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
+        await store.append(batch(topic, 0, bodies))
+
+    asyncio.run(append())

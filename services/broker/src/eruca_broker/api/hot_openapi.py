@@ -193,8 +193,8 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 'Append a message, or `{"messages": [...]}`, which is stored as a whole or not '
                 "at all, in one queue. The answer comes once they are as durable as `durability` "
                 "says: `flushed` survives power loss, `written` survives the broker's death but "
-                "not the machine's. A client that gets no answer cannot know, and sends again: "
-                "consumers must expect duplicates.\n\n"
+                "not the machine's, which may leave the beginning of a batch. A client that gets "
+                "no answer cannot know, and sends again: consumers must expect duplicates.\n\n"
                 "Messages of one `sharding_key` always go to the same queue; without one the "
                 "topic's queues take turns, or `queue_id` says which. A topic that does not exist "
                 "is created, unless the broker is set not to."

@@ -5,6 +5,10 @@ Appending has two halves. ``roll`` and ``add`` take buffers in memory and say wh
 Between the two nobody has been promised anything, so a failed ``write`` takes all of it back: the
 log is as it was.
 
+A process that is killed may leave the beginning of a large write and not its end. So the first
+bytes of a write come last, in a call of their own: what lies behind zeros is no part of the log,
+and the next start cuts it. A write is in the log as a whole or not at all, unless the power fails.
+
 A record never crosses a segment's end. Where one does not fit, the rest of the segment is marked
 by a blank record and the log goes on in the next segment.
 
@@ -21,10 +25,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
 from eruca_broker.store.segment import NAME_DIGITS, Segment
+
+_HEAD_SIZE: Final = 8  # bytes of a record that tell its size and magic; parted they are neither
 
 
 class CorruptLogError(Exception):
@@ -151,8 +158,8 @@ class CommitLog:
         try:
             if self._is_tail_foul:
                 self._cut_tail()
-            for segment, position, buffers in added:
-                segment.write(buffers, position)
+            if added:
+                _write_head_last(added)
         except OSError:
             self.take_back()
             raise
@@ -273,6 +280,15 @@ class CommitLog:
     def _is_unused(self, segment: Segment, end_offset: int) -> bool:
         is_unmade = segment.base_offset == end_offset and segment.size < self.segment_size
         return segment.base_offset > end_offset or is_unmade
+
+
+def _write_head_last(stretches: Sequence[tuple[Segment, int, list[memoryview]]]) -> None:
+    first, start, buffers = stretches[0]
+    head, buffers[0] = buffers[0][:_HEAD_SIZE], buffers[0][_HEAD_SIZE:]
+    first.write(buffers, start + len(head))
+    for segment, position, others in stretches[1:]:
+        segment.write(others, position)
+    first.write([head], start)
 
 
 def _base_offset(segment: Segment) -> int:

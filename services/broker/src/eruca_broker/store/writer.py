@@ -3,7 +3,8 @@
 An append goes through four states; each has one cause and one effect::
 
     accepted    append()          offsets are fixed, the batch is stamped; nobody else can see it
-    written     end of the tick   one pwritev per segment for all that was accepted meanwhile;
+    written     end of the tick   one pwritev per segment for all that was accepted meanwhile,
+                                  and one for its first bytes;
                                   while a flush is under way it would wait anyway: at its end
     flushed     (sync mode)       one fdatasync for all that wait, on the flusher's thread
     published   thereafter        projections fed, events folded, pulls woken, senders told
