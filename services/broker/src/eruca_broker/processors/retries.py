@@ -63,7 +63,8 @@ class Retries:
             GroupNotFoundError: There is no such group.
             StaleLockError: One of the queues is not held by its token; nothing has changed.
             RecordNotFoundError: One of the messages is not there; nothing has changed.
-            TooLargeError: One has no room for what a retry needs; nothing has changed.
+            TooLargeError: One has no room for what a retry or its delivery needs; nothing has
+                changed.
             OverloadedError: As many messages wait as may.
         """
         held = [HeldQueue(m.topic, m.queue_id, m.token) for m in request.messages]
@@ -86,6 +87,7 @@ class Retries:
                 verdicts.append(_verdict(group, message, raws[-1], now_ms))
             await self._create_topics(name, verdicts)
             batches = _batches(name, request.messages, raws, verdicts)
+            self._scheduled.check_sizes(batches)
             # The turn must not end before.
             receipts = await finished(self._work.store.append_group(batches))
         dead = sum(result.wait is None for result in verdicts)

@@ -15,7 +15,7 @@ is needed: the message's id says which.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from eruca.contract.properties import UNIQ_KEY
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.scheduled import (
+    DELAYED_TOPICS,
     Destination,
     PropertiesTooLargeError,
     Wait,
@@ -43,7 +44,7 @@ from eruca_broker.core.scheduled import (
     waiting,
 )
 from eruca_broker.core.timers import Timer
-from eruca_broker.core.timers_events import TimersCancelled
+from eruca_broker.core.timers_events import TimersCancelled, waiting_record_size_max
 from eruca_broker.core.times import moment, ms_not_before
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore
@@ -103,6 +104,17 @@ class Scheduled:
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
 
+    def check_sizes(self, batches: Iterable[Batch]) -> None:
+        """Raise TooLargeError where what is to wait could not be delivered in one write."""
+        size_max = waiting_record_size_max(self._store.segment_size)
+        for batch in batches:
+            if batch.topic in DELAYED_TOPICS and (size := max(batch.sizes)) > size_max:
+                raise TooLargeError(
+                    f"a message takes {size} bytes in the log; where segments have "
+                    f"{self._store.segment_size} bytes, one that is delivered later may take "
+                    f"{size_max}"
+                )
+
     def waits_of(
         self, messages: Sequence[NewMessage], pointers: Sequence[str], now_ms: int
     ) -> list[Wait | None] | None:
@@ -134,7 +146,8 @@ class Scheduled:
         """Return how *records*, which go to *destination* after these *waits*, are stored.
 
         Raises:
-            TooLargeError: A message's properties leave no room for what waiting needs.
+            TooLargeError: A message's properties leave no room for what waiting needs, or it fits
+                into no segment with what delivering needs.
         """
         places: dict[Destination, list[bytes]] = {}
         order = list[tuple[Destination, int]]()
@@ -147,9 +160,11 @@ class Scheduled:
             except PropertiesTooLargeError as error:
                 raise TooLargeError(f"{pointer}: to be delayed, {error}") from error
         numbers = {place: number for number, place in enumerate(places)}
+        batches = [batch_of_records(*place, some) for place, some in places.items()]
+        self.check_sizes(batches)
         return Later(
             destination,
-            [batch_of_records(*place, some) for place, some in places.items()],
+            batches,
             [(numbers[place], index) for place, index in order],
             list(waits),
         )

@@ -4,8 +4,9 @@ Both are one write: an event that names the timers, and behind it the messages, 
 they belong or, when carried, to the timer topic anew. No crash parts the two, so each timer is
 delivered exactly once: as long as the event is not in the log it is pending, afterwards it is not.
 
-What cannot be delivered, because its topic has been deleted or its record cannot be read any more,
-ends with the same event, is counted and logged. Nothing else may hold up those behind it.
+What cannot be delivered, because its topic has been deleted, its record cannot be read any more or
+fits into no segment with the event, ends with the same event, is counted and logged. Nothing else
+may hold up those behind it.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``. There an interrupted
 delivery is repeated, and what outlives retention is lost.
@@ -31,12 +32,12 @@ from eruca_broker.core.scheduled import (
     waiting,
 )
 from eruca_broker.core.timers import Timer
-from eruca_broker.core.timers_events import TimersFired
+from eruca_broker.core.timers_events import TimersFired, fired_record_size_max
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
 FIRED_COUNT_MAX: Final = 256  # in one write; it takes a few milliseconds
-FIRED_SIZE_MAX: Final = 1024 * 1024  # bytes of records in one write; the first goes whatever it is
+FIRED_SIZE_MAX: Final = 1024 * 1024  # bytes of records in one write; one alone may take more
 
 _log = structlog.get_logger()
 
@@ -52,15 +53,23 @@ class TimerCounts:
     late_ms_max: int = 0
 
 
+class _NoRoomError(Exception):
+    """A record does not go into this write."""
+
+
 @dataclass(slots=True)
 class _Plan:
     """One write."""
 
+    size_max: int  # bytes of records
+    first_size_max: int  # … where there is one alone
     timers: list[Timer] = field(default_factory=list)  # that end by it
     records: dict[tuple[Destination, int], list[bytes]] = field(default_factory=dict)
     size: int = 0  # bytes of records
 
     def add(self, timer: Timer, destination: Destination, record: bytes) -> None:
+        if self.size + len(record) > (self.size_max if self.timers else self.first_size_max):
+            raise _NoRoomError
         self.timers.append(timer)
         # Only records with the same room for hosts make a batch.
         self.records.setdefault((destination, host_bits_of(record)), []).append(record)
@@ -80,7 +89,6 @@ class Timers:
         self.counts = TimerCounts()
         self._store = store
         self._clock = clock
-        self._size_max = min(FIRED_SIZE_MAX, store.segment_size // 4)
 
     async def fire(self) -> int:
         """Deliver some of what is due; return how many timers have ended. Durable on return.
@@ -124,12 +132,17 @@ class Timers:
         despite_full_disk: bool = False,
     ) -> _Plan:
         """End held timers as far as one write goes; the others are pending again."""
-        plan = _Plan()
+        segment_size = self._store.segment_size
+        plan = _Plan(min(FIRED_SIZE_MAX, segment_size // 4), fired_record_size_max(segment_size))
         pending = self._store.timers
         try:
             for timer in taken:
-                if plan.size < self._size_max:
+                try:
                     take_in(plan, timer)
+                except _NoRoomError:
+                    if plan.timers:
+                        break
+                    self._drop(plan, timer, "it is too large for a segment of the log")
             if plan.timers:
                 batches = plan.batches()
                 head = TimersFired([timer.id for timer in plan.timers], plan.size)
