@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from eruca.contract.errors import DiskFullError
+from eruca.contract.errors import DiskFullError, ErucaError
 from eruca_broker.core.retention import RetentionRules, decide
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.loops import BackgroundLoop
@@ -104,8 +104,14 @@ class Upkeep:
             await self._delete(decision.delete_count)
 
     async def _delete(self, count: int) -> None:
-        await self._carry_forward(self._store.segment_ends()[count - 1])
+        refusal: ErucaError | None = None
+        try:
+            await self._carry_forward(self._store.segment_ends()[count - 1])
+        except ErucaError as error:
+            refusal = error  # what waits keeps its segments; those before may be the room it needs
         needed_from = await self._store.needed_from()
         for min_offset in self._store.delete_oldest_segments(count, needed_from):
             logger.info("segment deleted", log_min_offset=min_offset)
             await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
+        if refusal is not None:
+            raise refusal

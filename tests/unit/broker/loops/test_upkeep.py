@@ -1,0 +1,63 @@
+"""What keeps a store in order, over a real store and a real limit for a full disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eruca.contract.errors import DiskFullError
+from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.retention import RetentionRules
+from eruca_broker.core.scheduled import Destination, Wait, waiting
+from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.loops.upkeep import Upkeep
+from eruca_broker.processors.timers import Timers
+from eruca_broker.store.message_store import MessageStore
+from support.clocks import ManualClock
+from support.limits import file_size_limit
+from support.stores import batch, message, small_settings
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+SEGMENT_SIZE = 24 * 1024
+ALL_MAY_GO = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    settings = small_settings(segment_size=SEGMENT_SIZE)
+    store = await MessageStore.open(tmp_path, settings, clock)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    wait = Wait(deliver_at_ms=clock.now_ms() + 3_600_000)
+    large = bytes(range(1, 251)) * 60
+    for is_waiting in (False, False, False, True, False):  # each in a segment of its own
+        if is_waiting:
+            raw = waiting(message("orders", 0, large), wait, Destination("orders", 0))
+            await store.append(batch_of_records(*wait.place, [raw]), settings.store_host)
+        else:
+            await store.append(batch("orders", 0, [large]))
+    [timer] = store.timers.following(None)
+    upkeep = Upkeep(store, ALL_MAY_GO, carry_forward=Timers(store, clock).carry_forward)
+
+    with file_size_limit(SEGMENT_SIZE - 1):  # so that there is no room for another segment
+        upkeep.start()
+        await until(lambda: store.log_min_offset == 3 * SEGMENT_SIZE)
+        await upkeep.stop()
+
+    assert isinstance(store.refusal, DiskFullError)
+    assert timer.id // SEGMENT_SIZE == 3
+    assert store.timers.is_pending(timer)
+    store.probe_disk()
+    await Timers(store, clock).carry_forward(store.log_max_offset)
+    assert list(store.delete_oldest_segments(9, await store.needed_from()))
+    assert len(store.timers) == 1
+    await store.close()
