@@ -62,23 +62,29 @@ async def test_each_queue_is_handled_in_order_and_one_message_at_a_time(
     assert await committed(client, topic, topic) == 400
 
 
+@pytest.mark.parametrize("kind", ["async", "plain"])
 async def test_a_failed_message_is_tried_again_in_place_before_those_behind_it(
-    client: eruca.AsyncClient, topic: str
+    client: eruca.AsyncClient, topic: str, kind: str
 ) -> None:
+    """A plain function may have been given all of them at a time."""
     seen: list[tuple[str, int]] = []
     consumer = client.push_consumer(topic, start="earliest", ordered=True, suspend_seconds=0.02)
 
-    @consumer.on(topic)
-    async def handle(message: eruca.ReceivedMessage) -> None:
+    def in_thread(message: eruca.ReceivedMessage) -> None:
         seen.append((message.text(), message.attempt))
         if message.text() == "1" and message.attempt < 3:
             raise ValueError("not yet")
 
+    async def on_loop(message: eruca.ReceivedMessage) -> None:
+        in_thread(message)
+
+    consumer.subscribe(topic, handler=on_loop if kind == "async" else in_thread)
     await send(client, topic, range(4), key="one queue")
     async with consumer:
         await until(lambda: len(seen) == 6)
 
     assert seen == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1), ("3", 1)]
+    assert await committed(client, topic, topic) == 4
 
 
 async def test_a_suspended_queue_waits_as_long_as_its_handler_asks(

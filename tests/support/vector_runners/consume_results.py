@@ -119,7 +119,7 @@ class _OrderlyQueue:
         if action is Action.PUT_BACK and not self._count_retries(batch):
             action = orderly_result.action_if_all_dead(auto_commit=self._auto_commit)
         if action is Action.COMMIT:
-            self.queue.commit()
+            self.queue.commit(batch)
             if not self._is_dropped:
                 self.events.append(_commit(self.held.commit_offset, increase_only=False))
         elif action is Action.PUT_BACK:

@@ -2,7 +2,7 @@
 
 Messages are taken in order and by one handler at a time. With automatic commits what was taken is
 committed when its handler succeeds. Without, it stays *uncommitted* until a handler says COMMIT,
-and ROLLBACK brings all of it back.
+and ROLLBACK brings all of it back. Of several batches taken at a time each is committed by itself.
 
 Source: RocketMQ 5.3, ``ProcessQueue`` (``takeMessages``, ``commit``, ``rollback``,
 ``makeMessageToConsumeAgain``).
@@ -10,11 +10,15 @@ Source: RocketMQ 5.3, ``ProcessQueue`` (``takeMessages``, ``commit``, ``rollback
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic
+from operator import attrgetter
+from typing import Final, Generic
 
 from eruca.core.process_queue import M, ProcessQueue
+
+_queue_offset: Final = attrgetter("queue_offset")
 
 
 class OrderedQueue(Generic[M]):
@@ -57,10 +61,15 @@ class OrderedQueue(Generic[M]):
         self._uncommitted += taken
         return taken
 
-    def commit(self) -> int:
-        """Note that everything taken is done with; return its bytes."""
-        taken, self._uncommitted = self._uncommitted, []
-        return self.held.remove(taken)
+    def commit(self, messages: Sequence[M]) -> int:
+        """Note that a batch is done with, and everything taken before it; return its bytes.
+
+        What was taken after it stays uncommitted: several batches may have been taken at a time.
+        """
+        end = bisect_right(self._uncommitted, messages[-1].queue_offset, key=_queue_offset)
+        done = self._uncommitted[:end]
+        del self._uncommitted[:end]
+        return self.held.remove(done)
 
     def put_back(self, messages: Sequence[M]) -> None:
         """Put the messages taken last back in front."""

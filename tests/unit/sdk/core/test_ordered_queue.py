@@ -24,14 +24,26 @@ def test_messages_are_taken_in_order() -> None:
     assert queue.ready_at() is None
 
 
-def test_a_commit_covers_everything_taken() -> None:
+def test_a_commit_covers_a_batch_and_everything_taken_before_it() -> None:
     queue = ordered(1, 2, 3)
     queue.take(1, now=0.0)
-    queue.take(1, now=0.0)
+    batch = queue.take(1, now=0.0)
     assert queue.held.commit_offset == 1
 
-    assert queue.commit() == 20
+    assert queue.commit(batch) == 20
     assert queue.held.commit_offset == 3
+
+
+def test_a_commit_leaves_what_was_taken_after_its_batch() -> None:
+    queue = ordered(1, 2, 3)
+    first = queue.take(2, now=0.0)
+    second = queue.take(1, now=0.0)
+
+    assert queue.commit(first) == 20
+
+    assert queue.held.commit_offset == 3
+    queue.put_back(second)
+    assert offsets_of(queue.waiting) == [3]
 
 
 def test_what_was_taken_last_goes_back_in_front() -> None:

@@ -330,7 +330,7 @@ class OrderlyRunner:
             if len(dead) == len(batch.messages):
                 action = action_if_all_dead(auto_commit=context.auto_commit)
         if action is Action.COMMIT:
-            held.freed(queue.commit())
+            held.freed(queue.commit(batch.messages))
             return True
         if action is Action.KEEP:
             self._warn_if_stuck(lane, queue)
