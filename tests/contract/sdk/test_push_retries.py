@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import Counter
@@ -120,6 +121,49 @@ async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
     assert letter["message_id"] == sent.message_id
     assert letter["attempts"] == 3
     assert "the database is gone" in str(letter["last_error"])
+
+
+class UnshowableError(Exception):
+    """An exception that fails when its text is asked for."""
+
+    def __str__(self) -> str:
+        raise TypeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("failure", "last_error"),
+    [
+        (ValueError(os.fsdecode(b"no file \xff")), "ValueError: no file \\udcff"),
+        (UnshowableError(), "UnshowableError: (it cannot be shown)"),
+        (asyncio.CancelledError("its own loop"), "CancelledError: its own loop"),
+    ],
+    ids=["not in UTF-8", "not to be shown", "cancelled"],
+)
+@pytest.mark.parametrize("kind", ["async", "plain", "ordered"])
+async def test_whatever_a_handler_raises_is_its_messages_failure_and_no_other(
+    client: eruca.AsyncClient, topic: str, failure: BaseException, last_error: str, kind: str
+) -> None:
+    seen: list[str] = []
+    consumer = client.push_consumer(
+        topic, start="earliest", retry_max_times=0, ordered=kind == "ordered"
+    )
+
+    def handle(message: eruca.ReceivedMessage) -> None:
+        seen.append(message.text())
+        if message.text() == "1":
+            raise failure
+
+    async def on_loop(message: eruca.ReceivedMessage) -> None:
+        handle(message)
+
+    consumer.subscribe(topic, handler=on_loop if kind == "async" else handle)
+    await send(client, topic, range(3), key="one queue")
+    async with consumer:
+        await until_async(lambda: is_committed(client, topic, 3))
+
+    assert sorted(seen) == ["0", "1", "2"]
+    [letter] = await dead_letters(client, topic)
+    assert letter["last_error"] == last_error
 
 
 async def test_delay_level_minus_one_is_a_dead_letter_at_once(

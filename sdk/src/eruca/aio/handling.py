@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from eruca.contract.errors import ErucaError, ExpiredHandleError, StaleHandleError
+from eruca.core.failure_text import text_of_error
 
 if TYPE_CHECKING:
     from eruca.core.delivery import Delivery
@@ -29,7 +30,6 @@ KEEP_SECONDS_MAX: Final = (
     3 * 3_600.0
 )  # as RocketMQ's proxy does: a handler that hangs ends some day
 _AGAIN_PART: Final = 0.1  # of the time: before a failed extension is repeated
-_ERROR_SIZE_MAX: Final = 1_024  # characters of an exception that go with a nack
 
 _logger = logging.getLogger(__name__)
 
@@ -120,8 +120,7 @@ class AsyncHandling:
             try:
                 # A program that is being stopped has not failed: others may try at once.
                 if isinstance(error, Exception):
-                    text = f"{type(error).__name__}: {error}"[:_ERROR_SIZE_MAX]
-                    await self.nack(error=text)
+                    await self.nack(error=text_of_error(error))
                 else:
                     await self.nack(delay_seconds=0, reason="stopped")
             except ErucaError as failure:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from eruca.core.consume_context import ConsumeContext
 from eruca.core.consume_status import ConsumeStatus, status_of
+from eruca.core.failure_text import text_of_error, text_of_value
 from eruca.core.handler_table import Registration
 from eruca.core.message_queue import MessageQueue
 from eruca.core.push_settings import Listener, PushSettings
@@ -59,7 +60,8 @@ class Calls:
         """Call a plain function."""
         try:
             returned = registration.function(*self._arguments(registration, messages, context))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            # A loop of the handler's own was cancelled: nobody here has cancelled anything.
             return self._raised(error, messages)
         return self._returned(returned)
 
@@ -135,14 +137,14 @@ class Calls:
         if status is ConsumeStatus.SUCCESS:
             return SUCCEEDED
         if status is None:
-            text = f"the handler returned {returned!r}, which is no verdict here"
+            text = f"the handler returned {text_of_value(returned)}, which is no verdict here"
             _logger.error("%s: it counts as a failure", text)
             return Outcome(self._failed, "failed", text)
         return Outcome(status, "failed", f"the handler returned {returned}")
 
     def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
         _logger.warning("a handler failed at %r", messages[0], exc_info=error)
-        return Outcome(self._failed, "failed", f"{type(error).__name__}: {error}")
+        return Outcome(self._failed, "failed", text_of_error(error))
 
 
 async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:

@@ -20,7 +20,6 @@ from eruca.contract.errors import (
     StaleLockError,
     ValidationError,
 )
-from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
 from eruca.contract.retries import SendBack
 from eruca.core.consume_context import ConsumeContext
 from eruca.core.message_queue import MessageQueue
@@ -74,7 +73,9 @@ class SendBacks:
     ) -> list[ReceivedMessage]:
         try:
             backs = self._forms(held, messages, outcome, delay_level, delay_seconds)
-        except ValueError as fault:  # what the handler asked for is no delay
+        except ValueError as fault:
+            if delay_level is None and delay_seconds is None:
+                raise  # it is not for the delay that the handler asked for
             _logger.error("the group's policy decides on a retry instead: %s", fault)
             return await self._send(held, messages, outcome, None, None)
         try:
@@ -109,7 +110,6 @@ class SendBacks:
         delay_seconds: float | None,
     ) -> list[SendBack]:
         assert held.token is not None
-        error = None if outcome.error is None else outcome.error[:ERROR_TEXT_SIZE_MAX]
         return [
             SendBack(
                 topic=held.queue.topic,
@@ -119,7 +119,7 @@ class SendBacks:
                 delay_level=delay_level,
                 delay_seconds=delay_seconds,
                 reason=outcome.reason,
-                error=error,
+                error=outcome.error,
                 retry_max_times=self._retry_max_times,
                 attempts=message.attempt,
             )

@@ -1,0 +1,51 @@
+"""What is told of a failure: always something, and always text that can be sent."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
+from eruca.core.failure_text import sendable, text_of_error, text_of_value
+
+ANY_TEXT = st.text(st.characters(), max_size=1_200)  # lone surrogates as well
+
+
+class UnshowableError(Exception):
+    """An exception that fails when it is looked at."""
+
+    def __str__(self) -> str:
+        raise TypeError("no text")
+
+    def __repr__(self) -> str:
+        raise TypeError("no text")
+
+
+def test_an_exceptions_name_and_text_are_told() -> None:
+    assert text_of_error(ValueError("no such aircraft")) == "ValueError: no such aircraft"
+
+
+def test_what_utf_8_cannot_say_is_written_as_an_escape() -> None:
+    error = ValueError(os.fsdecode(b"no file \xff"))
+
+    assert text_of_error(error) == "ValueError: no file \\udcff"
+
+
+def test_an_exception_that_cannot_be_shown_is_named() -> None:
+    assert text_of_error(UnshowableError()) == "UnshowableError: (it cannot be shown)"
+
+
+def test_a_value_that_cannot_be_shown_is_named() -> None:
+    assert text_of_value("maybe") == "'maybe'"
+    assert "UnshowableError" in text_of_value(UnshowableError())
+
+
+@given(text=ANY_TEXT)
+def test_as_much_is_told_as_is_kept(text: str) -> None:
+    shown = sendable(text).encode()
+
+    assert len(shown) <= ERROR_TEXT_SIZE_MAX
+    if len(text.encode("utf-8", "backslashreplace")) <= ERROR_TEXT_SIZE_MAX:
+        assert shown == text.encode("utf-8", "backslashreplace")
