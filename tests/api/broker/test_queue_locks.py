@@ -244,6 +244,24 @@ async def test_what_cannot_be_read_cannot_be_locked(
     assert answer.json()["errors"][0]["pointer"] == "/body/queues/0"
 
 
+async def test_every_queue_that_cannot_be_locked_for_one_reason_is_pointed_at(
+    pair: tuple[TestMember, TestMember], client: httpx.AsyncClient
+) -> None:
+    queues = [("gone", 0), ("orders", 0), ("gone", 1), ("orders", 3)]
+
+    answer = await client.post(
+        "/groups/g/locks",
+        json={
+            "client_id": pair[0].name,
+            "incarnation": pair[0].incarnation,
+            "queues": [{"topic": topic, "queue_id": queue_id} for topic, queue_id in queues],
+        },
+    )
+
+    assert answer.json()["code"] == "topic-not-found"
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/body/queues/0", "/body/queues/2"]
+
+
 async def test_a_group_begins_where_its_settings_say_and_only_once(
     client: httpx.AsyncClient, clock: ManualClock
 ) -> None:

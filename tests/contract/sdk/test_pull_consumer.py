@@ -238,6 +238,22 @@ async def test_a_topic_that_does_not_exist_is_an_error(
             await consumer.poll(wait=20)
 
 
+async def test_a_topic_that_is_deleted_holds_up_no_other(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    other = f"{topic}-other"
+    await client.admin.create_topic(other, queue_count=2)
+    async with client.pull_consumer(topics=[topic, other], start="earliest") as consumer:
+        await send(client, topic, *numbers(0, 10))
+        before = await poll_all(consumer, 10)
+
+        await client.admin.delete_topic(topic)
+        await send(client, other, *numbers(10, 20))
+        after = await poll_all(consumer, 10)
+
+    assert sorted(int(message.text()) for message in before + after) == list(range(20))
+
+
 async def test_a_topic_that_does_not_exist_can_be_waited_for(
     client: eruca.AsyncClient, name: str
 ) -> None:

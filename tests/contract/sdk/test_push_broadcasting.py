@@ -160,6 +160,33 @@ async def test_a_member_that_comes_late_gets_what_is_sent_from_then_on(
     assert sorted(map(int, gatherer.texts)) == list(range(10, 20))
 
 
+async def test_a_topic_that_is_deleted_holds_up_no_other_and_is_read_anew_from_its_beginning(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    other = f"{topic}-other"
+    await client.admin.create_topic(other, queue_count=2)
+    gatherer = Gatherer()
+    consumer = member(client, topic, gatherer, tmp_path)
+    consumer.subscribe(other, handler=gatherer)
+
+    async with consumer:
+        await until(lambda: len(consumer.assignment) == 8)
+        await until_begun(consumer)
+        await send(client, topic, range(40))
+        await gatherer.until_count(40)
+
+        await client.admin.delete_topic(topic)
+        await send(client, other, range(40, 50))
+        await gatherer.until_count(50)
+
+        # As many as before: the offsets alone do not tell that the queues are others.
+        await client.admin.create_topic(topic, queue_count=2)
+        await send(client, topic, range(50, 90))
+        await gatherer.until_count(90)
+
+    assert sorted(map(int, gatherer.texts)) == list(range(90))
+
+
 async def test_a_broken_offset_file_gives_way_to_the_one_before_it(
     client: eruca.AsyncClient, topic: str, tmp_path: Path
 ) -> None:

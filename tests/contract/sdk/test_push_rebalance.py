@@ -140,6 +140,25 @@ async def test_queues_that_are_added_are_shared_too(client: eruca.AsyncClient, t
     assert len({message.queue for message in gatherer.messages}) > 4
 
 
+async def test_a_topic_that_is_deleted_keeps_nobody_from_the_queues_of_another(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    other = f"{topic}-other"
+    await client.admin.create_topic(other, queue_count=2)
+    gatherer = Gatherer()
+    members = [member(client, topic, gatherer) for _ in range(2)]
+    for one in members:
+        one.subscribe(other, handler=gatherer)
+    async with members[0]:
+        async with members[1]:
+            await until_shared(members, topic, queues=4)
+            await until_shared(members, other, queues=4)
+            await client.admin.delete_topic(topic)
+        await until_shared(members[:1], other, queues=4)
+        await send(client, other, range(20))
+        await gatherer.until_count(20)
+
+
 async def test_a_configured_strategy_gives_a_member_what_it_says(
     client: eruca.AsyncClient, topic: str
 ) -> None:

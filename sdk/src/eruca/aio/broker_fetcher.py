@@ -6,7 +6,10 @@ together again. So there are never more requests than queues, and one as long as
 up.
 
 A failed request is repeated after a pause that doubles; meanwhile the consumer reads from other
-brokers.
+brokers. Queues that the broker refuses, their topic having been deleted, say, are set aside: the
+others are read without them, and they are looked for again now and then. Only where it refuses all
+of them has the broker failed. Should a topic of that name come again, it is another one, and is
+read from its beginning.
 
 Source: RocketMQ 5.3, ``PullMessageService``, ``DefaultLitePullConsumerImpl.PullTaskImpl``.
 """
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from eruca.aio.transport import JSON_HEADER, problem_error
-from eruca.contract.errors import ClosedError, ErucaError, TransportError
+from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
 from eruca.contract.limits import PULL_COUNT_MAX, PULL_QUEUE_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import QueuePosition
 from eruca.contract.wire import (
@@ -37,6 +40,7 @@ from eruca.core.pull_positions import offset_after_miss
 from eruca.core.pull_settings import PullSettings
 from eruca.core.received_message import ReceivedMessage
 from eruca.core.record_batch import decode_messages
+from eruca.core.refused_queues import LOOK_SECONDS, UNREADABLE_ERRORS, refused_places
 from eruca.core.subscription_filter import filter_type
 from eruca.core.tag_expression import Subscription
 
@@ -101,6 +105,8 @@ class BrokerFetcher:
         self._flows: dict[MessageQueue, QueueFlow] = {}
         self._requests: dict[asyncio.Task[None], Sequence[QueueFlow]] = {}
         self._pause: asyncio.TimerHandle | None = None
+        self._refused: set[MessageQueue] = set()  # until the next look
+        self._look: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     @property
@@ -115,6 +121,7 @@ class BrokerFetcher:
     def remove(self, queue: MessageQueue) -> QueueFlow:
         """Pull from a queue no longer."""
         flow = self._flows.pop(queue)
+        self._refused.discard(queue)
         flow.epoch += 1  # an answer under way is not wanted any more
         return flow
 
@@ -123,7 +130,11 @@ class BrokerFetcher:
         prefetch = self._prefetch
         if self._is_closed or self._pause is not None or prefetch.size >= prefetch.size_max:
             return
-        ready = [flow for flow in self._flows.values() if flow.has_room(prefetch.count_max)]
+        ready = [
+            flow
+            for queue, flow in self._flows.items()
+            if queue not in self._refused and flow.has_room(prefetch.count_max)
+        ]
         for start in range(0, len(ready), PULL_QUEUE_COUNT_MAX):
             self._start(ready[start : start + PULL_QUEUE_COUNT_MAX])
 
@@ -138,8 +149,9 @@ class BrokerFetcher:
     async def close(self) -> None:
         """Give up every request."""
         self._is_closed = True
-        if self._pause is not None:
-            self._pause.cancel()
+        for timer in (self._pause, self._look):
+            if timer is not None:
+                timer.cancel()
         tasks = list(self._requests)
         for task in tasks:
             task.cancel()
@@ -185,9 +197,7 @@ class BrokerFetcher:
         url = self._url()
         unknown = [flow for flow in flows if flow.fetch_offset is None]
         if unknown:
-            from eruca.aio.start_offsets import find_start_offsets  # needs the pydantic models
-
-            await find_start_offsets(self._context.broker_api, url, self._settings.group, unknown)
+            await self._find_starts(url, unknown)
             self._on_news()  # positions are known now
         flows = [flow for flow in flows if flow.fault is None and flow.fetch_offset is not None]
         if not flows:
@@ -209,7 +219,12 @@ class BrokerFetcher:
             timeout=HOLD_SECONDS + ANSWER_SECONDS,
         )
         if answer.status != 200:
-            raise problem_error(answer, f"POST {url}/v1/pull")
+            error = problem_error(answer, f"POST {url}/v1/pull")
+            places = refused_places(error, len(flows))
+            if not places:
+                raise error
+            self._set_aside([flows[place] for place in places], error)
+            return
         try:
             sections = decode_multi_pull(answer.body)
         except MalformedRecordsError as error:
@@ -221,6 +236,42 @@ class BrokerFetcher:
         self.failure, self.failure_count = None, 0
         if sections:
             self._on_news()
+
+    async def _find_starts(self, url: str, flows: Sequence[QueueFlow]) -> None:
+        from eruca.aio.start_offsets import find_start_offsets  # needs the pydantic models
+
+        for topic in sorted({flow.queue.topic for flow in flows}):
+            its = [flow for flow in flows if flow.queue.topic == topic]
+            try:
+                await find_start_offsets(self._context.broker_api, url, self._settings.group, its)
+            except UNREADABLE_ERRORS as error:
+                self._set_aside(its, error)
+
+    def _set_aside(self, flows: Sequence[QueueFlow], error: ErucaError) -> None:
+        """Read no more of *flows* until the next look; raise *error* where nothing else is left."""
+        flows = [flow for flow in flows if self._flows.get(flow.queue) is flow]
+        if not flows:
+            return  # they have been given up meanwhile
+        if isinstance(error, TopicNotFoundError):
+            for flow in flows:
+                flow.begin_anew()
+        self._refused |= {flow.queue for flow in flows}
+        if self._flows.keys() <= self._refused:
+            self._refused.clear()  # all are asked for again, after the pause of a failure
+            raise error
+        _logger.warning(
+            "%d queues at %s are not read just now: %s", len(flows), self.broker_name, error
+        )
+        for topic in {flow.queue.topic for flow in flows}:
+            self._context.routes.refresh_soon(topic)
+        if self._look is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._refused.clear()
+        self.kick()
 
     def _take_in(self, flow: QueueFlow, answer: bytes, pulled: PulledRecords, epoch: int) -> None:
         if epoch != flow.epoch:

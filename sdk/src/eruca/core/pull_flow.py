@@ -124,6 +124,10 @@ class QueueFlow:
         self.start = start
         self.use_committed = False
 
+    def begin_anew(self) -> None:
+        """Read from the beginning: the topic is gone, and if one of its name comes, it is new."""
+        self.fetch_offset = 0
+
     def _restart(self) -> None:
         self.epoch += 1
         self.fault = None

@@ -2,7 +2,7 @@
 
 It is filled by the same fetcher as a pull consumer's queues; what a pull brings goes straight to
 the runner. When a pull finds that the queue's range has moved away, retention or a broker that lost
-its tail having taken what came next, it goes on at the nearest message there is, and says so in the
+its tail having taken what came next, it goes on where the reader's settings say, and says so in the
 log.
 """
 
@@ -155,6 +155,11 @@ class HeldQueue(QueueFlow):
         else:
             self._intake.progressed(self)
         return size
+
+    def begin_anew(self) -> None:
+        """Read from the beginning; what is held of the queue as it was is forgotten."""
+        super().begin_anew()
+        self.follow()
 
     def freed(self, size: int) -> None:
         """Note that messages of so many bytes have left the process queue."""

@@ -6,6 +6,9 @@ not answered, may have been granted all the same. So its queues are *uncertain*:
 again until an answer comes, and what is granted and not wanted is released at once. A lock that is
 granted again to its holder stays the same lock.
 
+A queue that the broker cannot lock, its topic having been deleted, say, is set aside: the others
+are asked for without it, and it is asked for again now and then.
+
 Queues that were given up without a word are uncertain as well. By our own clock a session ends
 before it does at the broker; a heartbeat in between renews it there, with locks that nobody here
 knows of any more. Were they left alone, they would keep everybody else out.
@@ -24,6 +27,7 @@ from eruca.contract.errors import ErucaError, MemberNotFoundError
 from eruca.contract.groups import GrantedLock, QueueRelease, WantedQueue
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.message_queue import MessageQueue
+from eruca.core.refused_queues import LOOK_SECONDS, refused_places
 
 HOLD_SECONDS: Final = 20.0  # one held request; within WAIT_SECONDS_MAX
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
@@ -65,6 +69,8 @@ class LockKeeper:
         self._background = background
         self._wanted: frozenset[MessageQueue] = frozenset()
         self._uncertain: set[MessageQueue] = set()
+        self._refused: set[MessageQueue] = set()  # until the next look
+        self._look: asyncio.TimerHandle | None = None
         self._asking: dict[asyncio.Task[None], frozenset[MessageQueue]] = {}
         self._failure_count = 0
         self._pause: asyncio.TimerHandle | None = None
@@ -86,17 +92,18 @@ class LockKeeper:
     def close(self) -> None:
         """Ask for nothing more; leaving the group releases what is uncertain."""
         self._is_closed = True
-        if self._pause is not None:
-            self._pause.cancel()
+        for timer in (self._pause, self._look):
+            if timer is not None:
+                timer.cancel()
         for task in self._asking:
             task.cancel()
 
     def _ask(self) -> None:
         if self._is_closed or self._pause is not None or not self._is_member(self._name):
             return
-        under_way = frozenset().union(*self._asking.values()) if self._asking else frozenset()
-        unwanted = self._uncertain - self._wanted - under_way
-        for queues, wait in ((self._wanted - under_way, HOLD_SECONDS), (unwanted, 0.0)):
+        not_now = self._refused.union(*self._asking.values())
+        unwanted = self._uncertain - self._wanted - not_now
+        for queues, wait in ((self._wanted - not_now, HOLD_SECONDS), (unwanted, 0.0)):
             asked = sorted(queues)
             for start in range(0, len(asked), LOCK_COUNT_MAX):
                 part = frozenset(asked[start : start + LOCK_COUNT_MAX])
@@ -127,12 +134,16 @@ class LockKeeper:
         self._ask()
 
     async def _request(self, queues: frozenset[MessageQueue], wait: float) -> None:
-        wanted = [WantedQueue(topic=q.topic, queue_id=q.queue_id) for q in sorted(queues)]
+        asked = sorted(queues)
+        wanted = [WantedQueue(topic=queue.topic, queue_id=queue.queue_id) for queue in asked]
         try:
             answer = await self._api.lock(self._url_of(self._name), wanted, wait=wait)
         except ErucaError as error:
-            self._uncertain |= queues
-            self._note_failure(error)
+            if places := refused_places(error, len(asked)):
+                self._set_aside([asked[place] for place in places], error)
+            else:
+                self._uncertain |= queues
+                self._note_failure(error)
             return
         self._failure_count = 0
         self._uncertain -= queues
@@ -145,6 +156,19 @@ class LockKeeper:
             self._on_granted(welcome)
         if unwelcome := {q: lock for q, lock in granted.items() if q not in welcome}:
             self._background.start(self._release(unwelcome), "eruca unwanted locks")
+
+    def _set_aside(self, queues: Collection[MessageQueue], error: ErucaError) -> None:
+        """Ask for no more of these until the next look; the request has changed nothing."""
+        _logger.info("%d queues at broker %s are refused: %s", len(queues), self._name, error)
+        self._refused |= set(queues)
+        if self._look is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._refused.clear()
+        self._ask()
 
     async def _release(self, locks: dict[MessageQueue, GrantedLock]) -> None:
         releases = [

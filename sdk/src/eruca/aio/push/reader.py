@@ -1,5 +1,10 @@
 """Reading the queues that are held: from the brokers to the runner, and offsets back.
 
+A queue that ends before the offset to read on at has been made anew, or its broker lost its tail.
+The lock of a queue made anew says where that one begins, so in clustering only the tail is left,
+and reading goes on at the end. In broadcasting nobody may have said it, and the queue is read
+from its beginning: messages may be handled again, but none is passed over.
+
 Concurrency rule: the event loop's.
 """
 
@@ -230,7 +235,7 @@ def _pull_settings(
         queues=(),
         subscriptions=subscriptions,
         start="earliest",
-        on_offset_out_of_range="nearest",
+        on_offset_out_of_range="nearest" if settings.is_clustering else "earliest",
         auto_commit_seconds=None,
         prefetch_count=settings.queue_max_count,
         prefetch_bytes=settings.max_bytes,

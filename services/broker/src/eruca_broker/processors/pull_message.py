@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ValidationError
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.held_pulls import Examined, Position
 from eruca_broker.core.message_filter import MessageFilter
@@ -109,7 +109,7 @@ class Puller:
         Raises:
             ValidationError: A queue occurs twice.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read;
-                ``errors`` points at it.
+                ``errors`` points at each such.
         """
         _check_distinct(queues)
         sections = self._read_many(queues, limits)
@@ -175,13 +175,9 @@ class Puller:
         asked: Sequence[QueuePull] | None = None,
     ) -> list[Section]:
         """Read all queues once; *asked* has the offsets the client knows, where they differ."""
+        self._topics.check_for_pulling(queues)
         with_news = []
         for index, queue in enumerate(queues):
-            try:
-                self._topics.for_pulling(queue.topic, queue.queue_id)
-            except ErucaError as error:
-                error.errors = [{"pointer": f"/body/queues/{index}", "detail": error.detail}]
-                raise
             at_the_end = self._store.queue_range(queue.topic, queue.queue_id)[1] == queue.offset
             if not at_the_end or (asked is not None and asked[index].offset != queue.offset):
                 with_news.append(index)

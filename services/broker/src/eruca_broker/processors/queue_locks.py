@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import (
     ConflictError,
-    ErucaError,
     NotReadyError,
     PermissionDeniedError,
     StaleLockError,
@@ -93,7 +92,7 @@ class QueueLocks:
             GroupNotFoundError, MemberNotFoundError: The client is no member.
             ClientIdInUseError: Another process has the client id.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: A queue cannot be read,
-                or consumption is switched off.
+                and ``errors`` points at each such; or consumption is switched off.
             ConflictError: The group is broadcasting.
             OverloadedError: As many requests as are allowed are being held.
             NotReadyError: The broker stops while the request is held.
@@ -187,7 +186,8 @@ class QueueLocks:
             group = self._groups.get(name)
             session = self._members.session(name, wanted.client_id, wanted.incarnation)
             self._check_may_lock(group, session)
-            queues = self._readable(wanted)
+            self._topics.check_for_pulling(wanted.queues)
+            queues = [(queue.topic, queue.queue_id) for queue in wanted.queues]
             shares = self._shares(group, session, queues)
             events: list[Event] = []
             got = [*shares.held, *shares.free]
@@ -220,15 +220,6 @@ class QueueLocks:
                 f"group {group.name!r} is broadcasting: each member reads every queue",
                 fix="read without locks",
             )
-
-    def _readable(self, wanted: LockRequest) -> list[Queue]:
-        for index, queue in enumerate(wanted.queues):
-            try:
-                self._topics.for_pulling(queue.topic, queue.queue_id)
-            except ErucaError as error:
-                error.errors = [{"pointer": f"/body/queues/{index}", "detail": error.detail}]
-                raise
-        return [(queue.topic, queue.queue_id) for queue in wanted.queues]
 
     def _shares(self, group: Group, session: Session, queues: Iterable[Queue]) -> _Shares:
         shares = _Shares()

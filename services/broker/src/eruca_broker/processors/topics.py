@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from eruca.contract.errors import (
     ConflictError,
+    ErucaError,
     PermissionDeniedError,
     QueueNotFoundError,
     SystemTopicError,
@@ -24,6 +26,18 @@ from eruca.contract.names import NameFault, broker_topic_fault, is_system_topic
 from eruca_broker.core.events import TopicDeleted, TopicPut
 from eruca_broker.core.state import Topic
 from eruca_broker.store.message_store import MessageStore
+
+
+class NamedQueue(Protocol):
+    """A queue as an entry of a request's list names it."""
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+
+    @property
+    def queue_id(self) -> int:
+        """Which of its queues."""
 
 
 class Topics:
@@ -173,6 +187,27 @@ class Topics:
             )
         self.check_queue(topic, queue_id)
         return topic
+
+    def check_for_pulling(self, queues: Iterable[NamedQueue]) -> None:
+        """Raise as :meth:`for_pulling` does for the first of a request's queues that is refused.
+
+        ``errors`` points at all that are for the same reason, so that the client can go on without
+        them.
+        """
+        faults: dict[int, ErucaError] = {}
+        for index, queue in enumerate(queues):
+            try:
+                self.for_pulling(queue.topic, queue.queue_id)
+            except ErucaError as error:
+                faults[index] = error
+        if faults:
+            first = next(iter(faults.values()))
+            first.errors = [
+                {"pointer": f"/body/queues/{index}", "detail": fault.detail}
+                for index, fault in faults.items()
+                if type(fault) is type(first)
+            ]
+            raise first
 
     def check_queue(self, topic: Topic, queue_id: int) -> None:
         """Raise QueueNotFoundError where *topic* has no queue *queue_id* to read."""

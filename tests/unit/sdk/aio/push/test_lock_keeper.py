@@ -13,7 +13,7 @@ from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
 from eruca.aio.push.lock_keeper import LockKeeper
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import MemberNotFoundError, TransportError
+from eruca.contract.errors import MemberNotFoundError, QueueNotFoundError, TransportError
 from eruca.contract.groups import GrantedLock
 from eruca.core.message_queue import MessageQueue
 from support.scripted_transport import (
@@ -39,6 +39,7 @@ class Broker:
         self.released: list[int] = []
         self.lose_answers = 0  # so many requests are served and not answered
         self.refusal: HttpResponse | None = None
+        self.gone: set[int] = set()  # queues of which there are none any more
         self._freed = asyncio.Event()
         self._token = 0
 
@@ -53,6 +54,9 @@ class Broker:
         self.asked.append((ids, body["wait_seconds"]))
         if self.refusal is not None:
             return self.refusal
+        if gone := [place for place, queue_id in enumerate(ids) if queue_id in self.gone]:
+            pointers = [{"pointer": f"/body/queues/{place}", "detail": "gone"} for place in gone]
+            return problem_answer(QueueNotFoundError("gone", errors=pointers))
         while body["wait_seconds"] and self.taken.issuperset(ids):
             await self._freed.wait()
         granted = [queue_id for queue_id in ids if queue_id not in self.taken]
@@ -220,6 +224,29 @@ async def test_a_broker_that_does_not_know_the_member_is_told_of(
     broker.refusal = None
 
     await until(lambda: member.granted)
+
+
+async def test_queues_that_are_gone_keep_no_other_from_being_locked(
+    broker: Broker, member: Member
+) -> None:
+    broker.gone = {0, 2}
+
+    member.keeper.want(QUEUES)
+
+    await until(lambda: list(member.granted) == [QUEUES[1]])
+    assert [ids for ids, _ in broker.asked] == [[0, 1, 2], [1]]
+
+
+async def test_a_queue_that_was_gone_is_locked_once_it_is_there_again(
+    broker: Broker, member: Member
+) -> None:
+    broker.gone = {0, 1}
+    member.keeper.want(QUEUES[:2])
+    await until(lambda: broker.asked)
+
+    broker.gone = {1}
+
+    await until(lambda: list(member.granted) == [QUEUES[0]])
 
 
 async def test_failures_are_followed_by_pauses_that_grow(broker: Broker, member: Member) -> None:

@@ -1,0 +1,34 @@
+"""Which queues of a request a broker refuses, where it would serve the others.
+
+A request for many queues is refused as a whole when one of them cannot be read: its topic has been
+deleted, has fewer queues now, or may not be read. The error points at each such queue, so whoever
+asked goes on without them, and looks for them again now and then: they may come back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from eruca.contract.errors import (
+    ErucaError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+)
+
+LOOK_SECONDS: Final = 3.0  # between two looks whether queues that were refused can be read again
+UNREADABLE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
+_POINTER: Final = re.compile(r"/body/queues/([0-9]{1,6})", re.ASCII)
+
+
+def refused_places(error: ErucaError, count: int) -> list[int]:
+    """Return the places of the queues that cannot be read among the *count* asked for, from 0.
+
+    None where the error is of the request as a whole.
+    """
+    if not isinstance(error, UNREADABLE_ERRORS):
+        return []
+    found = (_POINTER.fullmatch(entry.get("pointer", "")) for entry in error.errors)
+    places = {int(match[1]) for match in found if match is not None}
+    return sorted(place for place in places if place < count)
