@@ -308,7 +308,7 @@ class AsyncTransactionProducer:
             transaction_id = sender.id_of(message)
             book.begin(transaction_id)
             try:
-                return await sender.send(
+                begun = await sender.send(
                     message,
                     transaction_id,
                     wanted,
@@ -316,8 +316,13 @@ class AsyncTransactionProducer:
                     timeout=seconds,
                 )
             except BaseException:
-                book.conclude(transaction_id, "rollback")  # its local code will never run
+                # Under an id that was made for it no local code has run or ever will; under one of
+                # the program's own it may have, before or elsewhere.
+                is_made = message.message_id is None
+                book.conclude(transaction_id, "rollback" if is_made else "unknown")
                 raise
+            book.note_stored(transaction_id)
+            return begun
 
         return AsyncTransaction(begin, self._decisions, book, checked_on_error(on_error))
 

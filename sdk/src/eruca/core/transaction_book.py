@@ -9,6 +9,10 @@ States of an id::
 While one is under way nobody knows, whatever the program's check function thinks: the local code
 may be about to commit. A concluded one is answered as it was concluded, until its broker knows; if
 there are too many, the oldest make room, and then the check function is asked about them.
+
+An id of the program's own may be begun again, after it was concluded or while another process works
+under it. So what was concluded counts until the half message is stored again, and one that could
+not be stored says nothing of the id.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ class TransactionBook:
     def begin(self, transaction_id: str) -> None:
         """Note that a half message is about to be sent."""
         self._under_way[transaction_id] = self._under_way.get(transaction_id, 0) + 1
+
+    def note_stored(self, transaction_id: str) -> None:
+        """Note that the half message is stored, so local code will say what is so from now on."""
         self._concluded.pop(transaction_id, None)
 
     def conclude(self, transaction_id: str, verdict: Verdict) -> None:

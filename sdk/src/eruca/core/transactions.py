@@ -9,6 +9,10 @@ A transaction of this client goes so; what is told to the broker stands on the a
         ▼
     not begun: the error is raised, and local code does not run
 
+Where it is not begun, though its half message may be stored, a check is answered ``rollback`` if
+the id was made for it. An id of the program's own may have been begun before, or elsewhere, so then
+nothing follows from it, and the program's check function is asked.
+
 ``left``: the transaction is pending, and the checker asks the producer group.
 
 Invariants:

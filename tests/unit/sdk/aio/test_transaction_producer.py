@@ -11,7 +11,13 @@ import pytest
 
 import eruca
 from eruca.aio.transport import NotConnectedError
-from eruca.contract.errors import OverloadedError, TopicNotFoundError, TransportError
+from eruca.contract.errors import (
+    ErucaError,
+    OverloadedError,
+    TopicNotFoundError,
+    TransactionIdInUseError,
+    TransportError,
+)
 from support.scripted_transactions import ScriptedBrokers, transaction_client
 from support.scripted_transport import Request
 from support.waiting import until
@@ -325,6 +331,53 @@ async def test_a_decision_that_cannot_be_delivered_is_left_and_known() -> None:
         brokers.faults.clear()
         assert (await transaction.commit()).is_decided
         assert producer._book.answer(transaction.transaction_id) is None
+
+
+async def test_what_could_not_be_begun_under_a_made_id_is_rolled_back_where_it_is_stored() -> None:
+    brokers = ScriptedBrokers()
+    brokers.lose_answers(TransportError("gone"))
+    client, _ = transaction_client(brokers)
+    async with client, client.transaction_producer("group", retries=0) as producer:
+        with pytest.raises(eruca.SendFailedError):
+            await producer.send_in_transaction(MESSAGE, lambda _half: "commit")
+
+        [(_, transaction_id)] = brokers.begun
+        assert producer._book.answer(transaction_id) == "rollback"
+
+
+@pytest.mark.parametrize(
+    "error", [TransportError("gone"), TransactionIdInUseError("another process works under it")]
+)
+async def test_what_could_not_be_begun_under_an_id_of_the_programs_own_is_asked_about(
+    error: ErucaError,
+) -> None:
+    """It may have been begun before this process was started, or elsewhere, and its work done."""
+    brokers = ScriptedBrokers()
+    brokers.lose_answers(error)
+    client, _ = transaction_client(brokers)
+    own = eruca.Message("orders", "an order", message_id="order-7")
+    async with client, client.transaction_producer("group", retries=0) as producer:
+        with pytest.raises((eruca.SendFailedError, TransactionIdInUseError)):
+            await producer.send_in_transaction(own, lambda _half: "commit")
+
+        assert producer._book.answer("order-7") is None
+
+
+async def test_a_commit_that_is_not_delivered_outlives_a_failed_repetition() -> None:
+    brokers = ScriptedBrokers()
+    client, _ = transaction_client(brokers)
+    own = eruca.Message("orders", "an order", message_id="order-7")
+    async with (
+        client,
+        client.transaction_producer("group", decision_timeout=0.1, retries=0) as producer,
+    ):
+        async with producer.transaction(own) as transaction:
+            brokers.refuse(*[NotConnectedError("refused")] * 100)
+        assert not transaction.result.is_decided
+        with pytest.raises(eruca.SendFailedError):
+            await producer.send_in_transaction(own, lambda _half: "unknown")
+
+        assert producer._book.answer("order-7") == "commit"
 
 
 async def test_a_decision_that_comes_too_late_says_what_was_decided() -> None:

@@ -44,6 +44,20 @@ def test_an_id_that_is_used_twice_is_under_way_until_both_have_ended() -> None:
 
     book.begin("t")
     assert book.answer("t") == "unknown"
+
+
+def test_what_was_concluded_counts_until_it_is_stored_again() -> None:
+    book = TransactionBook()
+    book.begin("t")
+    book.note_stored("t")
+    book.conclude("t", "commit")
+
+    book.begin("t")
+    book.conclude("t", "unknown")
+    assert book.answer("t") == "commit"
+
+    book.begin("t")
+    book.note_stored("t")
     book.conclude("t", "unknown")
     assert book.answer("t") is None
 
