@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,12 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 import eruca
 from eruca.contract.records import DamagedRecordError
 from eruca.core.log_block import LogBlock
+from eruca_broker.app import create_app as create_broker
 from eruca_postgres.database import Database
 from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
 from eruca_postgres.positions import delete_position, read_positions
 from support.clocks import ManualClock
-from support.in_process_cluster import in_process_cluster
+from support.in_process_cluster import InProcessCluster, in_process_cluster, small_broker
+from support.services import serving
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 BROKER = "broker-a"
@@ -96,6 +100,25 @@ def projector_of(
         projection=projection,
         read_size=SMALL,
     )
+
+
+@asynccontextmanager
+async def broker_on(store: Path, cluster: InProcessCluster) -> AsyncIterator[eruca.AsyncClient]:
+    """Run the broker in place of the cluster's own, at another port; yield a new client."""
+    await cluster.stop_broker(BROKER)
+    settings = small_broker(BROKER, cluster.namesrv_urls, store)
+    async with (
+        serving(create_broker(settings), settings) as (_, (host, port)),
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        url = f"http://{host}:{port}"
+        await until_told(
+            client.admin.brokers,
+            lambda groups: any(
+                url in its.urls.values() for group in groups for its in group.brokers
+            ),
+        )
+        yield client
 
 
 async def rows(database: Database) -> list[int]:
@@ -268,6 +291,40 @@ async def test_a_log_that_does_not_reach_the_position_is_read_anew(
         projector.begin_stop()
 
     assert await rows(database) == await offsets_in_log(client)
+
+
+@pytest.mark.parametrize("is_opened_again", [False, True])
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_broker_that_lost_the_end_of_its_log_is_read_anew_and_another_read_on(
+    database: Database, tmp_path: Path, *, is_cut: bool, is_opened_again: bool
+) -> None:
+    projection = Offsets()
+    async with (
+        in_process_cluster(tmp_path, brokers=1) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+        leased(database) as keeper,
+    ):
+        await send(client, 5)
+        if is_cut:
+            shutil.copytree(tmp_path / BROKER, tmp_path / "copy")
+        await send(client, 20)
+        projector = projector_of(database, client, keeper, projection)
+        await read_to_the_end(projector, client)
+        position = projector.log_offset
+        if not is_cut:
+            shutil.copytree(tmp_path / BROKER, tmp_path / "copy")
+        async with broker_on(tmp_path / "copy", cluster) as another:
+            await send(another, 30)
+            if is_opened_again:
+                projector.begin_stop()
+                projector = projector_of(database, client, keeper, projection)
+            await read_to_the_end(projector, another)
+            projector.begin_stop()
+            expected = await offsets_in_log(another)
+
+    assert position in expected
+    assert projection.forgotten == (1 if is_cut else 0)
+    assert await rows(database) == expected
 
 
 async def test_a_stop_does_not_wait_for_news(database: Database, client: eruca.AsyncClient) -> None:

@@ -10,6 +10,9 @@ from sqlalchemy import create_engine, text
 
 from eruca_chassis.start import StartError
 from eruca_postgres.migrations import upgrade
+from eruca_postgres.tables import log_positions
+from eruca_query.app import MIGRATIONS as QUERY_MIGRATIONS
+from eruca_txn_checker.app import MIGRATIONS as CHECKER_MIGRATIONS
 from support.postgres import EXAMPLE
 
 SECOND = '''"""Another column."""
@@ -26,15 +29,15 @@ def upgrade() -> None:
 '''
 
 
-def columns(url: str, schema: str) -> list[str]:
+def columns(url: str, schema: str, table: str = "things") -> list[str]:
     engine = create_engine(url)
     with engine.connect() as connection:
         found = connection.execute(
             text(
                 "SELECT column_name FROM information_schema.columns "
-                "WHERE table_schema = :schema AND table_name = 'things' ORDER BY 1"
+                "WHERE table_schema = :schema AND table_name = :table ORDER BY 1"
             ),
-            {"schema": schema},
+            {"schema": schema, "table": table},
         )
         names = [row.column_name for row in found]
     engine.dispose()
@@ -61,6 +64,24 @@ def test_a_newer_version_adds_what_is_missing(alchemy_url: str, two_versions: Pa
     upgrade(alchemy_url, "grown", two_versions)
 
     assert columns(alchemy_url, "grown") == ["id", "name"]
+
+
+@pytest.mark.parametrize("migrations", [CHECKER_MIGRATIONS, QUERY_MIGRATIONS])
+def test_positions_that_were_made_without_a_last_block_get_one(
+    alchemy_url: str, tmp_path: Path, migrations: Path
+) -> None:
+    schema = f"older_{migrations.parents[1].name}"
+    (tmp_path / "0001_first.py").write_text((migrations / "0001_first.py").read_text())
+    upgrade(alchemy_url, schema, tmp_path)
+    engine = create_engine(alchemy_url)
+    with engine.begin() as connection:
+        for column in ("block_offset", "block_size", "block_crc"):
+            connection.execute(text(f"ALTER TABLE {schema}.log_positions DROP COLUMN {column}"))
+    engine.dispose()
+
+    upgrade(alchemy_url, schema, migrations)
+
+    assert columns(alchemy_url, schema, "log_positions") == sorted(log_positions.c.keys())
 
 
 def test_an_older_version_does_not_touch_a_newer_schema(

@@ -47,6 +47,26 @@ class InProcessCluster:
             return probe.connect_ex((host, int(port))) == 0
 
 
+def small_broker(
+    name: str,
+    namesrv_urls: list[str],
+    store_dir: Path,
+    **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
+) -> BrokerSettings:
+    """Return the settings of a broker that takes little room, at a free port."""
+    chosen: dict[str, Any] = {
+        "name": name,
+        "namesrv_urls": ";".join(namesrv_urls),
+        "segment_size": 16 * 1024**2,
+        "queue_file_entries": 4_096,
+        "index_slots": 1_024,
+        "index_entries": 4_096,
+        "store_dir": store_dir,
+        "port": 0,
+    }
+    return BrokerSettings(**{**chosen, **settings})
+
+
 @asynccontextmanager
 async def in_process_cluster(
     directory: Path,
@@ -70,17 +90,8 @@ async def in_process_cluster(
         apps: dict[str, BrokerApp] = {}
         broker_urls: dict[str, str] = {}
         for letter in "abcdefgh"[:brokers]:
-            chosen: dict[str, Any] = {
-                "name": f"broker-{letter}",
-                "namesrv_urls": ";".join(urls),
-                "segment_size": 16 * 1024**2,
-                "queue_file_entries": 4_096,
-                "index_slots": 1_024,
-                "index_entries": 4_096,
-                "store_dir": directory / f"broker-{letter}",
-                "port": 0,
-            }
-            broker_settings = BrokerSettings(**{**chosen, **settings})
+            name = f"broker-{letter}"
+            broker_settings = small_broker(name, urls, directory / name, **settings)
             broker = create_app(broker_settings)
             server, (host, port) = await stack.enter_async_context(serving(broker, broker_settings))
             apps[broker_settings.name] = broker

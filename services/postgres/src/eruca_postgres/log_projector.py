@@ -9,7 +9,10 @@ needs no database is done for it.
 
 A log that does not have the position any more (retention has deleted it while nobody followed, or
 the broker has lost its disk) is read anew from its beginning, after the projection has forgotten
-what it held of it.
+what it held of it. So is one that has the position and holds other records before it: a broker
+which lost the end of its log in a power cut has written on from there. That can only have happened
+while the log was not being read, so whenever reading begins, or goes on after a failure, the last
+block that was read is compared with what the log holds there.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from eruca.contract.records import DamagedRecordError
 from eruca_postgres.database import Database
 from eruca_postgres.leases import Lease, LeaseLostError
 from eruca_postgres.positions import (
+    LastBlock,
     delete_position,
     locked_position,
     read_positions,
@@ -130,6 +134,8 @@ class LogProjector:
         self._follower: AsyncLogFollower | None = None
         self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of what comes next
         self._position: int | None = None  # as the database has it; None: nothing was read yet
+        self._last_block: LastBlock | None = None  # before that
+        self._is_same_log = False  # since then, as far as is known
         self._fence: int | None = None  # of the lease under which the follower was opened
         self._pause = PAUSE_SECONDS
         self._stopping = asyncio.Event()
@@ -157,6 +163,7 @@ class LogProjector:
         try:
             await self._step()
         except _AWAY as error:
+            self._is_same_log = False  # a broker that comes back may have lost the end of its log
             await self._away(error)
         except LeaseLostError as error:
             await self._drop_follower()
@@ -179,6 +186,7 @@ class LogProjector:
         if self._follower is None:
             self._follower = await self._open()
         try:
+            await self._compare_last_block()
             prepared = await self._read(self._follower)
         except RecordNotFoundError as error:
             _log.warning("log is read anew", broker=self.broker_name, why=str(error))
@@ -195,6 +203,7 @@ class LogProjector:
             await self._drop_follower()  # it is ahead of the rows now
             raise
         self._position = prepared.block.next_offset
+        self._last_block = LastBlock.of(prepared.block) or self._last_block
         if then is not None:
             then()
 
@@ -202,10 +211,36 @@ class LogProjector:
         async with self._database.transaction() as connection:
             found = (await read_positions(connection)).get(self.broker_name)
         self._position = None if found is None else found.log_offset
+        self._last_block = None if found is None else found.last_block
+        self._is_same_log = False
         return self._client.log_follower(
             self.broker_name,
             from_offset="earliest" if self._position is None else self._position,
         )
+
+    async def _compare_last_block(self) -> None:
+        """Raise RecordNotFoundError where the log holds something else in place of it."""
+        last = self._last_block
+        if last is not None and not self._is_same_log:
+            now = await self._read_again(last)
+            if now is not None and LastBlock.of(now) != last:
+                raise RecordNotFoundError(
+                    f"the log from {last.log_offset} on is not what was read there"
+                )
+        self._is_same_log = True
+
+    async def _read_again(self, last: LastBlock) -> LogBlock | None:
+        """Return what the log holds in place of *last*; None where retention has deleted it."""
+        async with self._client.log_follower(
+            self.broker_name, from_offset=last.log_offset
+        ) as follower:
+            try:
+                return await follower.read_block(max_bytes=last.size)
+            except RecordNotFoundError:
+                status = await self._client.admin.broker_status(self.broker_name)
+                if last.log_offset < status.log.min_offset:
+                    return None
+                raise
 
     async def _read(self, follower: AsyncLogFollower) -> _Prepared[Any] | None:
         """Return what the log has next, and begin to read on; None where it is time to stop."""
@@ -262,7 +297,11 @@ class LogProjector:
             self._require(await locked_position(connection, self.broker_name))
             then = await self._projection.fold_block(connection, block, known)
             await write_position(
-                connection, self.broker_name, block.next_offset, end_offset=block.end_offset
+                connection,
+                self.broker_name,
+                block.next_offset,
+                end_offset=block.end_offset,
+                last_block=LastBlock.of(block),
             )
         return then
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca.core.log_block import LogBlock
 from eruca_postgres.tables import log_positions
+
+
+@dataclass(frozen=True, slots=True)
+class LastBlock:
+    """The last records that were read of a log: by them it is known again."""
+
+    log_offset: int
+    size: int  # bytes
+    crc: int
+
+    @classmethod
+    def of(cls, block: LogBlock) -> Self | None:
+        """Return *block* as it is known again; None where it holds no record."""
+        if not block.data:
+            return None  # it only led to the next segment
+        return cls(block.from_offset, len(block.data), zlib.crc32(block.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +39,24 @@ class LogPosition:
     log_offset: int  # everything before it has been read
     end_offset: int  # where the log ended when that was noted
     updated_at: datetime
+    last_block: LastBlock | None
 
 
 async def read_positions(connection: AsyncConnection) -> dict[str, LogPosition]:
     """Return where the projection stands, by broker; a broker never read is not in it."""
     found = await connection.execute(select(log_positions))
-    return {row.broker_name: LogPosition(*row) for row in found}
+    return {
+        row.broker_name: LogPosition(
+            row.broker_name,
+            row.log_offset,
+            row.end_offset,
+            row.updated_at,
+            None
+            if row.block_offset is None
+            else LastBlock(row.block_offset, row.block_size, row.block_crc),
+        )
+        for row in found
+    }
 
 
 async def locked_position(connection: AsyncConnection, broker_name: str) -> int | None:
@@ -39,10 +70,24 @@ async def locked_position(connection: AsyncConnection, broker_name: str) -> int 
 
 
 async def write_position(
-    connection: AsyncConnection, broker_name: str, log_offset: int, *, end_offset: int
+    connection: AsyncConnection,
+    broker_name: str,
+    log_offset: int,
+    *,
+    end_offset: int,
+    last_block: LastBlock | None = None,
 ) -> None:
-    """Note that everything before *log_offset* is in the rows of this transaction and before."""
+    """Note that everything before *log_offset* is in the rows of this transaction and before.
+
+    The last block stays what it was where there is no other.
+    """
     values = {"log_offset": log_offset, "end_offset": end_offset, "updated_at": func.now()}
+    if last_block is not None:
+        values |= {
+            "block_offset": last_block.log_offset,
+            "block_size": last_block.size,
+            "block_crc": last_block.crc,
+        }
     await connection.execute(
         insert(log_positions)
         .values(broker_name=broker_name, **values)

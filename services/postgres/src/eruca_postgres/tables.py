@@ -1,8 +1,8 @@
 """The tables of every SQL projection: who follows which broker, and how far it has come.
 
 ``log_positions`` holds for each broker the log offset before which everything is in the service's
-rows. ``leases`` gives each broker to one instance at a time, and ``instances`` tells how many there
-are to share them.
+rows, and the last block of records before it, by which the log is known again. ``leases`` gives
+each broker to one instance at a time, and ``instances`` tells how many there are to share them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ log_positions: Final = Table(
     Column("log_offset", BigInteger, nullable=False),  # of the next record to be read
     Column("end_offset", BigInteger, nullable=False),  # where the log ended then
     Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("block_offset", BigInteger),  # of the last records that were read
+    Column("block_size", BigInteger),
+    Column("block_crc", BigInteger),
 )
 
 leases: Final = Table(
@@ -43,5 +46,15 @@ instances: Final = Table(
 
 
 def create_shared_tables() -> None:
-    """Create them; called by each service's first migration, and fixed for ever by that."""
+    """Create them as they are above; called by each service's first migration."""
     metadata.create_all(op.get_bind())
+
+
+def add_last_blocks() -> None:
+    """Add the columns of the last block that was read to a schema that was made without them."""
+    op.execute(
+        "ALTER TABLE log_positions"
+        " ADD COLUMN IF NOT EXISTS block_offset bigint,"
+        " ADD COLUMN IF NOT EXISTS block_size bigint,"
+        " ADD COLUMN IF NOT EXISTS block_crc bigint"
+    )
