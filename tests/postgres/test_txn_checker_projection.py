@@ -273,6 +273,24 @@ async def test_the_first_decisive_answer_is_kept_and_waits_for_the_broker(folder
     assert (await only_check(folder.database)).answered_by == "me"
 
 
+@pytest.mark.parametrize("is_one_stretch", [False, True])
+async def test_the_checks_of_an_id_that_is_used_again_are_asked_anew(
+    folder: Folder, *, is_one_stretch: bool
+) -> None:
+    again = T0 + 90_000
+    first: list[TransactionEvent] = [begun(), checked(), decided()]
+    second: list[TransactionEvent] = [begun(at=again), checked(at=again + 10_000)]
+    if is_one_stretch:
+        await folder.fold(*first, *second)
+    else:
+        await folder.fold(*first)
+        await folder.fold(*second)
+
+    check = await only_check(folder.database)
+    assert (check.checked_ms, check.asked) == (again + 10_000, None)
+    assert await take(folder.database) == [check.check_id]
+
+
 async def test_what_is_due_comes_in_the_order_it_fell_due(folder: Folder) -> None:
     await folder.fold(
         begun("late", at=T0 + 5), begun("early"), begun("checked"), checked("checked")

@@ -22,17 +22,21 @@ from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
 
 RULES = CheckRules()
 T0 = 1_700_000_000_000
+AGAIN = T0 + 90_000  # after all decisions
 ID = "7F0001"
 
 
-def fold(*events: TransactionEvent, row: TransactionRow | None = None) -> TransactionRow | None:
-    for number, event in enumerate(events, 1):
+def fold(
+    *events: TransactionEvent, row: TransactionRow | None = None, first: int = 1
+) -> TransactionRow | None:
+    """Fold events, the *first* of which lies at the log's beginning or behind others."""
+    for number, event in enumerate(events, first):
         row = folded(row, event, broker_name="broker-a", next_offset=100 * number, rules=RULES)
     return row
 
 
-def begun(immunity_ms: int | None = None) -> TransactionBegun:
-    return TransactionBegun(ID, "orders", "payments", 3, T0, immunity_ms, group_size=10)
+def begun(immunity_ms: int | None = None, at: int = T0) -> TransactionBegun:
+    return TransactionBegun(ID, "orders", "payments", 3, at, immunity_ms, group_size=10)
 
 
 def checked(number: int) -> TransactionChecked:
@@ -40,14 +44,18 @@ def checked(number: int) -> TransactionChecked:
 
 
 def decided(outcome: Outcome = "commit", **more: object) -> TransactionDecided:
-    known: dict[str, object] = {"by": "producer", "decided_at": T0 + 50_000, "checks": 0}
+    known: dict[str, object] = {
+        "by": "producer",
+        "begun_at": T0,
+        "decided_at": T0 + 50_000,
+        "checks": 0,
+    }
     return TransactionDecided(
         transaction_id=ID,
         outcome=outcome,
         producer_group="orders",
         topic="payments",
         queue_id=3,
-        begun_at=T0,
         group_size=10,
         **(known | more),  # type: ignore[arg-type]  # each is of its field's type
     )
@@ -84,7 +92,7 @@ def test_checks_count_in_their_order_and_put_off_the_next() -> None:
 
     assert row is not None
     assert (row.checks, row.checked_ms, row.due_ms) == (2, T0 + 2_000, T0 + 32_000)
-    assert fold(checked(2), checked(4), row=row) == row
+    assert fold(checked(2), checked(4), row=row, first=4) == row
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,7 @@ def test_what_is_parked_can_still_be_decided_by_an_operator() -> None:
     assert row is not None
     assert (row.state, row.decided_by, row.due_ms) == ("parked", "limit", None)
 
-    row = fold(decided("commit", by="operator", reason="paid", was_parked=True), row=row)
+    row = fold(decided("commit", by="operator", reason="paid", was_parked=True), row=row, first=3)
 
     assert row is not None
     assert (row.state, row.decided_by, row.reason) == ("committed", "operator", "paid")
@@ -152,7 +160,16 @@ def test_events_of_what_is_not_known_make_nothing(event: TransactionEvent) -> No
 def test_nothing_changes_what_is_over(event: TransactionEvent) -> None:
     over = fold(begun(), decided("commit"))
 
-    assert fold(event, row=over) == over
+    assert fold(event, row=over, first=3) == over
+
+
+@pytest.mark.parametrize("again", [begun(at=AGAIN), decided("rollback", begun_at=AGAIN)])
+def test_an_id_that_is_used_again_after_a_decision_is_another_transaction(
+    again: TransactionEvent,
+) -> None:
+    over = fold(begun(), checked(1), decided("commit", by="check", check_number=1))
+
+    assert fold(again, row=over, first=4) == fold(again, first=4)
 
 
 events = st.sampled_from(
@@ -167,6 +184,10 @@ events = st.sampled_from(
 )
 
 
+LATER_DECISION = decided("rollback", begun_at=AGAIN, decided_at=AGAIN + 50_000)
+later_events = st.sampled_from([begun(at=AGAIN), *map(checked, range(1, 3)), LATER_DECISION])
+
+
 @given(stretch=st.lists(events, max_size=8))
 def test_a_stretch_that_ends_a_transaction_may_be_read_twice(
     stretch: list[TransactionEvent],
@@ -174,3 +195,29 @@ def test_a_stretch_that_ends_a_transaction_may_be_read_twice(
     once = fold(*stretch, decided("commit"))
 
     assert fold(*stretch, decided("commit"), row=once) == once
+
+
+@given(first=st.lists(events, max_size=6), second=st.lists(later_events, max_size=6))
+def test_a_stretch_in_which_an_id_is_used_again_may_be_read_twice(
+    first: list[TransactionEvent], second: list[TransactionEvent]
+) -> None:
+    stretch = [*first, decided("commit"), *second, LATER_DECISION]
+    once = fold(*stretch)
+
+    assert once is not None
+    assert once.begun_ms == AGAIN
+    assert fold(*stretch, row=once) == once
+
+
+def test_what_is_pending_under_an_id_that_was_used_before_may_be_read_twice() -> None:
+    stretch: list[TransactionEvent] = [
+        begun(),
+        checked(1),
+        decided("rollback"),
+        begun(at=AGAIN),
+    ]
+    once = fold(*stretch)
+
+    assert once is not None
+    assert (once.state, once.checks) == ("pending", 0)
+    assert fold(*stretch, row=once) == once

@@ -3,6 +3,9 @@
 An event that does not fit what is known changes nothing, and one that was folded already is no
 event any more; so a stretch of the log may be read twice.
 
+An id can be used again once its broker's log does not hold the decision any more. What begins after
+a decision is another transaction, and its row has nothing of the one before.
+
 The states are the broker's: pending, parked, committed, rolled back. ``due_ms`` is when a pending
 one is looked at next, as the rules had it when the row was made.
 """
@@ -66,6 +69,10 @@ def folded(
         next_offset: Log offset of the record behind the event.
         rules: When it is due.
     """
+    if row is not None and _was_folded(row, next_offset):
+        return row
+    if row is not None and _is_used_again(row, event):
+        row = None
     match event:
         case TransactionBegun():
             return row if row is not None else _begun(event, broker_name, next_offset, rules)
@@ -77,6 +84,22 @@ def folded(
             return _decided(row, event, broker_name)
         case TransactionCarried():
             return _carried(row, event, broker_name, next_offset, rules)
+
+
+def _was_folded(row: TransactionRow, next_offset: int) -> bool:
+    """Tell whether an event lies before the half message, which is moved on and never back."""
+    return row.half_offset is not None and next_offset <= row.half_offset
+
+
+def _is_used_again(row: TransactionRow, event: TransactionEvent) -> bool:
+    """Tell whether *event* is of a later transaction than the one that *row* says is over."""
+    if row.state in ("pending", "parked") or row.decided_ms is None:
+        return False
+    match event:
+        case TransactionBegun() | TransactionDecided() | TransactionCarried():
+            return event.begun_at > row.decided_ms
+        case TransactionChecked() | TransactionParked():
+            return False
 
 
 def _begun(

@@ -87,7 +87,8 @@ class TransactionProjection:
         """Fold *events*; return what tells others of them once they are committed."""
         before = await _rows(connection, broker_name, {e.event.transaction_id for e in events})
         after = dict(before)
-        granted: dict[tuple[str, int], TransactionChecked] = {}
+        granted: dict[str, dict[int, TransactionChecked]] = {}
+        used_again: set[str] = set()
         for event, next_offset in events:
             row = after.get(event.transaction_id)
             changed = folded(
@@ -100,13 +101,20 @@ class TransactionProjection:
             if changed is None or changed is row:
                 continue
             after[event.transaction_id] = changed
+            if row is not None and changed.begun_ms != row.begun_ms:
+                used_again.add(event.transaction_id)
+                granted.pop(event.transaction_id, None)
             if isinstance(event, TransactionChecked):
-                granted[event.transaction_id, event.number] = event
+                granted.setdefault(event.transaction_id, {})[event.number] = event
         written = [row for row in after.values() if row is not before.get(row.transaction_id)]
+        await _delete(connection, broker_name, used_again)
         await _write(connection, written)
         await _close_checks(connection, broker_name, written)
         groups = await _open_checks(
-            connection, after, list(granted.values()), now_ms=self._clock.now_ms()
+            connection,
+            after,
+            [check for its in granted.values() for check in its.values()],
+            now_ms=self._clock.now_ms(),
         )
 
         def tell() -> None:
@@ -147,6 +155,17 @@ async def _rows(
         )
     )
     return {row.transaction_id: TransactionRow(*row) for row in found}
+
+
+async def _delete(connection: AsyncConnection, broker_name: str, ids: set[str]) -> None:
+    """Delete the rows of transactions with their checks, whose ids the next ones will have."""
+    if ids:
+        await connection.execute(
+            delete(transactions).where(
+                transactions.c.broker_name == broker_name,
+                transactions.c.transaction_id == any_(literal(sorted(ids), ARRAY(TEXT))),
+            )
+        )
 
 
 async def _write(connection: AsyncConnection, rows: list[TransactionRow]) -> None:
