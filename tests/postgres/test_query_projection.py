@@ -18,8 +18,17 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 
 from eruca.contract.properties import encode_properties
-from eruca.contract.records import DamagedRecordError, Host, Record, encode_record
+from eruca.contract.records import (
+    NO_HOST,
+    DamagedRecordError,
+    Host,
+    Record,
+    decode_record,
+    encode_record,
+)
 from eruca.core.log_block import LogBlock
+from eruca_broker.core.events import Event, TopicDeleted, encode_event
+from eruca_broker.core.group_events import CommittedOffset, OffsetsCommitted
 from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
@@ -65,6 +74,16 @@ class Log:
                 properties=encode_properties(properties),
             )
         )
+        return self._append(record)
+
+    def tell(self, event: Event) -> int:
+        """Store a control record; return its log offset."""
+        record = decode_record(encode_event(event, now_ms=T0, host=NO_HOST), check_crc=False)
+        record.log_offset, record.store_timestamp = self.offsets[-1], T0
+        return self._append(encode_record(record))
+
+    def _append(self, record: bytes) -> int:
+        offset = self.offsets[-1]
         self.records.append(record)
         self.offsets.append(offset + len(record))
         return offset
@@ -122,6 +141,24 @@ class ReadModel:
     async def chunks(self) -> list[tuple[Any, ...]]:
         """Return each chunk's first time, last time and number of rows."""
         return await self.select("SELECT first_ms, last_ms, row_count FROM chunks ORDER BY chunk")
+
+    async def served_chunks(self) -> list[tuple[Any, ...]]:
+        """Return where each chunk that answers begins and ends, and its number of rows."""
+        return await self.select(
+            "SELECT c.from_offset, c.to_offset, c.row_count FROM chunks c JOIN generations g "
+            "USING (generation) WHERE g.is_serving ORDER BY 1"
+        )
+
+    async def commits(self) -> list[tuple[Any, ...]]:
+        """Return the commits that answer questions."""
+        return await self.select(
+            "SELECT k.log_offset, k.next_offset FROM commits k JOIN chunks c USING (chunk) "
+            "JOIN generations g USING (generation) WHERE g.is_serving ORDER BY 1"
+        )
+
+    async def gaps(self) -> list[tuple[Any, ...]]:
+        """Return the gaps between the rows."""
+        return await self.select("SELECT from_offset, to_offset FROM gaps ORDER BY 1")
 
     async def partitions(self) -> list[str]:
         """Return the names of all partitions there are."""
@@ -303,9 +340,7 @@ async def test_what_was_deleted_before_it_was_read_is_noted_as_a_gap(
     await model.fold(log.block(7, 12))
 
     assert await model.offsets() == [*log.offsets[:3], *log.offsets[7:12]]
-    assert await model.select("SELECT from_offset, to_offset FROM gaps") == [
-        (log.offsets[3], log.offsets[7])
-    ]
+    assert await model.gaps() == [(log.offsets[3], log.offsets[7])]
 
 
 async def test_a_log_that_is_told_again_is_built_beside_what_answers_until_it_has_come_as_far(
@@ -338,6 +373,58 @@ async def test_what_the_log_does_not_hold_any_more_passes_on_to_the_rows_made_an
     assert await model.rows() == before
     assert model.counts.switches == 1
     assert await model.drop_old(T0) == 2
+
+
+async def test_a_chunk_in_which_the_log_begins_now_passes_on_up_to_there(
+    model: ReadModel,
+) -> None:
+    log = Log()
+    for number in range(8):
+        log.tell(OffsetsCommitted("billing", [CommittedOffset("flights", 0, number)]))
+        log.append(at_ms=T0 + number)
+    last = len(log.records)
+    await model.fold(log.block(0, 12))
+    await model.fold(log.block(12, last))
+    before = await model.rows(), await model.commits()
+
+    await model.fold(log.block(6, last))
+
+    assert (await model.rows(), await model.commits()) == before
+    assert sum(count for *_, count in await model.served_chunks()) == len(before[0])
+    spans = [(first, end) for first, end, _ in await model.served_chunks()]
+    assert spans == [(0, log.offsets[6]), (log.offsets[6], log.offsets[-1])]
+
+
+async def test_a_gap_in_which_the_log_begins_now_passes_on_up_to_there(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(0, 3))
+    await model.fold(log.block(7, 12))
+
+    await model.fold(log.block(5, 12))
+
+    assert await model.offsets() == [*log.offsets[:3], *log.offsets[5:12]]
+    assert await model.gaps() == [(log.offsets[3], log.offsets[5])]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_ends_of_topics_that_the_log_does_not_tell_any_more_pass_on(
+    model: ReadModel,
+    again: bool,
+) -> None:
+    log = Log()
+    log.append()
+    end = log.tell(TopicDeleted("flights"))
+    for _ in range(4):
+        log.append()
+    if again:
+        end = log.tell(TopicDeleted("flights"))
+    await model.fold_all(log)
+
+    await model.fold_all(log, first=3)
+
+    assert model.counts.switches == 1
+    assert await model.select("SELECT log_offset FROM topic_ends") == [(end,)]
 
 
 async def test_being_told_again_twice_forgets_what_the_first_time_had_built(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca_query.projection.tables import PARTITIONED, chunks
+from eruca_query.projection.tables import PARTITIONED, chunks, commits, life_events, messages
 
 # They only grow, are analyzed when they are full, and are dropped as they are.
 _STORAGE: Final = "autovacuum_enabled = false"
@@ -99,6 +99,35 @@ async def grow_chunk(
         .where(chunks.c.chunk == number)
         .values(to_offset=to_offset, last_ms=last_ms, row_count=chunks.c.row_count + rows)
     )
+
+
+async def cut_chunks(
+    connection: AsyncConnection, broker_no: int, generation: int, to_offset: int
+) -> None:
+    """Let a generation's chunks, none of which is filled any more, end at a log offset.
+
+    One that begins at it or behind it is left as it is. The time of a chunk's last record stays the
+    time before which all of it was stored.
+    """
+    reaching = select(chunks.c.chunk).where(
+        chunks.c.broker_no == broker_no,
+        chunks.c.generation == generation,
+        chunks.c.from_offset < to_offset,
+        chunks.c.to_offset > to_offset,
+    )
+    for number in list(await connection.scalars(reaching)):
+        for table in (life_events, commits):
+            await connection.execute(
+                delete(table).where(table.c.chunk == number, table.c.log_offset >= to_offset)
+            )
+        deleted = await connection.execute(
+            delete(messages).where(messages.c.chunk == number, messages.c.log_offset >= to_offset)
+        )
+        await connection.execute(
+            update(chunks)
+            .where(chunks.c.chunk == number)
+            .values(to_offset=to_offset, row_count=chunks.c.row_count - deleted.rowcount)
+        )
 
 
 async def drop_partitions(connection: AsyncConnection, number: int) -> None:

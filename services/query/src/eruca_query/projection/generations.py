@@ -9,7 +9,7 @@ What a stretch of the log means follows from where it begins, compared with wher
 
 A generation that is being built takes the serving one's place when it has come as far, or to the
 end of the log. What only the old one has, for the log does not go back as far any more, passes on
-to it.
+to it: chunks, gaps, addresses and ends of topics, up to where the new one begins.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, literal, select, update
+from sqlalchemy.dialects.postgresql import insert as insert_or
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.core.log_block import LogBlock
+from eruca_query.projection.chunks import cut_chunks
 from eruca_query.projection.tables import (
     brokers,
     chunks,
@@ -113,21 +115,7 @@ async def advance(
         return False
     if block.next_offset < min(generation.serving_offset, block.end_offset):
         return False
-    from_offset = await connection.scalar(select(its.from_offset).where(is_this))
-    for table, is_older, also in (
-        (chunks, chunks.c.to_offset <= from_offset, {"is_open": False}),
-        (store_hosts, store_hosts.c.from_offset < from_offset, {}),
-        (gaps, gaps.c.to_offset <= from_offset, {}),
-    ):
-        await connection.execute(
-            update(table)
-            .where(
-                table.c.broker_no == generation.broker_no,
-                table.c.generation == generation.serving,
-                is_older,
-            )
-            .values(generation=generation.number, **also)
-        )
+    await _pass_on(connection, generation)
     await _end(connection, generation.broker_no, generation.serving)
     await connection.execute(update(generations).where(is_this).values(is_serving=True))
     await _rebuilt(connection, generation.broker_no)
@@ -150,6 +138,48 @@ async def _begin(
             from_offset=from_offset,
             log_offset=from_offset,
         )
+    )
+
+
+async def _pass_on(connection: AsyncConnection, generation: Generation) -> None:
+    """Give a generation what the serving one has of the log before it begins."""
+    from_offset = await connection.scalar(
+        select(generations.c.from_offset).where(
+            generations.c.broker_no == generation.broker_no,
+            generations.c.generation == generation.number,
+        )
+    )
+    assert isinstance(from_offset, int)
+    await cut_chunks(connection, generation.broker_no, generation.serving, from_offset)
+    for table, also in (
+        (chunks, {"is_open": False}),
+        (gaps, {"to_offset": func.least(gaps.c.to_offset, from_offset)}),
+        (store_hosts, {}),
+    ):
+        await connection.execute(
+            update(table)
+            .where(
+                table.c.broker_no == generation.broker_no,
+                table.c.generation == generation.serving,
+                table.c.from_offset < from_offset,
+            )
+            .values(generation=generation.number, **also)
+        )
+    # A topic that has ended again since then has its later end already.
+    ends = select(
+        topic_ends.c.broker_no,
+        literal(generation.number),
+        topic_ends.c.topic_no,
+        topic_ends.c.log_offset,
+    ).where(
+        topic_ends.c.broker_no == generation.broker_no,
+        topic_ends.c.generation == generation.serving,
+        topic_ends.c.log_offset < from_offset,
+    )
+    await connection.execute(
+        insert_or(topic_ends)
+        .from_select(["broker_no", "generation", "topic_no", "log_offset"], ends)
+        .on_conflict_do_nothing()
     )
 
 

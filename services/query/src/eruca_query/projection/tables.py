@@ -1,9 +1,10 @@
 """The read model's tables.
 
 What there is much of is partitioned into **chunks**: each is a stretch of one broker's log, and so
-a stretch of time. A chunk is filled up to a number of rows or hours and never changed afterwards,
+a stretch of time. A chunk is filled up to a number of rows or hours and hardly changed afterwards,
 so its indexes stay small enough to be filled quickly; retention drops whole chunks, and so does
-reading a log anew. The partitions are ``messages_N``, ``life_events_N`` and ``commits_N``.
+reading a log anew, but for the one in which the log begins by then: it is cut there. The partitions
+are ``messages_N``, ``life_events_N`` and ``commits_N``.
 
 A broker's rows belong to a **generation**. One serves; while a log is read anew another is being
 built beside it, and takes its place when it has come as far.
@@ -100,7 +101,7 @@ chunks: Final = Table(
     Column("from_offset", BigInteger, nullable=False),
     Column("to_offset", BigInteger, nullable=False),
     Column("first_ms", BigInteger, nullable=False),  # store time of its first record
-    Column("last_ms", BigInteger, nullable=False),
+    Column("last_ms", BigInteger, nullable=False),  # of its last one, or later
     Column("row_count", BigInteger, nullable=False),
     Column("is_open", Boolean, nullable=False),
     Index(
