@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -43,6 +45,10 @@ async def create_topic(queried: Queried) -> None:
 
 def ids(page: dict[str, Any]) -> list[str]:
     return [message["message_id"] for message in page["messages"]]
+
+
+def ids_of(sent: list[eruca.SendResult]) -> list[str]:
+    return [one.message_id for one in sent]
 
 
 def reasons(answer: dict[str, Any]) -> list[tuple[str | None, str]]:
@@ -275,3 +281,83 @@ async def test_what_a_group_has_read_and_what_not_is_told_apart(queried: Queried
     assert {*ids(past)} == {one.message_id for one in sent[:3]}
     assert {*ids(not_yet)} == {one.message_id for one in sent[3:]}
     assert (unknown.status_code, unknown.json()["code"]) == (404, "group-not-found")
+
+
+async def pages(queried: Queried, **query: Any) -> list[str]:  # noqa: ANN401
+    """Return the ids of all pages, of which none may tell of something missing."""
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await queried.get("/v1/messages", topic=TOPIC, limit=5, **query, **cursor)
+        assert page["incomplete"] == []
+        found += ids(page)
+        if page["next_cursor"] is None:
+            return found
+        cursor = {"cursor": page["next_cursor"]}
+
+
+@asynccontextmanager
+async def broker_http(queried: Queried, name: str = "broker-a") -> AsyncIterator[httpx.AsyncClient]:
+    groups = {group.broker_name: group for group in await queried.client.admin.brokers()}
+    url = groups[name].brokers[0].urls["default"]
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        yield http
+
+
+async def commit(queried: Queried, group: str, offset: int) -> None:
+    """Have a group stand at an offset of the topic's queue on the first broker."""
+    position = {"topic": TOPIC, "queue_id": 0, "offset": offset}
+    async with broker_http(queried) as http:
+        answer = await http.put(f"/v1/groups/{group}/offsets", json={"offsets": [position]})
+    assert answer.is_success, answer.text
+
+
+async def test_a_position_that_only_the_log_tells_decides_which_messages_come(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    old = ids_of(await send(queried, 20))
+    await commit(queried, "billing", 0)
+    await commit(queried, "audit", 20)
+    await queried.caught_up()
+    await queried.stop_following()
+    new = ids_of(await send(queried, 2))
+    await commit(queried, "billing", 15)
+    await commit(queried, "audit", 3)
+    await commit(queried, "latecomer", 21)
+
+    for group, offset in (("billing", 15), ("audit", 3), ("latecomer", 21)):
+        past = await pages(queried, group=group, group_state="past")
+        not_yet = await pages(queried, group=group)
+
+        assert sorted(past) == sorted([*old, *new][:offset])
+        assert sorted(not_yet) == sorted([*old, *new][offset:])
+
+
+async def test_a_group_that_only_the_log_tells_to_be_gone_has_read_nothing(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    sent = ids_of(await send(queried, 8))
+    await commit(queried, "billing", 8)
+    await queried.caught_up()
+    await queried.stop_following()
+    async with broker_http(queried) as http:
+        assert (await http.delete("/v1/groups/billing")).is_success
+
+    assert await pages(queried, group="billing", group_state="past") == []
+    assert sorted(await pages(queried, group="billing")) == sorted(sent)
+
+
+async def test_a_topics_end_that_only_the_log_tells_hides_nothing_of_other_brokers(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    kept = ids_of(await send(queried, 12))
+    await send(queried, 20, broker="broker-b")
+    await queried.caught_up()
+    await queried.stop_following()
+    async with broker_http(queried, "broker-b") as http:
+        assert (await http.delete(f"/v1/topics/{TOPIC}")).is_success
+
+    assert sorted(await pages(queried)) == sorted(kept)

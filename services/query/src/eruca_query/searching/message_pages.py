@@ -1,6 +1,8 @@
 """Finding a topic's messages, page by page: in the rows, and in what the logs hold behind them.
 
-As with ids, PostgreSQL's transaction is over before a broker is asked.
+As with ids, PostgreSQL's transaction is over before a broker is asked. Which rows answer may depend
+on what the tails tell: where a group stands is asked of both before the rows are, and where a
+topic's end takes rows out of a page, the page is short, and its cursor goes on behind them.
 """
 
 from __future__ import annotations
@@ -19,14 +21,13 @@ from eruca.contract.queries import MessagePage, Missing
 from eruca_chassis.cursors import encode_cursor
 from eruca_postgres.database import Database
 from eruca_query.core.found_messages import FoundMessage, Position, moment
-from eruca_query.core.group_facts import PositionMoved
+from eruca_query.core.group_facts import GroupFact, GroupGone, PositionMoved, TopicGone
 from eruca_query.core.page_cursors import position_text
-from eruca_query.core.page_queries import PageQuery
+from eruca_query.core.page_queries import GroupPositions, PageQuery
 from eruca_query.core.time_windows import windows
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import group_positions
 from eruca_query.searching import message_sql
-from eruca_query.searching.broker_directory import KnownBrokers
 from eruca_query.searching.broker_logs import BrokerLogs, Fault, KeyAnswer, TailAnswer
 from eruca_query.searching.completeness import Completeness, completeness_of, positions_of
 from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
@@ -40,10 +41,38 @@ class _Look:
     """What one look at the rows found."""
 
     found: list[FoundMessage]
-    serving: Mapping[str, ServingGeneration]
-    positions: dict[str, int | None]  # where the tails begin
-    looked_to_ms: int = 0  # everything stored then or later has been looked at
-    group_positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    looked_to: Position  # everything that lies there or later has been looked at
+
+
+@dataclass(slots=True)
+class _Group:
+    """Where the group that is asked for stands in the topic's queues."""
+
+    is_known: bool = False
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)  # by broker and queue
+
+    def apply(self, broker_name: str, query: PageQuery, facts: Iterable[GroupFact]) -> None:
+        """Change what is known by what the tail of a broker's log tells."""
+        for fact in facts:
+            match fact:
+                case PositionMoved() if (fact.group, fact.topic) == (query.group, query.topic):
+                    self._move(broker_name, fact)
+                case GroupGone() if fact.group == query.group:
+                    self._leave(broker_name)
+                case TopicGone() if fact.topic == query.topic:
+                    self._leave(broker_name)
+            self.is_known |= not isinstance(fact, TopicGone) and fact.group == query.group
+
+    def _move(self, broker_name: str, moved: PositionMoved) -> None:
+        queue = (broker_name, moved.queue_id)
+        if moved.source == "snapshot":
+            self.positions.setdefault(queue, moved.next_offset)  # it repeats what may be known
+        else:
+            self.positions[queue] = moved.next_offset
+
+    def _leave(self, broker_name: str) -> None:
+        for queue in [queue for queue in self.positions if queue[0] == broker_name]:
+            del self.positions[queue]
 
 
 class MessagePages:
@@ -67,24 +96,38 @@ class MessagePages:
             GroupNotFoundError: The group that was asked for is not known in this topic.
         """
         known = await self._logs.brokers()
+        look, group = None, _Group()
         async with read_view(self._database, self._numbers) as view:
-            look = await self._look_for_page(view, known, query)
-        tails = await self._logs.tails(look.positions)
-        completeness = completeness_of(look.serving, known, tails)
-        behind = await self._newest(query, look, tails, completeness)
+            serving, positions = view.by_name, positions_of(view, known)
+            if query.group is None:
+                look = await self._look_for_page(view, query, group)
+            else:
+                group = await _group_in_rows(view, query.topic, query.group)
+        tails = await self._logs.tails(positions)
+        completeness = completeness_of(serving, known, tails)
+        if query.group is not None:
+            _move_group(group, query, query.group, tails)
+            # Rows are chosen by where the group stands, which the tails know best. By now there may
+            # be more rows than the tails begin behind; what is in both is one message.
+            async with read_view(self._database, self._numbers) as view:
+                look = await self._look_for_page(view, query, group)
+        assert look is not None
+        behind = self._in_tails(query, look, group, tails)
+        if query.key is not None:
+            behind += await self._from_key_indexes(query, serving, tails, completeness)
         completeness.add_damage(tails)
         candidates = {
             message.position: message
             for message in (*look.found, *behind)
-            if query.fits_group(message, look.group_positions)
+            if query.fits_group(message, group.positions)
         }
         ordered = sorted(candidates.values(), key=lambda m: m.position, reverse=True)
-        ordered = [message for message in ordered if message.stored_ms >= look.looked_to_ms]
+        ordered = [message for message in ordered if message.position >= look.looked_to]
         page, next_cursor = ordered[: query.limit], None
         if len(ordered) > query.limit:
             next_cursor = encode_cursor(position_text(page[-1].position))
-        elif look.looked_to_ms > query.from_ms:
-            next_cursor = encode_cursor(position_text(Position(look.looked_to_ms, 0, "")))
+        elif look.looked_to > _begin_of(query.from_ms):
+            next_cursor = encode_cursor(position_text(look.looked_to))
         return MessagePage(
             messages=await with_bodies(self._logs, page)
             if bodies
@@ -94,25 +137,17 @@ class MessagePages:
             incomplete=completeness.missing,
         )
 
-    async def _look_for_page(self, view: ReadView, known: KnownBrokers, query: PageQuery) -> _Look:
-        look = _Look([], view.by_name, positions_of(view, known), query.from_ms)
+    async def _look_for_page(self, view: ReadView, query: PageQuery, group: _Group) -> _Look:
+        look = _Look([], _begin_of(query.from_ms))
         topic_no = await view.topic_number(query.topic)
         if topic_no is None:
             return look
-        group_no = None
-        if query.group is not None:
-            group_no = await view.topic_number(query.group)
-            if group_no is None:
-                raise GroupNotFoundError(
-                    f"no broker has told of a group {query.group!r}",
-                    fix="see GET /v1/groups of a broker, or eruca group list",
-                )
-            look.group_positions = await _group_positions(view, topic_no, group_no)
         ends = await view.ends_of_topic(topic_no)
         to_ms = query.to_ms if query.before is None else min(query.to_ms, query.before.stored_ms)
         deadline = time.monotonic() + LOOK_SECONDS
-        # Several brokers may have stored something at the very place the page before ended.
-        limit = query.limit + 1 + len(view.by_number)
+        # Several brokers may have stored something at the very place the page before ended, and at
+        # the place where this look is cut.
+        limit = query.limit + 1 + 2 * len(view.by_number)
         for window in windows(
             await view.spans(),
             from_ms=query.from_ms,
@@ -120,28 +155,30 @@ class MessagePages:
             chunks_max=message_sql.CHUNKS_MAX,
         ):
             if time.monotonic() > deadline:
-                look.looked_to_ms = window.to_ms + 1
+                look.looked_to = _begin_of(window.to_ms + 1)
                 break
             statement = message_sql.page(
                 query,
                 window,
                 topic_no=topic_no,
-                group_no=group_no,
+                group_positions=_numbered(view, group.positions),
                 ends=ends,
                 limit=limit,
             )
-            rows = await view.connection.execute(statement)
+            rows = (await view.connection.execute(statement)).all()
             look.found += [m for m in await view.found(rows) if query.wants(m)]
+            if len(rows) == limit:
+                # There may be more, at the last one's place, too. What was found may be no answer
+                # after all: the tails may tell of the topic's end.
+                look.looked_to = Position(rows[-1].stored_ms, rows[-1].log_offset + 1, "")
+                break
             if len(look.found) > query.limit:
+                look.looked_to = _begin_of(window.from_ms)
                 break
         return look
 
-    async def _newest(
-        self,
-        query: PageQuery,
-        look: _Look,
-        tails: Mapping[str, TailAnswer],
-        completeness: Completeness,
+    def _in_tails(
+        self, query: PageQuery, look: _Look, group: _Group, tails: Mapping[str, TailAnswer]
     ) -> list[FoundMessage]:
         """Return what the tails hold; drop from *look* what they have made obsolete."""
         found: list[FoundMessage] = []
@@ -150,28 +187,28 @@ class MessagePages:
                 continue
             end = answer.tail.end_of_topic(query.topic)
             if end is not None:
-                look.found = [message for message in look.found if message.broker_name != name]
-            if query.group is not None and answer.tail.holds(query.group.encode()):
-                _move_positions(look.group_positions, name, query, answer.tail.group_facts())
+                look.found = [
+                    message
+                    for message in look.found
+                    if message.broker_name != name or message.log_offset >= end
+                ]
             count = 0
             for message in answer.tail.messages(
                 topic=query.topic, containing=query.key or query.tag or b""
             ):
                 if end is not None and message.log_offset < end:
                     break
-                if query.wants(message) and query.fits_group(message, look.group_positions):
+                if query.wants(message) and query.fits_group(message, group.positions):
                     found.append(message)
                     count += 1
                     if count > query.limit:
                         break
-        if query.key is not None:
-            found += await self._from_key_indexes(query, look, tails, completeness)
         return found
 
     async def _from_key_indexes(
         self,
         query: PageQuery,
-        look: _Look,
+        serving: Mapping[str, ServingGeneration],
         tails: Mapping[str, TailAnswer],
         completeness: Completeness,
     ) -> list[FoundMessage]:
@@ -181,7 +218,7 @@ class MessagePages:
         behind = [name for name, answer in tails.items() if answer.is_behind]
 
         async def ask(name: str) -> KeyAnswer | Fault:
-            its = look.serving.get(name)
+            its = serving.get(name)
             since = None if its is None or its.stored_ms is None else moment(its.stored_ms)
             return await self._logs.by_key(
                 name, query.topic, key, begin=since, limit=KEY_QUERY_COUNT_MAX
@@ -214,32 +251,51 @@ def _too_many(answer: KeyAnswer) -> str | None:
     return None
 
 
-async def _group_positions(
-    view: ReadView, topic_no: int, group_no: int
-) -> dict[tuple[str, int], int]:
+def _begin_of(ms: int) -> Position:
+    """Return the first position of a millisecond."""
+    return Position(ms, 0, "")
+
+
+async def _group_in_rows(view: ReadView, topic: str, group: str) -> _Group:
+    topic_no, group_no = await view.topic_number(topic), await view.topic_number(group)
     found = await view.connection.execute(
         select(group_positions).where(
             group_positions.c.topic_no == topic_no, group_positions.c.group_no == group_no
         )
     )
-    return {
+    positions = {
         (view.by_number[row.broker_no].broker_name, row.queue_id): row.next_offset
         for row in found
         if row.broker_no in view.by_number
         and view.by_number[row.broker_no].generation == row.generation
     }
+    return _Group(is_known=group_no is not None, positions=positions)
 
 
-def _move_positions(
-    positions: dict[tuple[str, int], int],
-    broker_name: str,
-    query: PageQuery,
-    facts: Iterable[object],
+def _move_group(
+    group: _Group, query: PageQuery, name: str, tails: Mapping[str, TailAnswer]
 ) -> None:
-    for fact in facts:
-        if (
-            isinstance(fact, PositionMoved)
-            and (fact.group, fact.topic) == (query.group, query.topic)
-            and fact.source != "snapshot"
+    """Have *group* stand where the tails tell.
+
+    Raises:
+        GroupNotFoundError: They do not know it either.
+    """
+    for broker_name, answer in tails.items():
+        tail = answer.tail
+        if tail is not None and (
+            tail.holds(name.encode()) or tail.end_of_topic(query.topic) is not None
         ):
-            positions[broker_name, fact.queue_id] = fact.next_offset
+            group.apply(broker_name, query, tail.group_facts())
+    if not group.is_known:
+        raise GroupNotFoundError(
+            f"no broker has told of a group {name!r}",
+            fix="see GET /v1/groups of a broker, or eruca group list",
+        )
+
+
+def _numbered(view: ReadView, positions: GroupPositions) -> list[message_sql.QueuePosition]:
+    return [
+        message_sql.QueuePosition(view.by_name[broker_name].broker_no, queue_id, next_offset)
+        for (broker_name, queue_id), next_offset in positions.items()
+        if broker_name in view.by_name
+    ]

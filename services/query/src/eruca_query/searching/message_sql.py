@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, exists, func, literal, or_, select, text, tuple_
-from sqlalchemy.dialects.postgresql import BYTEA
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    SmallInteger,
+    column,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA
 
 from eruca.contract.properties import KEY_SEPARATOR
 from eruca_query.core.key_hashes import key_hash
 from eruca_query.core.page_queries import PageQuery
 from eruca_query.core.time_windows import Window
 from eruca_query.core.unique_ids import stored_id
-from eruca_query.projection.tables import NO_ID, generations, group_positions, messages
+from eruca_query.projection.tables import NO_ID, messages
 from eruca_query.searching.read_view import MESSAGE_COLUMNS
 
 _BLANK: Final = literal(KEY_SEPARATOR.encode(), BYTEA)
 CHUNKS_MAX: Final = 64  # partitions that one statement looks into
+
+
+class QueuePosition(NamedTuple):
+    """Where a group stands in one queue of the topic."""
+
+    broker_no: int
+    queue_id: int
+    next_offset: int
 
 
 def by_unique_id(unique_id: bytes, chunks: Sequence[int]) -> Select[Any]:
@@ -48,7 +70,7 @@ def page(
     window: Window,
     *,
     topic_no: int,
-    group_no: int | None,
+    group_positions: Sequence[QueuePosition],
     ends: Mapping[int, int],
     limit: int,
 ) -> Select[Any]:
@@ -58,7 +80,7 @@ def page(
         query: What is asked for.
         window: Which chunks, and which time.
         topic_no: The topic's number.
-        group_no: The group's number, if one is asked for.
+        group_positions: Where the group stands, if one is asked for.
         ends: By broker number, before which log offset the topic's messages are no more.
         limit: Rows at most.
     """
@@ -89,8 +111,8 @@ def page(
         statement = statement.where(tuple_(its.stored_ms, its.log_offset) <= before)
     for broker_no, end in ends.items():
         statement = statement.where(or_(its.broker_no != broker_no, its.log_offset >= end))
-    if group_no is not None:
-        statement = _for_group(statement, query, group_no)
+    if query.group is not None:
+        statement = _for_group(statement, query, group_positions)
     return statement
 
 
@@ -99,16 +121,27 @@ def _parted(keys: ColumnElement[bytes]) -> ColumnElement[bytes]:
     return _BLANK.op("||")(keys).op("||")(_BLANK)
 
 
-def _for_group(statement: Select[Any], query: PageQuery, group_no: int) -> Select[Any]:
+def _for_group(
+    statement: Select[Any], query: PageQuery, positions: Sequence[QueuePosition]
+) -> Select[Any]:
     its = messages.c
+    stands = (
+        func.unnest(
+            literal([position.broker_no for position in positions], ARRAY(SmallInteger)),
+            literal([position.queue_id for position in positions], ARRAY(Integer)),
+            literal([position.next_offset for position in positions], ARRAY(BigInteger)),
+        )
+        .table_valued(
+            column("broker_no", SmallInteger),
+            column("queue_id", Integer),
+            column("next_offset", BigInteger),
+            name="stands",
+        )
+        .render_derived()
+    )
     is_past = exists().where(
-        group_positions.c.broker_no == its.broker_no,
-        group_positions.c.topic_no == its.topic_no,
-        group_positions.c.queue_id == its.queue_id,
-        group_positions.c.group_no == group_no,
-        group_positions.c.next_offset > its.queue_offset,
-        generations.c.broker_no == group_positions.c.broker_no,
-        generations.c.generation == group_positions.c.generation,
-        generations.c.is_serving,
+        stands.c.broker_no == its.broker_no,
+        stands.c.queue_id == its.queue_id,
+        stands.c.next_offset > its.queue_offset,
     )
     return statement.where(is_past if query.group_state == "past" else ~is_past)
