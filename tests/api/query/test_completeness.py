@@ -227,13 +227,7 @@ async def test_a_stretch_of_the_log_that_nobody_read_in_time_is_said_to_be_missi
     await queried.caught_up()
     # As if the broker had deleted what comes next before it was read: the position is where the
     # log goes on, and not where the rows end.
-    async with queried.service.database.transaction() as connection:
-        await connection.execute(
-            text(
-                "UPDATE generations SET log_offset = log_offset - 7 FROM brokers "
-                "WHERE generations.broker_no = brokers.broker_no AND broker_name = 'broker-a'"
-            )
-        )
+    await move_position(queried, -7)
     [sent] = await send(queried)
     await queried.caught_up()
 
@@ -245,6 +239,42 @@ async def test_a_stretch_of_the_log_that_nobody_read_in_time_is_said_to_be_missi
     assert sent.message_id in ids(page)
     assert [its["gaps"] for its in status["followed"]] == [1, 0]
     assert unknown.status_code == httpx.codes.NOT_FOUND
+
+
+async def test_where_a_log_does_not_go_on_what_is_not_found_may_be_there(
+    queried: Queried,
+) -> None:
+    await create_topic(queried)
+    await send(queried, 3)
+    await queried.caught_up()
+    await queried.stop_following()
+    # As if the broker's log had begun anew, and had no record where the rows end.
+    await move_position(queried, -7)
+    [sent] = await send(queried, keys=["UA1"])
+
+    unknown = await queried.http.get("/v1/messages/no-such-id")
+    found = await queried.get(f"/v1/messages/{sent.message_id}")
+    by_key = await queried.get("/v1/messages", topic=TOPIC, key="UA1")
+    page = await queried.get("/v1/messages", topic=TOPIC)
+
+    assert (unknown.status_code, unknown.json()["code"]) == (503, "search-incomplete")
+    for answer in (found, by_key, page):
+        assert reasons(answer) == [("broker-a", "log_gap")]
+    # The broker's own key index knows it.
+    assert found["message"]["message_id"] == sent.message_id
+    assert ids(by_key) == [sent.message_id]
+
+
+async def move_position(queried: Queried, by: int) -> None:
+    """Have the rows of the first broker end elsewhere in its log."""
+    async with queried.service.database.transaction() as connection:
+        await connection.execute(
+            text(
+                "UPDATE generations SET log_offset = log_offset + :by FROM brokers "
+                "WHERE generations.broker_no = brokers.broker_no AND broker_name = 'broker-a'"
+            ),
+            {"by": by},
+        )
 
 
 async def test_messages_of_a_topic_that_was_deleted_are_not_listed_but_known_by_id(

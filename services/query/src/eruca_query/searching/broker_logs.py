@@ -52,8 +52,8 @@ class TailAnswer:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log goes on behind what was looked through."""
-        return self.fault is not None and self.fault.reason == "model_behind"
+        """Whether the log has what was not looked through: its rest is too long, or all anew."""
+        return self.fault is not None and self.fault.reason in ("model_behind", "log_gap")
 
 
 @dataclass(frozen=True, slots=True)

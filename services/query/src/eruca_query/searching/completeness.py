@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eruca.contract.queries import Missing, ReadModelPosition
 from eruca_query.core.found_messages import moment
@@ -18,10 +18,11 @@ class Completeness:
 
     read_model: list[ReadModelPosition]
     missing: list[Missing]
+    deleted: list[Missing] = field(default_factory=list)  # of them, what is in no log any more
 
     def undecided(self) -> list[Missing]:
         """Return what keeps an id that was not found from being surely not there."""
-        return [missing for missing in self.missing if missing.reason != "log_gap"]
+        return [missing for missing in self.missing if missing not in self.deleted]
 
     def add(self, missing: Missing) -> None:
         """Note one more thing that may be missing."""
@@ -60,7 +61,7 @@ def completeness_of(
     tails: Mapping[str, TailAnswer],
 ) -> Completeness:
     """Return how complete what was found in the rows and in *tails* is."""
-    positions, missing = [], []
+    positions, missing, deleted = [], [], []
     if known.fault is not None:
         detail = f"there may be brokers that are not known: {known.fault}"
         missing.append(Missing(broker_name=None, reason="name_servers_unreachable", detail=detail))
@@ -73,8 +74,8 @@ def completeness_of(
             )
         for begin, end in its.gaps if its is not None else ():
             detail = f"log offsets {begin} to {end} were deleted before they had been read"
-            missing.append(Missing(broker_name=name, reason="log_gap", detail=detail))
-    completeness = Completeness(positions, missing)
+            deleted.append(Missing(broker_name=name, reason="log_gap", detail=detail))
+    completeness = Completeness(positions, [*missing, *deleted], deleted)
     completeness.add_damage(tails)
     return completeness
 
