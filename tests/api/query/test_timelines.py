@@ -256,6 +256,28 @@ async def test_since_when_a_group_is_past_a_message_counts_from_its_last_reset(
     assert again["since"] > first["since"]
 
 
+async def test_a_group_that_went_back_and_stayed_behind_a_message_is_past_it_since_before(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    await broker.put(f"/groups/{GROUP}", json={"start": "earliest"})
+    message_id = await send(broker)
+    for _ in range(3):
+        await send(broker)
+
+    async def commit(offset: int) -> dict[str, Any]:
+        its = {"topic": "orders", "queue_id": 0, "offset": offset}
+        answer = await broker.put(f"/groups/{GROUP}/offsets", json={"offsets": [its]})
+        assert answer.status_code == 204, answer.text
+        await queried.caught_up()
+        return group_of(await timeline(queried, message_id))
+
+    first = await commit(4)
+    back = await commit(2)
+
+    assert (first["next_offset"], back["next_offset"]) == (4, 2)
+    assert back["since"] == first["since"]
+
+
 async def test_what_a_broker_records_of_itself_is_a_message_to_which_nothing_happens(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:

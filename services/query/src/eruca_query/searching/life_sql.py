@@ -155,7 +155,7 @@ async def _since(
                 commits.c.next_offset > message.queue_offset,
                 commits.c.log_offset > max(went_back_at or 0, message.log_offset),
             )
-            .order_by(commits.c.next_offset, commits.c.log_offset)
+            .order_by(commits.c.log_offset)
             .limit(1)
         )
         if at_ms is not None:
