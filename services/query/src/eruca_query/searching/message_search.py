@@ -122,8 +122,8 @@ class MessageSearch:
             offset_id = decode_offset_id(text)
         except UndecodableIdError:
             return None, None
-        if not 0 <= offset_id.host.port <= PORT_MAX:
-            return None, None  # no address: the unique ids that clients make have the same form
+        if not 0 <= offset_id.host.port <= PORT_MAX or offset_id.log_offset < 0:
+            return None, None  # no place: the unique ids that clients make have the same form
         owners, rows = await self._owners(offset_id, known)
         fault: Missing | None = None
         for owner in owners:
