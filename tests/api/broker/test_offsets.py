@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -61,6 +62,19 @@ async def test_a_time_leads_to_an_offset(client: httpx.AsyncClient) -> None:
     assert await offset(stored_at[0], "lower") == 0
     for extreme in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"):
         assert await offset(extreme, "lower") in (0, 3)
+
+
+async def test_a_time_between_two_milliseconds_parts_what_was_stored_before_from_the_rest(
+    client: httpx.AsyncClient,
+) -> None:
+    stored = [datetime.fromisoformat((await put(client, text))["stored_at"]) for text in "abc"]
+    between = stored[0] + timedelta(microseconds=500)
+    before = sum(moment < between for moment in stored)
+
+    for boundary, offset in (("lower", before), ("upper", before - 1)):
+        query = {"timestamp": between.isoformat(), "boundary": boundary}
+        answer = await client.get("/topics/orders/queues/0/offset", params=query)
+        assert answer.json()["offset"] == offset
 
 
 @pytest.mark.parametrize(

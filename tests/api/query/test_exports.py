@@ -180,6 +180,21 @@ async def test_a_span_of_time_has_what_was_stored_in_it(tmp_path: Path) -> None:
         assert all(begin <= time < end for time in narrowed["stored_at"].to_pylist())
 
 
+async def test_a_time_between_two_milliseconds_parts_spans_that_adjoin(tmp_path: Path) -> None:
+    async with exports(tmp_path) as (_, service):
+        await send(service, "orders", 30)
+        await send(service, "orders", 30, first=30)
+        table = await service.table("orders", ranges_of(await service.plan("orders")))
+        times = sorted(table["stored_at"].to_pylist())
+        between = times[0] + timedelta(microseconds=500)
+
+        before = await service.plan("orders", to=between.isoformat())
+        behind = await service.plan("orders", **{"from": between.isoformat()})
+
+        assert before.rows == sum(time < between for time in times)
+        assert behind.rows == len(times) - before.rows
+
+
 async def test_a_span_before_or_behind_everything_is_empty(tmp_path: Path) -> None:
     async with exports(tmp_path) as (_, service):
         await send(service, "orders", 20)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -114,6 +114,9 @@ async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> N
     none = await queried.get("/v1/messages", topic=TOPIC, key="E")
     elsewhere = await queried.get("/v1/messages", topic="other", key="EWR")
     until = await queried.get("/v1/messages", topic=TOPIC, to=message["stored_at"])
+    at = datetime.fromisoformat(message["stored_at"])
+    later = (at + timedelta(microseconds=500)).isoformat()
+    since = await queried.get("/v1/messages", topic=TOPIC, **{"from": later})
 
     assert ids(by_key) == [third.message_id, first.message_id]
     assert ids(by_part) == [second.message_id]
@@ -122,6 +125,8 @@ async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> N
     assert ids(none) == ids(elsewhere) == []
     assert second.message_id in ids(until)
     assert all(m["stored_at"] <= message["stored_at"] for m in until["messages"])
+    assert second.message_id not in ids(since)
+    assert all(m["stored_at"] > message["stored_at"] for m in since["messages"])
 
 
 async def test_keys_of_one_hash_are_told_apart_however_many_have_it(queried: Queried) -> None:

@@ -16,7 +16,7 @@ from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.core.rendering import render
-from eruca_broker.core.times import ms_of
+from eruca_broker.core.times import ms_not_before, ms_of
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/topics", tags=["messages"])
@@ -73,7 +73,7 @@ async def find_messages(
         topic,
         key,
         max_count=limit,
-        begin_ms=0 if begin is None else ms_of(begin),
+        begin_ms=0 if begin is None else ms_not_before(begin),
         end_ms=OFFSET_MAX if end is None else ms_of(end),
     )
     found = []

@@ -34,7 +34,7 @@ from eruca_broker.core.dead_letters import Origin, origin_of, redriven
 from eruca_broker.core.rendering import render
 from eruca_broker.core.scheduled import Destination, host_bits_of
 from eruca_broker.core.timers_events import DeadLettersRedriven
-from eruca_broker.core.times import moment, ms_of
+from eruca_broker.core.times import moment, ms_not_before
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_chassis.finishing import finished
@@ -259,7 +259,7 @@ def _matches(letter: _Letter, chosen: DeadLetterFilter) -> bool:
     return (
         (chosen.topic is None or letter.origin.topic == chosen.topic)
         and (chosen.reason is None or letter.properties.get(DEAD_REASON) == chosen.reason)
-        and (chosen.from_ is None or dead_at_ms >= ms_of(chosen.from_))
-        and (chosen.to is None or dead_at_ms < ms_of(chosen.to))
+        and (chosen.from_ is None or dead_at_ms >= ms_not_before(chosen.from_))
+        and (chosen.to is None or dead_at_ms < ms_not_before(chosen.to))
         and (chosen.message_ids is None or letter.properties.get(UNIQ_KEY) in chosen.message_ids)
     )

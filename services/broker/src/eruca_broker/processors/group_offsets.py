@@ -33,7 +33,7 @@ from eruca.contract.groups import (
 from eruca.contract.names import retry_topic
 from eruca_broker.core import group_events as events
 from eruca_broker.core.group_state import Group, Queue
-from eruca_broker.core.times import moment, ms_of
+from eruca_broker.core.times import moment, ms_not_before
 from eruca_broker.processors.group_views import start_position
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
@@ -188,7 +188,7 @@ class PositionsOfGroups:
                         detail, errors=[{"pointer": "/body/to/offset", "detail": detail}]
                     )
             case datetime():
-                target = self._store.offset_by_time(*queue, ms_of(to))
+                target = self._store.offset_by_time(*queue, ms_not_before(to))
         return QueueReset(
             queue_id=queue[1],
             from_offset=group.position(queue),

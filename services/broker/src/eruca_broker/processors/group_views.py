@@ -16,7 +16,7 @@ from eruca_broker.core.group_events import (
 )
 from eruca_broker.core.group_state import Group, Start
 from eruca_broker.core.membership import Session
-from eruca_broker.core.times import moment, ms_of
+from eruca_broker.core.times import moment, ms_not_before
 
 
 def settings_of(settings: contract.GroupSettings) -> GroupSettings:
@@ -42,7 +42,7 @@ def settings_of(settings: contract.GroupSettings) -> GroupSettings:
 
 def start_of(start: str | datetime) -> str | int:
     """Return where groups start, as the state has it: a name, or ms since the epoch."""
-    return ms_of(start) if isinstance(start, datetime) else start
+    return ms_not_before(start) if isinstance(start, datetime) else start
 
 
 def group_config(group: Group, members: Iterable[Session]) -> contract.GroupConfig:

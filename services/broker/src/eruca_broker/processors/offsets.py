@@ -13,7 +13,7 @@ from eruca.contract.models import (
     QueueOffsets,
     TopicQueues,
 )
-from eruca_broker.core.times import moment, ms_of
+from eruca_broker.core.times import moment, ms_not_before, ms_of
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 
@@ -53,9 +53,9 @@ class Offsets:
         """
         topic = self._topics.get(name, include_system=include_system)
         self._topics.check_queue(topic, queue_id)
-        offset = self._store.offset_by_time(
-            name, queue_id, ms_of(timestamp), upper=boundary == "upper"
-        )
+        is_upper = boundary == "upper"
+        ms = ms_of(timestamp) if is_upper else ms_not_before(timestamp)
+        offset = self._store.offset_by_time(name, queue_id, ms, upper=is_upper)
         return OffsetByTime(
             topic=name, queue_id=queue_id, timestamp=timestamp, boundary=boundary, offset=offset
         )

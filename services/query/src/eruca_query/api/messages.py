@@ -29,7 +29,7 @@ from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
-from eruca_query.core.found_messages import ms_of
+from eruca_query.core.found_messages import ms_not_before, ms_of
 from eruca_query.core.page_cursors import position_of
 from eruca_query.core.page_queries import PageQuery
 
@@ -141,7 +141,7 @@ async def find_messages(
         topic=topic,
         key=None if key is None else key.encode(),
         tag=None if tag is None else tag.encode(),
-        from_ms=0 if begin is None else max(ms_of(begin), 0),
+        from_ms=0 if begin is None else max(ms_not_before(begin), 0),
         to_ms=OFFSET_MAX if end is None else ms_of(end),
         group=group,
         group_state=group_state,

@@ -96,6 +96,11 @@ def ms_of(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
+def ms_not_before(time: datetime) -> int:
+    """Return the first ms since the epoch that is not before a time."""
+    return -((_EPOCH - time) // timedelta(milliseconds=1))
+
+
 def main_of(found: list[FoundMessage]) -> FoundMessage:
     """Return the one of several with one id that is meant: the first that users see, if any."""
     ordered = sorted(found, key=lambda message: message.position)
