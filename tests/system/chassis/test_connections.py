@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 
 from eruca_chassis.app import ServiceApp
+from eruca_chassis.connections import ServiceProtocol
 from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange
 from eruca_chassis.hot import HotRoute, HotRoutes
 from eruca_chassis.settings import ServiceSettings
@@ -22,6 +23,10 @@ from support.waiting import until
 pytestmark = pytest.mark.anyio
 MIB = 1024 * 1024
 HELLO = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+LATE = b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n"
+FROM_PAGE = (
+    b"Origin: http://page\r\n\r\n"  # as the end of a head: uvicorn's, though its path is hot
+)
 
 
 OK = AnswerHead(200)
@@ -337,6 +342,67 @@ async def test_a_held_request_notices_that_its_client_left() -> None:
             writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n")
             await until(lambda: len(things.held))
         await until(lambda: things.left == 1)
+
+
+@pytest.mark.parametrize("is_behind_at_once", [True, False])
+@pytest.mark.parametrize("held", [LATE, LATE[:-2] + FROM_PAGE], ids=["hot", "uvicorn's"])
+async def test_a_held_request_with_others_behind_it_notices_that_its_client_left(
+    held: bytes, *, is_behind_at_once: bool
+) -> None:
+    things = Things()
+    async with serving(things.app(), limits()) as (server, address):
+        async with raw_connection(address) as (_, writer):
+            writer.write(held + HELLO * is_behind_at_once)
+            await until(lambda: len(things.held))
+            writer.write(HELLO)
+            [connection] = server.server_state.connections
+            assert isinstance(connection, ServiceProtocol)
+            await until(lambda: len(connection.pipeline) == 1 + is_behind_at_once)
+        await until(lambda: things.left == 1)
+
+
+@pytest.mark.parametrize("held", [LATE, LATE[:-2] + FROM_PAGE], ids=["hot", "uvicorn's"])
+async def test_what_waits_behind_a_held_request_is_bounded_and_answered(held: bytes) -> None:
+    things, count = Things(), 40
+    async with (
+        serving(things.app(), limits()) as (server, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        upload = b"POST /healthz HTTP/1.1\r\nContent-Length: 50000\r\n\r\n" + bytes(50_000)
+        writer.write(held)
+        await until(lambda: len(things.held))
+        writer.write(upload)
+        [connection] = server.server_state.connections
+        assert isinstance(connection, ServiceProtocol)
+        await until(lambda: len(connection.pipeline) == 1)
+        assert not connection.flow.read_paused
+
+        writer.write(upload * (count - 1))
+        await until(lambda: connection.flow.read_paused)
+        assert sum(len(cycle.body) for cycle, _ in connection.pipeline) < MIB
+        things.release()
+
+        assert (await answer_of(reader))[2] == b"released"
+        assert [(await answer_of(reader))[0] for _ in range(count)] == [405] * count
+
+
+async def test_a_refusal_is_not_written_into_an_answer_that_has_a_request_behind_it() -> None:
+    large = b"GET /v1/large HTTP/1.1\r\n" + FROM_PAGE
+    with capture_logs() as logs:
+        async with (
+            serving(Things().app(), limits()) as (_, address),
+            raw_connection(address, receive_buffer=4_096) as (reader, writer),
+        ):
+            writer.write(large + HELLO)
+            await reader.readuntil(b"\r\n\r\n")
+
+            writer.write(b"\x16\x03\x01 not HTTP\r\n\r\n")
+            await until(lambda: any(entry["event"] == "connection cut" for entry in logs))
+
+            received = b""
+            with suppress(ConnectionResetError):
+                received = await reader.read()
+            assert received.strip(b"\0") == b""
 
 
 async def test_stopping_answers_held_requests_and_closes_idle_connections() -> None:

@@ -17,9 +17,11 @@ closed.
 
 *The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
 the handler, and stops a handler from sending more while the last piece waits for the client. It
-does not bound: how long a request's head or body may take, how large a head is, how many requests
-are pipelined, how long an answer may stay unread, nor how many bytes of unread answers there are in
-all. And its own refusals are plain text. :class:`ServiceProtocol` mends these:
+also stops reading as soon as a request comes behind another, and who does not read is not told that
+the client has left; so reading goes on here until what waits is much. uvicorn does not bound: how
+long a request's head or body may take, how large a head is, how many requests are pipelined, how
+long an answer may stay unread, nor how many bytes of unread answers there are in all. And its own
+refusals are plain text. :class:`ServiceProtocol` mends these:
 
 - *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
 - *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
@@ -43,6 +45,7 @@ from typing import Any, Final
 
 import httptools
 import structlog
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -99,6 +102,7 @@ class ServiceProtocol(HttpToolsProtocol):
     _is_amid = True  # a request; its first, to begin with
     _new_head = b""  # of the request that begins what the parser is fed, if it is there whole
     _latest: object = None  # what stands for the latest request
+    _begun: RequestResponseCycle | None = None  # uvicorn's latest; ``cycle`` may only be waiting
     _receiving: Exchange | None = None  # whose body is arriving
     _idle_since: float | None = None  # when the latest exchange ended, if uvicorn had none since
     _lent: socket.socket | None = None  # the connection, while another process writes to it
@@ -121,7 +125,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
-        self._lose_exchanges()
+        self._lose_requests()
         self.watch.lost(self)
 
     # --- What arrives -----------------------------------------------------------------------------
@@ -237,9 +241,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _takes_exchanges(self) -> bool:
         """Tell whether a request may be an exchange now: uvicorn has nothing to do."""
-        is_uvicorns_turn = self.cycle is not None and not self.cycle.response_complete
         return not (
-            is_uvicorns_turn
+            self._asgi_request() is not None
             or self.pipeline
             or self._is_ending
             or not self._has_room
@@ -329,7 +332,11 @@ class ServiceProtocol(HttpToolsProtocol):
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
 
-    def _lose_exchanges(self) -> None:
+    def _lose_requests(self) -> None:
+        asgi = self._asgi_request()
+        if asgi is not None:
+            asgi.disconnected = True
+            asgi.message_event.set()
         exchanges, self._exchanges = self._exchanges, deque()
         self._receiving = None
         for exchange in exchanges:
@@ -349,14 +356,30 @@ class ServiceProtocol(HttpToolsProtocol):
         self.expect_100_continue = any(
             name == b"expect" and value.lower() == b"100-continue" for name, value in headers
         )
+        was_paused = self.flow.read_paused  # for a body that waits
         super().on_headers_complete()
+        if self.pipeline and not was_paused:
+            self._read_on_behind_waiting()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
         if self._exchanges:  # which come first
-            self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
         elif not self.transport.is_closing():
+            self._begun = cycle
             super()._start_asgi_task(cycle, app)
+
+    def _asgi_request(self) -> RequestResponseCycle | None:
+        """Return the request that a handler of uvicorn's is at work on."""
+        begun = self._begun
+        return None if begun is None or begun.response_complete else begun
+
+    def _read_on_behind_waiting(self) -> None:
+        """Read on unless the requests that wait are many, or their bodies large."""
+        waiting_size = sum(len(cycle.body) for cycle, _ in self.pipeline)
+        if len(self.pipeline) < AHEAD_MAX and waiting_size <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+        else:
+            self.flow.pause_reading()
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[socket.socket]:
@@ -417,10 +440,9 @@ class ServiceProtocol(HttpToolsProtocol):
         if self._is_refused:
             return None  # it has a timer of its own
         if self._receiving is None:
-            answering = self.cycle is not None and not self.cycle.response_complete
-            if self._exchanges or (
-                answering and (not self.cycle.more_body or self.flow.read_paused)
-            ):
+            asgi = self._asgi_request()
+            has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
+            if self._exchanges or self.pipeline or has_enough:
                 return None  # it is the handler's turn
             is_idle = self._idle_since is not None and not self._is_amid
             if is_idle or self.timeout_keep_alive_task is not None:
@@ -444,8 +466,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def refuse(self, error: ErucaError) -> None:
         """Answer with a problem and close; or cut where an answer has begun."""
-        answering = self.cycle is not None and not self.cycle.response_complete
-        has_begun = answering and self.cycle.response_started
+        asgi = self._asgi_request()
+        has_begun = asgi is not None and asgi.response_started
         if self._receiving is not None:
             has_begun = bool(self._receiving.status)  # it was refused without its whole body
         if self._exchanges and self._exchanges[0].unsent is not None:
@@ -465,10 +487,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self._is_refused = True
         let_read(self.transport, _Lingering(self))
         # What came first is answered by this, too: its handlers have no client any more.
-        self._lose_exchanges()
-        if answering:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self._lose_requests()
 
     def _without_upgrade(self, rest: bytes) -> bytes:
         """Ignore the upgrade that the request offers, and return what to parse next.
