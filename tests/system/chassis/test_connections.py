@@ -175,6 +175,27 @@ async def test_a_request_that_does_not_arrive_in_time_is_refused(unfinished: byt
         assert await reader.read() == b""
 
 
+@pytest.mark.parametrize(
+    ("request_head", "rest"),
+    [(b"POST /v1/nowhere HTTP/1.1\r\nContent-Length: 5\r\n\r\n", b"hello"), (HELLO, b"\r\n")],
+    ids=["a body that nobody waited for", "an empty line"],
+)
+async def test_what_comes_behind_an_answer_is_no_request(request_head: bytes, rest: bytes) -> None:
+    async with (
+        serving(Things().app(), limits(request_seconds=0.5)) as (_, address),
+        raw_connection(address) as (reader, writer),
+        raw_connection(address) as (unfinished_reader, unfinished),
+    ):
+        writer.write(request_head)
+        assert (await answer_of(reader))[0] in (200, 404)
+        writer.write(rest)
+        unfinished.write(b"GET /heal")
+        assert (await answer_of(unfinished_reader))[0] == 400  # it is over for both, if for one
+
+        writer.write(HELLO)
+        assert (await answer_of(reader))[0] == 200
+
+
 async def test_a_refused_client_that_stays_is_cut_after_a_moment_and_refused_once() -> None:
     with capture_logs() as logs:
         async with (

@@ -132,8 +132,6 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and refuse what grows without coming to an end."""
-        if self.timeout_keep_alive_task is not None:
-            self._unset_keepalive_if_required()
         if not self._is_amid:
             data = self._without_known(data)
             if not data:
@@ -184,6 +182,7 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
             exchange = Exchange(self, request, self.client)
             self._latest = exchange
+            self._unset_keepalive_if_required()
             self._begin(exchange)
             exchange.add(_own_copy(data, end, body_end))
             self._complete(exchange)
@@ -195,6 +194,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Take the first byte of a request; uvicorn's part waits until it is uvicorn's."""
         self._is_amid = True
+        self._unset_keepalive_if_required()
         self.url = b""
         self.headers = self._latest = []
 
@@ -367,6 +367,12 @@ class ServiceProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self._begun = cycle
             super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on with what waits, or wait for the next request."""
+        super().on_response_complete()
+        if self._is_amid and not self.cycle.more_body:
+            self._unset_keepalive_if_required()  # the next has begun, and has its own time
 
     def _asgi_request(self) -> RequestResponseCycle | None:
         """Return the request that a handler of uvicorn's is at work on."""
