@@ -536,18 +536,21 @@ async def test_before_it_is_ready_and_while_it_stops_the_service_refuses(things:
         assert headers["retry-after"] == "1"
 
 
+@pytest.mark.parametrize("held_head", [b"", b"Origin: http://page\r\n"], ids=["hot", "uvicorn's"])
 async def test_a_connection_that_nothing_is_asked_on_is_closed_and_a_busy_one_is_not(
-    things: Things,
+    things: Things, held_head: bytes
 ) -> None:
     async with (
         serving(things.app, settings(keep_alive_seconds=1)) as (_, address),
         raw_connection(address) as (idle, idle_writer),
         raw_connection(address) as (held, held_writer),
     ):
+        held_writer.write(LATE % 0 + LATE[:-2] % 1 + held_head + b"\r\n")
+        await until(lambda: "0" in things.late)
+        things.release("0")
+        assert (await answer_of(held))[2] == b"0"
         idle_writer.write(said(b"x"))
         assert (await answer_of(idle))[2] == b"x"
-        held_writer.write(said(b"x") + LATE % 1)
-        assert (await answer_of(held))[2] == b"x"
 
         assert await asyncio.wait_for(idle.read(), 10) == b""  # closed, with nothing said
 

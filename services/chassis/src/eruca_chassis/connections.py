@@ -346,7 +346,6 @@ class ServiceProtocol(HttpToolsProtocol):
     # --- uvicorn's requests -----------------------------------------------------------------------
 
     def _leave_to_uvicorn(self) -> None:
-        self._idle_since = None  # it has a timer for that
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
@@ -366,6 +365,7 @@ class ServiceProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, app))
         elif not self.transport.is_closing():
             self._begun = cycle
+            self._idle_since = None  # uvicorn has a timer for that
             super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
