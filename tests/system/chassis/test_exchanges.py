@@ -522,6 +522,29 @@ async def test_stopping_answers_all_that_is_under_way_and_closes_behind_the_last
         assert await reader.read() == b""
 
 
+@pytest.mark.parametrize("behind", [b"", ORDINARY], ids=["the last", "one behind it"])
+async def test_stopping_closes_behind_an_answer_that_had_begun(
+    things: Things, behind: bytes
+) -> None:
+    size = 30 * MIB // 100_000 * 100_000
+    async with (
+        serving(things.app, settings(stop_seconds=600)) as (server, address),
+        raw_connection(address, receive_buffer=4_096) as (reader, writer),
+    ):
+        writer.write(b"GET /v1/large/%d HTTP/1.1\r\nHost: x\r\n\r\n" % size)
+        await until(lambda: things.budget.used > 0)
+
+        server.should_exit = True
+        await until(lambda: server.watch.is_stopping)
+        writer.write(behind)
+
+        assert len((await answer_of(reader))[2]) == size + 10
+        if behind:
+            _, headers, body = await answer_of(reader)
+            assert (headers["connection"], json.loads(body)) == ("close", {"status": "ok"})
+        assert await reader.read() == b""
+
+
 async def test_before_it_is_ready_and_while_it_stops_the_service_refuses(things: Things) -> None:
     async with (
         serving(things.app, settings()) as (_, address),

@@ -280,7 +280,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _complete(self, exchange: Exchange) -> None:
         exchange.complete()
-        if exchange.closes and not self._exchanges:
+        if self._is_ending and not self._exchanges:
             self.transport.close()  # it was refused before its body was there, or is answered now
 
     def _send_answers(self) -> None:
@@ -324,9 +324,12 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _go_on(self) -> None:
         """Close, let uvicorn begin, or wait for the next request: all exchanges have ended."""
+        if self.watch.is_stopping and not self.pipeline:
+            self._is_ending = True  # now at the latest: its answer may have begun before that
         if self._is_ending:
             if self._receiving is None:  # or closing would reset it under a client that still sends
-                self.transport.close()
+                # Not within resume_writing, after which asyncio's transports would close once more.
+                self.loop.call_soon(self.transport.close)
         elif self.pipeline:
             self.flow.resume_reading()
             cycle, app = self.pipeline.pop()
@@ -366,6 +369,8 @@ class ServiceProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self._begun = cycle
             self._idle_since = None  # uvicorn has a timer for that
+            if self.watch.is_stopping and not self.pipeline:
+                cycle.keep_alive = False
             super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -417,8 +422,6 @@ class ServiceProtocol(HttpToolsProtocol):
         """Close the connection, at once or behind the last answer that is under way."""
         if not self._exchanges:
             super().shutdown()
-        elif self.pipeline:
-            self.cycle.keep_alive = False  # the last of them
 
     def pause_writing(self) -> None:
         """Hold the handler back: the transport is full."""
