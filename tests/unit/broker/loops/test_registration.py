@@ -7,8 +7,10 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
+from structlog.testing import capture_logs
 
 from eruca.contract.models import TopicConfig
 from eruca_broker.loops.registration import Registrant, Registration
@@ -40,6 +42,7 @@ class NameServer:
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.status = 200
+        self.is_silent = False
         self.needs_topics = False
         self.url = ""
 
@@ -62,11 +65,16 @@ class NameServer:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing_quietly(writer):
             while head := await reader.readuntil(b"\r\n\r\n"):
-                method, path = head.decode().split(" ")[:2]
+                method, target = head.decode().split(" ")[:2]
+                path, _, query = target.partition("?")
                 assert path == "/v1/brokers/broker-a/0"
+                if method == "DELETE":
+                    assert parse_qs(query) == {"store_host": [REGISTRANT.store_host]}
                 size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
                 body = await reader.readexactly(size)
                 self.requests.append((method, json.loads(body) if body else {}))
+                if self.is_silent:
+                    return
                 result = json.dumps(
                     {
                         "broker_name": "broker-a",
@@ -207,6 +215,33 @@ async def test_at_the_end_it_leaves_the_name_servers_that_know_it() -> None:
         for server in (first, second):
             assert server.requests[-1][0] == "DELETE"
             assert [method for method, _ in server.requests].count("DELETE") == 1
+
+
+async def test_at_the_end_it_leaves_a_name_server_whose_answer_did_not_come() -> None:
+    async with name_servers(1) as [server]:
+        async with registering(server.url) as broker:
+            await until(lambda: broker.registration.registered_count == 1)
+            server.is_silent = True
+            await until(lambda: broker.registration.registered_count == 0)
+            server.is_silent = False
+            server.status = 404
+
+        assert server.requests[-1][0] == "DELETE"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_warned"), [(204, False), (404, False), (409, False), (503, True)]
+)
+async def test_not_having_been_there_is_as_good_as_having_left(
+    status: int, *, is_warned: bool
+) -> None:
+    with capture_logs() as logs:
+        async with name_servers(1) as [server], registering(server.url) as broker:
+            await until(lambda: broker.registration.registered_count == 1)
+            server.status = status
+            await broker.registration.stop()
+
+    assert ("not unregistered" in [entry["event"] for entry in logs]) == is_warned
 
 
 async def test_no_name_server_is_no_error() -> None:

@@ -2,7 +2,8 @@
 
 Each name server has a loop of its own, so that one that is down or slow delays no other. A loop
 sends a light heartbeat every few seconds; its topics as well at the start, every half minute, when
-they have changed, and when the name server says it knows others.
+they have changed, and when the name server says it knows others. At the end it asks each to forget
+this broker, unless another has taken its place there.
 
 Source: RocketMQ 5.3, ``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``.
 """
@@ -24,6 +25,7 @@ from eruca_chassis.loops import BackgroundLoop
 
 REQUEST_SECONDS: Final = 5.0  # of one registration; of an unregistration, when stopping, less
 UNREGISTER_SECONDS: Final = 2.0
+_NOT_THERE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})  # or another is
 
 _log = structlog.get_logger()
 
@@ -115,6 +117,7 @@ class _Peer:
         clock: Clock,
     ) -> None:
         self.is_registered = False
+        self._has_asked = False  # to be registered; it may be, even where no answer came
         self.topics_due_at = 0.0  # by the monotonic clock; the first step finds them due
         self.loop = BackgroundLoop(
             f"registration at {url}", self._step, period_seconds=registrant.heartbeat_seconds
@@ -131,10 +134,16 @@ class _Peer:
     async def leave(self) -> None:
         """Stop registering, and unregister."""
         await self.loop.stop(within_seconds=UNREGISTER_SECONDS)
-        if not self.is_registered:
+        if not self._has_asked:
             return
         try:
-            await self._http.delete(self._resource, timeout=UNREGISTER_SECONDS)
+            response = await self._http.delete(
+                self._resource,
+                params={"store_host": self._registrant.store_host},
+                timeout=UNREGISTER_SECONDS,
+            )
+            if not response.is_success and response.status_code not in _NOT_THERE:
+                raise _refusal(response)
         except httpx.HTTPError as error:
             _log.warning("not unregistered", namesrv=self._url, why=_reason(error))
         self.is_registered = False
@@ -164,13 +173,14 @@ class _Peer:
             topics=self._topics() if with_topics else None,
             expiry_seconds=registrant.expiry_seconds,
         )
+        self._has_asked = True
         response = await self._http.put(
             self._resource,
             content=registration.model_dump_json(),
             headers={"content-type": "application/json"},
         )
         if response.status_code != HTTPStatus.OK:
-            raise httpx.HTTPError(f"it answered {response.status_code}: {response.text[:300]}")
+            raise _refusal(response)
         return RegistrationResult.model_validate_json(response.content)
 
     def _failed(self, fault: str) -> None:
@@ -184,6 +194,10 @@ class _Peer:
             _log.info("registered", namesrv=self._url)
         self.is_registered = True
         self._last_fault = None
+
+
+def _refusal(response: httpx.Response) -> httpx.HTTPError:
+    return httpx.HTTPError(f"it answered {response.status_code}: {response.text[:300]}")
 
 
 def _reason(error: Exception) -> str:
