@@ -72,14 +72,21 @@ def test_it_listens_on_ipv6_too() -> None:
 
 
 def test_wrong_settings_are_all_named_without_a_traceback() -> None:
-    wrong = {"ERUCA_NAMESRV_PORT": "-1", "ERUCA_NAMESRV_KV_FLIE": "x"}
+    wrong = {
+        "ERUCA_NAMESRV_PORT": "-1",
+        "ERUCA_NAMESRV_KV_FLIE": "x",
+        "ERUCA_NAMESRV_BODIES_SIZE_MAX": "1000000",
+    }
 
     code, errors = run_to_the_end(MODULE, wrong)
 
     assert code == SETTINGS_EXIT_CODE
-    misspelt, port = errors.splitlines()
+    misspelt, port, bodies = errors.splitlines()
     assert misspelt.endswith("did you mean ERUCA_NAMESRV_KV_FILE?")
     assert port.startswith("ERUCA_NAMESRV_PORT=-1: ")
+    assert bodies.startswith(
+        "ERUCA_NAMESRV_BODIES_SIZE_MAX=1000000: must be at least body_size_max"
+    )
 
 
 def test_the_clients_setting_of_the_same_prefix_is_left_alone() -> None:

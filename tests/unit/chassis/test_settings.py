@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pytest
 from pydantic import Field, ValidationError
@@ -12,6 +12,7 @@ from eruca_chassis.settings import (
     SETTINGS_EXIT_CODE,
     ServiceSettings,
     SettingsError,
+    at_least,
     settings_or_exit,
 )
 
@@ -21,6 +22,8 @@ class ThingSettings(ServiceSettings):
     shared_variables: ClassVar[frozenset[str]] = frozenset({"TEST_THING_URLS"})
 
     colour: str = Field(default="red", min_length=2, description="how it looks")
+    width: float = Field(default=1, le=100, description="metres")
+    length: Annotated[float, at_least("width", times=2)] = Field(default=3, description="metres")
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +54,36 @@ def test_every_wrong_setting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert colour == (
         "TEST_THING_COLOUR=x: string should have at least 2 characters (how it looks)"
     )
+
+
+def test_settings_that_do_not_fit_together_are_named_with_what_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEST_THING_WIDTH", "1.5")
+    assert ThingSettings.load().length == 3
+
+    monkeypatch.setenv("TEST_THING_WIDTH", "1.6")  # and the length is left at its default
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+    assert refused.value.faults == [
+        "TEST_THING_LENGTH=3: must be at least 2 times width, which is 1.6 (metres)"
+    ]
+
+    monkeypatch.setenv("TEST_THING_WIDTH", "101")
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+    [fault] = refused.value.faults
+    assert fault.startswith("TEST_THING_WIDTH=101: ")
+
+
+@pytest.mark.parametrize("backlog", ["0", str(2**31)])
+def test_a_backlog_that_no_kernel_takes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, backlog: str
+) -> None:
+    monkeypatch.setenv("TEST_THING_BACKLOG", backlog)
+
+    with pytest.raises(SettingsError, match=f"TEST_THING_BACKLOG={backlog}: "):
+        ThingSettings.load()
 
 
 def test_a_misspelt_setting_alone_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from eruca.contract.limits import BODY_SIZE_MAX, DELAY_SECONDS_MAX, RECORDS_SIZE_MAX
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.settings import ServiceSettings, at_least
 
 _NAMED_URL: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,64})=)?(https?://[^\s/?#;=]+)/?")
 
@@ -67,8 +67,11 @@ class BrokerSettings(ServiceSettings):
     registration_seconds: float = Field(
         default=30, ge=1, le=60, description="how often it tells them its topics, changed or not"
     )
-    expiry_seconds: float = Field(
-        default=20, ge=1, le=600, description="unheard of for so long, it leaves the routes"
+    expiry_seconds: Annotated[float, at_least("heartbeat_seconds", times=2)] = Field(
+        default=20,
+        ge=1,
+        le=600,
+        description="unheard of for so long, it leaves the routes; one lost heartbeat must not do",
     )
 
     store_dir: Path = Field(default=Path("store"), description="directory of the store")
@@ -107,10 +110,10 @@ class BrokerSettings(ServiceSettings):
     disk_high: float = Field(
         default=0.75, gt=0, le=1, description="used part of the disk: delete at any hour, by age"
     )
-    disk_forced: float = Field(
+    disk_forced: Annotated[float, at_least("disk_high")] = Field(
         default=0.85, gt=0, le=1, description="used part of the disk: delete whatever the age"
     )
-    disk_refuse: float = Field(
+    disk_refuse: Annotated[float, at_least("disk_forced")] = Field(
         default=0.90, gt=0, le=1, description="used part of the disk: refuse writes, too"
     )
 
@@ -168,12 +171,6 @@ class BrokerSettings(ServiceSettings):
         le=64 * 1024**2,
         description="bytes of a request that carries no messages",
     )
-
-    @model_validator(mode="after")
-    def _check_disk(self) -> Self:
-        if not self.disk_high <= self.disk_forced <= self.disk_refuse:
-            raise ValueError("disk_high, disk_forced and disk_refuse must not decrease")
-        return self
 
 
 def split_hours(text: str) -> frozenset[int]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Self, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from eruca_chassis.cross_origin import origins_of
@@ -29,6 +29,22 @@ class SettingsError(Exception):
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = list(faults)
+
+
+def at_least(other: str, *, times: float = 1) -> AfterValidator:
+    """Return a validator: a number is not below *times* that of the setting *other*.
+
+    The other one's field stands before that of the number.
+    """
+
+    def check(number: float, info: ValidationInfo) -> float:
+        lowest = info.data.get(other)  # None: it is wrong itself, and said to be
+        if lowest is not None and number < times * lowest:
+            factor = "" if times == 1 else f"{times:g} times "
+            raise ValueError(f"must be at least {factor}{other}, which is {lowest}")
+        return number
+
+    return AfterValidator(check)
 
 
 def _checked_origins(text: str) -> str:
@@ -47,7 +63,9 @@ class ServiceSettings(BaseSettings):
     port: int = Field(default=0, ge=0, le=65_535, description="port to listen on; 0: any free one")
     log_level: LogLevel = Field(default="info", description="the least that is logged")
     log_style: LogStyle = Field(default="auto", description="auto: console on a terminal")
-    backlog: int = Field(default=2_048, ge=1, description="connections the kernel may keep waiting")
+    backlog: int = Field(
+        default=2_048, ge=1, le=2**31 - 1, description="connections the kernel may keep waiting"
+    )
     connections_max: int = Field(
         default=10_000, ge=1, description="open connections; each costs about 10 KB"
     )

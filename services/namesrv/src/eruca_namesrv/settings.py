@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.settings import ServiceSettings, at_least
 
 
 class NamesrvSettings(ServiceSettings):
@@ -30,7 +30,7 @@ class NamesrvSettings(ServiceSettings):
         ge=64 * 1024,
         description="bytes of one request; a registration lists every topic of a broker",
     )
-    bodies_size_max: int = Field(
+    bodies_size_max: Annotated[int, at_least("body_size_max")] = Field(
         default=128 * 1024 * 1024,
         ge=64 * 1024,
         description="bytes of all requests under way; at least body_size_max",
