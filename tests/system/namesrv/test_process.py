@@ -56,12 +56,14 @@ def test_a_taken_port_is_one_line_that_names_it() -> None:
     )
 
 
-@pytest.mark.parametrize("host", ["203.0.113.1", "no.such.host.invalid"])
+@pytest.mark.parametrize("host", ["203.0.113.1", "no.such.host.invalid", "a..b", "a" * 64])
 def test_an_address_that_is_not_ours_is_one_line_too(host: str) -> None:
     code, errors = run_to_the_end(MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": host})
 
     assert code == LISTEN_EXIT_CODE
     assert errors.startswith(f"namesrv: cannot listen on {host}:0: ")
+    assert errors.endswith("; set ERUCA_NAMESRV_HOST to an address of this machine\n")
+    assert "Unknown error" not in errors
     assert errors.count("\n") == 1
 
 

@@ -50,7 +50,7 @@ def _address_of(name: str) -> bytes | None:
     """Return the first address of a host name or IP address; None for none that says where."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for what cannot be a name
         return None
     # IPv4 first: RocketMQ's tools read it more easily, and most records are it.
     for _, _, _, _, place in sorted(found, key=lambda entry: entry[0] != socket.AF_INET):

@@ -10,6 +10,7 @@ closed; the exit code is 0. A second SIGINT does not wait for requests.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -135,11 +136,10 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
     keep_freed_memory()
     try:
         listener = listen(settings.host, settings.port, settings.backlog)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
+    except (OSError, UnicodeError) as error:
         _fail(
-            f"{name}: cannot listen on {_shown_host(settings.host)}:{settings.port}: {reason}; "
-            f"stop what listens there or set {settings.prefix()}PORT",
+            f"{name}: cannot listen on {_shown_host(settings.host)}:{settings.port}: "
+            f"{_why_not(error, settings.prefix())}",
             LISTEN_EXIT_CODE,
         )
     try:
@@ -156,10 +156,26 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 
     Raises:
         OSError: The port is taken, the address is not this machine's, or the name is unknown.
+        UnicodeError: The name is none that a resolver could be asked for.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = addresses[0]
     return socket.create_server(_host_and_port(address), family=family, backlog=backlog)
+
+
+def _why_not(error: OSError | UnicodeError, prefix: str) -> str:
+    """Return why listening failed, and which setting to change."""
+    if isinstance(error, UnicodeError):
+        number, reason = None, "that cannot be the name of a host"
+    elif isinstance(error, socket.gaierror):
+        number, reason = None, str(error.strerror)  # its numbers are no errno
+    else:
+        number, reason = error.errno, os.strerror(error.errno) if error.errno else str(error)
+    if number == errno.EADDRINUSE:
+        return f"{reason}; stop what listens there or set {prefix}PORT"
+    if number == errno.EACCES:
+        return f"{reason}; set {prefix}PORT to one that needs no privilege, above 1023"
+    return f"{reason}; set {prefix}HOST to an address of this machine"
 
 
 def _host_and_port(address: Sequence[object]) -> tuple[str, int]:
