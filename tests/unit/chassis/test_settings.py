@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
 from eruca_chassis.settings import (
@@ -17,6 +17,12 @@ from eruca_chassis.settings import (
 )
 
 
+def checked_place(place: str) -> str:
+    if place == "nowhere":
+        raise ValueError("Is no place")
+    return place
+
+
 class ThingSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="TEST_THING_")
     shared_variables: ClassVar[frozenset[str]] = frozenset({"TEST_THING_URLS"})
@@ -24,6 +30,9 @@ class ThingSettings(ServiceSettings):
     colour: str = Field(default="red", min_length=2, description="how it looks")
     width: float = Field(default=1, le=100, description="metres")
     length: Annotated[float, at_least("width", times=2)] = Field(default=3, description="metres")
+    place: Annotated[str, AfterValidator(checked_place)] = Field(
+        default="here", validation_alias="SHARED_PLACE", repr=False, description="where it is"
+    )
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +102,29 @@ def test_a_misspelt_setting_alone_is_refused_too(monkeypatch: pytest.MonkeyPatch
         ThingSettings.load()
 
 
+def test_a_setting_that_is_shared_has_its_own_variable_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHARED_PLACE", "there")
+    assert ThingSettings.load().place == "there"
+    monkeypatch.setenv("TEST_THING_PLACE", "elsewhere")
+
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+
+    [fault] = refused.value.faults
+    assert fault == "TEST_THING_PLACE: there is no such setting; did you mean SHARED_PLACE?"
+
+
+def test_a_value_that_may_be_secret_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARED_PLACE", "nowhere")
+
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+
+    assert refused.value.faults == ["SHARED_PLACE: is no place (where it is)"]
+
+
 def test_wrong_settings_end_the_process_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,7 +144,10 @@ def test_help_lists_every_setting_and_other_arguments_are_refused(
         settings_or_exit(ThingSettings, ["--help"])
     assert helped.value.code == 0
     shown = capsys.readouterr().out
-    assert all(f"TEST_THING_{name.upper()}" in shown for name in ThingSettings.model_fields)
+    listed = [line.strip() for line in shown.splitlines() if line.startswith("  ")]
+    assert set(ThingSettings.variables().values()) <= set(listed)
+    assert {"TEST_THING_PORT", "TEST_THING_COLOUR", "SHARED_PLACE"} <= set(listed)
+    assert "TEST_THING_PLACE" not in listed
 
     with pytest.raises(SystemExit) as refused:
         settings_or_exit(ThingSettings, ["--port", "1"])

@@ -1,9 +1,10 @@
 """Settings: the environment, read once at start, checked, and frozen.
 
 A service subclasses :class:`ServiceSettings` and names its prefix; ``ERUCA_THING_PORT`` is then the
-field ``port``. A value out of range, and a variable with the prefix that no field has, stop the
-start with a line that names the variable, its value and what would be right: a misspelt setting
-must not pass for a default.
+field ``port``. A field with a ``validation_alias`` has that variable instead, which others share. A
+value out of range, and a variable with the prefix that no field has, stop the start with a line
+that names the variable, its value and what would be right: a misspelt setting must not pass for a
+default.
 """
 
 from __future__ import annotations
@@ -98,6 +99,14 @@ class ServiceSettings(BaseSettings):
         return str(cls.model_config["env_prefix"])
 
     @classmethod
+    def variables(cls) -> dict[str, str]:
+        """Return the environment variable of each field, in the fields' order."""
+        return {
+            name: str(field.validation_alias or cls.prefix() + name.upper())
+            for name, field in cls.model_fields.items()
+        }
+
+    @classmethod
     def load(cls) -> Self:
         """Return the settings of this process's environment.
 
@@ -115,14 +124,18 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def _unknown(cls, variables: Mapping[str, str]) -> list[str]:
-        prefix, known = cls.prefix(), sorted(name.upper() for name in cls.model_fields)
+        prefix = cls.prefix()
+        known = {name.upper(): variable for name, variable in cls.variables().items()}
         faults = []
         for variable in sorted(variables):
             name = variable.removeprefix(prefix)
-            if name == variable or name in known or variable in cls.shared_variables:
+            if name == variable or variable in cls.shared_variables:
+                continue
+            if variable in known.values():
                 continue
             near = difflib.get_close_matches(name, known, n=1)
-            fix = f"did you mean {prefix}{near[0]}?" if near else f"there are: {', '.join(known)}"
+            others = ", ".join(sorted(known.values()))
+            fix = f"did you mean {known[near[0]]}?" if near else f"there are: {others}"
             faults.append(f"{variable}: there is no such setting; {fix}")
         return faults
 
@@ -130,11 +143,17 @@ class ServiceSettings(BaseSettings):
     def _fault(cls, error: Mapping[str, object]) -> str:
         location = error["loc"]
         assert isinstance(location, tuple)
-        variable = cls.prefix() + str(location[0]).upper() if location else cls.prefix() + "*"
-        described = cls.model_fields[str(location[0])].description if location else None
         message = str(error["msg"]).removeprefix("Value error, ")
-        about = f" ({described})" if described else ""
-        return f"{variable}={error['input']}: {message[:1].lower()}{message[1:]}{about}"
+        message = message[:1].lower() + message[1:]
+        if not location:
+            return f"{cls.prefix()}*={error['input']}: {message}"
+        variables = cls.variables()
+        # An error is told under the alias of its field, where it has one.
+        name = next(name for name in variables if location[0] in (name, variables[name]))
+        field = cls.model_fields[name]
+        value = f"={error['input']}" if field.repr else ""  # else it may hold a secret
+        about = f" ({field.description})" if field.description else ""
+        return f"{variables[name]}{value}: {message}{about}"
 
 
 _Settings = TypeVar("_Settings", bound=ServiceSettings)
@@ -161,7 +180,8 @@ def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settin
 def settings_help(kind: type[ServiceSettings]) -> str:
     """Return a line for each setting: its variable, default and meaning."""
     lines = ["Settings, read from the environment:\n"]
-    for name, field in kind.model_fields.items():
+    for name, variable in kind.variables().items():
+        field = kind.model_fields[name]
         default = "required" if field.is_required() else f"default {field.get_default()!s}"
-        lines.append(f"  {kind.prefix()}{name.upper()}\n      {field.description} [{default}]\n")
+        lines.append(f"  {variable}\n      {field.description} [{default}]\n")
     return "\n".join(lines)
