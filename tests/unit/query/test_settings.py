@@ -1,4 +1,4 @@
-"""The query service's settings: where it says it is reached."""
+"""The query service's settings: where it says it is reached, and where its database is."""
 
 from __future__ import annotations
 
@@ -28,3 +28,32 @@ def test_a_slash_behind_the_url_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ERUCA_QUERY_ADVERTISED_URL", "https://query.example:9880/")
 
     assert QuerySettings.load().advertised_url == "https://query.example:9880"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mysql://user:secret@host/database",
+        "postgresql:secret",
+        "postgresql://user:secret@host:secret/database",
+        "postgresql://user:secret@[::1/database",
+    ],
+)
+def test_what_is_no_database_url_stops_the_start_and_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+
+    with pytest.raises(SettingsError) as refused:
+        QuerySettings.load()
+
+    [line] = refused.value.faults
+    assert line.startswith("DATABASE_URL: is no postgresql:// URL (PostgreSQL, postgresql://USER")
+    assert "secret" not in line
+
+
+def test_an_empty_database_url_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+
+    assert QuerySettings.load().database_url is None

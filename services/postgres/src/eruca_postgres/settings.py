@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from eruca.contract.urls import checked_url
 from eruca_chassis.settings import ServiceSettings
 
 DRIVER: Final = "postgresql+psycopg"
 _SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})
+NO_URL: Final = "is no postgresql:// URL"
 
 InstanceName = Annotated[
     str,
@@ -71,16 +73,21 @@ class ProjectionSettings(ServiceSettings):
     @field_validator("database_url")
     @classmethod
     def _checked_url(cls, url: str | None) -> str | None:
-        return None if url is None else sqlalchemy_url(url)
+        return sqlalchemy_url(url) if url else None  # empty is unset, as for every shell
 
 
 def sqlalchemy_url(url: str) -> str:
     """Return *url* with the driver that is used here.
 
     Raises:
-        ValueError: It is no URL of a PostgreSQL.
+        ValueError: It is no URL of a PostgreSQL. What is wrong with it is not repeated: it may be
+            the password.
     """
-    scheme = urlsplit(url).scheme
-    if scheme not in _SCHEMES:
-        raise ValueError("is no postgresql:// URL")
-    return DRIVER + url[len(scheme) :]
+    scheme, colon, rest = url.partition(":")
+    if scheme.lower() not in _SCHEMES:
+        raise ValueError(NO_URL)
+    try:
+        make_url(url)
+    except (ArgumentError, ValueError):
+        raise ValueError(NO_URL) from None
+    return DRIVER + colon + rest
