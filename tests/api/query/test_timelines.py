@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.delivery_clients import DeliveryClient
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.members import HoldingMember, joined
 from support.query_services import Queried, queried_by
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 GROUP = "billing"
@@ -63,6 +65,10 @@ def group_of(told: dict[str, Any], name: str = GROUP) -> dict[str, Any]:
     [group] = [group for group in told["groups"] if group["group"] == name]
     found: dict[str, Any] = group
     return found
+
+
+def time_of(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 async def test_a_message_nobody_has_touched_was_stored_and_that_is_all(
@@ -195,16 +201,52 @@ async def test_a_message_handed_out_by_itself_tells_how_often_and_that_it_is_don
     await consumer.nack(*await consumer.receive(wait_seconds=5), delay_seconds=0)
     again = await consumer.receive(wait_seconds=5)
     leased = await timeline(queried, message_id)
+    until = again[0]["visible_at"]
     assert (await consumer.ack(*again)).is_success
 
     told = await timeline(queried, message_id)
 
     assert kinds(leased) == ["stored", "leased", "nacked", "leased"]
     assert group_of(leased)["state"] == "in_delivery"
+    assert group_of(leased)["detail"] == f"handed out until {until}"
     assert kinds(told) == ["stored", "leased", "nacked", "leased", "acked"]
     assert [e["detail"].get("attempt") for e in told["events"]] == [None, 1, None, 2, None]
     assert group_of(told)["state"] == "done"
     assert group_of(told)["since"] == told["events"][-1]["at"]
+
+
+async def test_a_message_whose_delivery_is_over_is_not_in_delivery(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    consumer = DeliveryClient(broker)
+    await consumer.create()
+    message_id = await send(broker)
+    [delivery] = await consumer.receive(wait_seconds=5, invisible_seconds=1)
+    await queried.caught_up()
+
+    told = await until_told(
+        lambda: timeline(queried, message_id),
+        lambda told: group_of(told)["state"] != "in_delivery",
+    )
+
+    group = group_of(told)
+    assert group["state"] == "not_yet"
+    assert time_of(group["since"]) == time_of(delivery["visible_at"])
+    assert group["detail"].startswith(f"its time was over at {delivery['visible_at']};")
+
+
+async def test_a_message_that_a_group_has_given_up_on_is_a_dead_letter(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    consumer = DeliveryClient(broker)
+    await consumer.create(retry_max_times=0)
+    message_id = await send(broker)
+    assert (await consumer.nack(*await consumer.receive(wait_seconds=5))).is_success
+
+    group = group_of(await timeline(queried, message_id))
+
+    assert group["state"] == "done"
+    assert group["detail"] == "it has given up on it: it is a dead letter"
 
 
 async def test_groups_stand_before_a_message_behind_it_or_nowhere(

@@ -166,8 +166,9 @@ class GroupProgress(Answer):
     """Where a consumer group stands with a message.
 
     ``past``: its position is behind the message; ``done``: it says that it is done with it;
-    ``in_delivery``: it is handed out; ``not_yet``: its position is before it; ``filtered``: it does
-    not want it; ``unknown``: see ``detail``. A position tells where a group reads, not what it did.
+    ``in_delivery``: it is handed out, and its time is not over; ``not_yet``: its position is before
+    it, or it is to be handed out again; ``filtered``: it does not want it; ``unknown``: see
+    ``detail``. A position tells where a group reads, not what it did.
     """
 
     group: str

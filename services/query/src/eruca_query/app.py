@@ -219,6 +219,6 @@ def _wire(
         upkeep=Upkeep(database, clock, retention_ms=round(settings.retention_hours * 3_600_000)),
         search=search,
         pages=MessagePages(database, numbers, logs),
-        timelines=Timelines(database, numbers, logs, search),
+        timelines=Timelines(database, numbers, logs, search, clock),
     )
     return service, keeper

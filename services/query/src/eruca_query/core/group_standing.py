@@ -25,6 +25,7 @@ NO_POSITION: Final = (
     "it subscribes to the topic, but has committed no position here: it has not begun, or its "
     "members keep their positions themselves"
 )
+NEXT: Final = "with the group's next request it comes again, or is given up"
 SQL_FILTER: Final = "it has a condition over properties, so it may have passed over the message"
 
 
@@ -65,11 +66,12 @@ class Standings:
                 case _:
                     continue
 
-    def progress(self, events: Iterable[LifeEvent]) -> list[GroupProgress]:
+    def progress(self, events: Iterable[LifeEvent], *, now_ms: int) -> list[GroupProgress]:
         """Return where each group stands, by name.
 
         Args:
             events: What befell the message in its place, in the log's order.
+            now_ms: No log tells that a delivery's time is over.
         """
         last: dict[str, LifeEvent] = {}
         for event in events:
@@ -78,7 +80,7 @@ class Standings:
         for group in last.keys() - self.groups.keys():
             self.put(group)
         return [
-            self._progress(group, self.groups[group], last.get(group))
+            self._progress(group, self.groups[group], last.get(group), now_ms)
             for group in sorted(self.groups)
         ]
 
@@ -101,8 +103,10 @@ class Standings:
             if topic == self.message.topic:
                 self.put(fact.group, filter=text, filter_type=kind)
 
-    def _progress(self, group: str, standing: Standing, last: LifeEvent | None) -> GroupProgress:
-        state, since_ms, detail = _state(self.message, standing, last)
+    def _progress(
+        self, group: str, standing: Standing, last: LifeEvent | None, now_ms: int
+    ) -> GroupProgress:
+        state, since_ms, detail = _state(self.message, standing, last, now_ms)
         return GroupProgress(
             group=group,
             broker_name=self.message.broker_name,
@@ -117,9 +121,9 @@ class Standings:
 
 
 def _state(
-    message: FoundMessage, standing: Standing, last: LifeEvent | None
+    message: FoundMessage, standing: Standing, last: LifeEvent | None, now_ms: int
 ) -> tuple[GroupState, int | None, str | None]:
-    if last is not None and (told := _by_delivery(last)) is not None:
+    if last is not None and (told := _by_delivery(last, now_ms)) is not None:
         return told
     if standing.next_offset is None:
         return "unknown", None, NO_POSITION
@@ -131,17 +135,23 @@ def _state(
     return "past", standing.since_ms, SQL_FILTER if is_sql else None
 
 
-def _by_delivery(last: LifeEvent) -> tuple[GroupState, int | None, str | None] | None:
+def _by_delivery(last: LifeEvent, now_ms: int) -> tuple[GroupState, int | None, str | None] | None:
     match last.kind:
         case LifeEventKind.ACKED:
             return "done", last.at_ms, None
         case LifeEventKind.LEASED | LifeEventKind.EXTENDED:
-            until = moment(last.detail["visible_at_ms"]).isoformat(timespec="milliseconds")
-            return "in_delivery", last.at_ms, f"handed out until {until}"
+            until_ms = last.detail["visible_at_ms"]
+            if until_ms <= now_ms:
+                return "not_yet", until_ms, f"its time was over at {_shown(until_ms)}; {NEXT}"
+            return "in_delivery", last.at_ms, f"handed out until {_shown(until_ms)}"
         case _ if last.detail.get("is_dead"):
-            return "done", last.at_ms, "it has given up on it: see dead_letter"
+            return "done", last.at_ms, "it has given up on it: it is a dead letter"
         case _:
             return "not_yet", last.at_ms, "it was given up, and comes again"
+
+
+def _shown(ms: int) -> str:
+    return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_by_tag(standing: Standing) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from eruca.contract.queries import LifeEvent as ShownEvent
 from eruca.contract.queries import LifeEventKind, Missing, Timeline
+from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_query.core.found_messages import FoundMessage, moment
 from eruca_query.core.group_standing import Standings
@@ -41,6 +42,7 @@ class Timelines:
         numbers: Of names; shared with the projection.
         logs: What the brokers know.
         search: Finds the messages.
+        clock: Tells whether a delivery's time is over.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Timelines:
         numbers: NameNumbers,
         logs: BrokerLogs,
         search: MessageSearch,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._numbers = numbers
         self._logs = logs
         self._search = search
+        self._clock = clock
 
     async def of(self, message_id: str) -> Timeline:
         """Return the life of the message with an offset id or a unique id.
@@ -104,6 +108,7 @@ class Timelines:
                 standing = standings.setdefault(place.position, Standings(place))
                 if answer is not None and answer.tail is not None:
                     standing.apply(answer.tail.group_facts())
+        now_ms = self._clock.now_ms()
         return Timeline(
             message_id=unique_id,
             places=[place.shown() for place in places],
@@ -111,7 +116,7 @@ class Timelines:
             groups=[
                 progress
                 for its in standings.values()
-                for progress in its.progress(_in_place(its.message, told))
+                for progress in its.progress(_in_place(its.message, told), now_ms=now_ms)
             ],
             read_model=completeness.read_model,
             incomplete=completeness.missing,
