@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.plan import NAMESRV_PORT, ClusterPlan, Service
+from eruca_postgres.embedded import running_url
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _NAME_WIDTH: Final = 11
@@ -82,7 +83,13 @@ def ready_report(
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
     )
-    parts: list[RenderableType] = [Text(), table, Text(summary), Text()]
+    parts: list[RenderableType] = [Text(), table, Text(summary)]
+    if (postgres_url := _postgres_url(plan)) is not None:
+        its_url = f"export DATABASE_URL={shlex.quote(postgres_url)}"
+        # Neither wrapped nor cropped, or it could not be copied from a narrow terminal.
+        parts += [Text("for programs that share its PostgreSQL:")]
+        parts += [Text(f"  {its_url}", style="cyan", no_wrap=True, overflow="ignore")]
+    parts += [Text()]
     if plan.queries:
         explorer = f"Every service's API, to read and to try: {plan.queries[0].url}/docs"
         parts += [Text(explorer, style="bold"), Text()]
@@ -118,6 +125,13 @@ def _command(environment: Mapping[str, str]) -> str:
         return str(script.relative_to(Path.cwd()))
     except ValueError:
         return str(script)
+
+
+def _postgres_url(plan: ClusterPlan) -> str | None:
+    """Return where the cluster's own PostgreSQL is reached; None if it has none."""
+    sharing = (service for service in (*plan.txn_checkers, *plan.queries) if service.has_directory)
+    first = next(sharing, None)
+    return None if first is None else running_url(first.directory)
 
 
 def _data_of(service: Service, data_dir: Path) -> str:

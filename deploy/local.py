@@ -101,7 +101,7 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
             resident_bytes=cluster.resident_bytes(),
             environment=os.environ,
         )
-        console.print(report)
+        console.print(report, crop=False)
         await stopped
         console.say("stopping, name servers last (again Ctrl-C: kill)")
     finally:

@@ -1,7 +1,8 @@
 """``python -m examples.orders place 5`` places orders; ``answer`` only answers checks.
 
 ``compare`` reads all messages and tells whether they are the orders in the database. The cluster is
-found as by every client; ``DATABASE_URL`` says where PostgreSQL is. Kill it whenever you like.
+found as by every client; ``DATABASE_URL`` says where PostgreSQL is, and ``make up`` tells that of
+its own. It needs the SDK and ``psycopg[binary]``. Kill it whenever you like.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def main() -> int:
     parser.add_argument("command", choices=["place", "answer", "compare"])
     parser.add_argument("count", nargs="?", type=int, default=1, help="orders to place")
     options = parser.parse_args()
-    database_url = os.environ["DATABASE_URL"]
+    database_url = os.environ.get("DATABASE_URL")
+    if not database_url:
+        parser.error("DATABASE_URL is not set; make up prints the one of its PostgreSQL")
     with eruca.Client() as client:
         if options.command == "compare":
             return compare(client, database_url)

@@ -24,7 +24,7 @@ import psycopg
 import eruca
 
 GROUP: Final = "order-shop"
-TOPIC: Final = "orders"
+TOPIC: Final = "shop-orders"
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS orders (

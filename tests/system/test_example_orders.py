@@ -176,8 +176,27 @@ def test_an_order_that_is_stored_too_late_is_not_stored(world: World) -> None:
     assert sorted(world.customers()) == sorted([*before, "in-time"])
 
 
+def test_without_a_database_url_it_says_what_is_missing() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.orders", "compare"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: DATABASE_URL is not set" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_the_example_runs_as_its_own_words_say(world: World) -> None:
+    with eruca.Client(world.namesrv_url) as client, client.producer() as producer:
+        producer.send(eruca.Message("orders", b"order 17"))  # as the README's first example does
     placed = world.example("place", "3")
     answering = subprocess.Popen(
         [sys.executable, "-m", "examples.orders", "answer"],
@@ -190,8 +209,10 @@ def test_the_example_runs_as_its_own_words_say(world: World) -> None:
     said = answering.stdout.readline()
     answering.send_signal(signal.SIGINT)
     answering.communicate(timeout=30)
+    compared = world.example("compare")
 
     assert (placed.returncode, placed.stderr) == (0, "")
     assert len(placed.stdout.splitlines()) == 3
     assert said == "answering checks until Ctrl-C\n"
     assert answering.returncode == 0
+    assert (compared.returncode, compared.stderr) == (0, ""), compared.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import psycopg
 import pytest
 
 from deploy.cluster import LocalCluster, StartError
@@ -138,6 +140,10 @@ async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(tmp_path: P
     while not any("Try, in another terminal" in line for line in lines):
         lines.append((await asyncio.wait_for(process.stdout.readline(), 60)).decode())
         assert lines[-1], "".join(lines)
+    [told] = [line.strip() for line in lines if "DATABASE_URL=" in line]
+    _, database_url = shlex.split(told)
+    with psycopg.connect(database_url.removeprefix("DATABASE_URL=")) as connection:
+        assert connection.execute("SELECT 17").fetchone() == (17,)
 
     process.send_signal(signal.SIGINT)
 

