@@ -9,7 +9,7 @@ Over HTTP an error is an RFC 9457 problem document (``application/problem+json``
     code        stable, kebab-case; what programs branch on
     request_id  to find it in the service's log
     retryable   whether the same request may succeed later, unchanged
-    fix         what the caller can do about it
+    fix         what the caller can do about it; null where the detail says it by itself
     errors      [{"pointer", "detail"}] for each field that failed validation, else absent
 
 The tree::
@@ -87,7 +87,10 @@ PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ErucaError(Exception):
-    """Anything Eruca reports. Subclasses fix ``code``, ``status`` and ``title``."""
+    """Anything Eruca reports. Subclasses fix ``code``, ``status``, ``title`` and ``default_fix``.
+
+    A subclass has no ``default_fix`` where only the detail can say what to do about it.
+    """
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
@@ -186,6 +189,7 @@ class MalformedBodyError(RequestError):
     code = "malformed-body"
     status = 400
     title = "The body could not be read"
+    default_fix = "send one JSON value, in UTF-8"
 
 
 class MalformedBatchError(RequestError):
@@ -194,6 +198,7 @@ class MalformedBatchError(RequestError):
     code = "malformed-records"
     status = 400
     title = "The batch of records is not sound"
+    default_fix = "lay the records out as the detail says, and send the batch again"
 
 
 class TooLargeError(RequestError):
@@ -202,6 +207,7 @@ class TooLargeError(RequestError):
     code = "too-large"
     status = 413
     title = "The message or batch is too large"
+    default_fix = "make it smaller, or send less at a time; the detail names the limit"
 
 
 class UnsupportedMediaTypeError(RequestError):
@@ -210,6 +216,7 @@ class UnsupportedMediaTypeError(RequestError):
     code = "unsupported-media-type"
     status = 415
     title = "The content type is not supported here"
+    default_fix = "set the header Content-Type to what the operation takes; see /docs"
 
 
 class NotAcceptableError(RequestError):
@@ -218,6 +225,7 @@ class NotAcceptableError(RequestError):
     code = "not-acceptable"
     status = 406
     title = "The requested answer format is not supported here"
+    default_fix = "set the header Accept to what the operation answers with; see /docs"
 
 
 class MethodNotAllowedError(RequestError):
@@ -226,6 +234,7 @@ class MethodNotAllowedError(RequestError):
     code = "method-not-allowed"
     status = 405
     title = "The method is not allowed here"
+    default_fix = "use a method that the path takes; see /docs"
 
 
 class NotFoundError(RequestError):
@@ -234,6 +243,7 @@ class NotFoundError(RequestError):
     code = "not-found"
     status = 404
     title = "There is nothing at this path"
+    default_fix = "check the URL; /docs lists the paths there are"
 
 
 class TopicNotFoundError(NotFoundError):
@@ -249,6 +259,7 @@ class QueueNotFoundError(NotFoundError):
 
     code = "queue-not-found"
     title = "The topic has no such queue on this broker"
+    default_fix = "see the queues there are: eruca topic show NAME, or GET /v1/topics/NAME/queues"
 
 
 class GroupNotFoundError(NotFoundError):
@@ -256,6 +267,7 @@ class GroupNotFoundError(NotFoundError):
 
     code = "group-not-found"
     title = "The consumer group does not exist"
+    default_fix = "create it: eruca group create NAME, or PUT /v1/groups/NAME"
 
 
 class MemberNotFoundError(NotFoundError):
@@ -271,6 +283,7 @@ class DeadLetterNotFoundError(NotFoundError):
 
     code = "dead-letter-not-found"
     title = "There is no such dead letter"
+    default_fix = "see those there are: eruca dlq list GROUP, or GET /v1/groups/GROUP/dead-letters"
 
 
 class ScheduledNotFoundError(NotFoundError):
@@ -278,6 +291,10 @@ class ScheduledNotFoundError(NotFoundError):
 
     code = "scheduled-not-found"
     title = "There is no such scheduled message"
+    default_fix = (
+        "ask the broker that the receipt names; see those that wait: eruca scheduled list, or "
+        "GET /v1/scheduled"
+    )
 
 
 class TransactionNotFoundError(NotFoundError):
@@ -293,6 +310,7 @@ class CheckNotFoundError(NotFoundError):
 
     code = "check-not-found"
     title = "There is no such check"
+    default_fix = "drop the answer; if the transaction is still open, it is checked again"
 
 
 class WebhookNotFoundError(NotFoundError):
@@ -300,6 +318,7 @@ class WebhookNotFoundError(NotFoundError):
 
     code = "webhook-not-found"
     title = "The producer group has no webhook"
+    default_fix = "set one: PUT /v1/producer-groups/GROUP/webhook"
 
 
 class RecordNotFoundError(NotFoundError):
@@ -307,6 +326,9 @@ class RecordNotFoundError(NotFoundError):
 
     code = "record-not-found"
     title = "There is no record at this log offset"
+    default_fix = (
+        "use an offset that a receipt, an offset id or the log feed told; older ones may be gone"
+    )
 
 
 class MessageNotFoundError(NotFoundError):
@@ -314,6 +336,7 @@ class MessageNotFoundError(NotFoundError):
 
     code = "message-not-found"
     title = "There is no message of this id"
+    default_fix = "compare it with what sending returned; what is older than the retention is gone"
 
 
 class BrokerNotFoundError(NotFoundError):
@@ -321,6 +344,7 @@ class BrokerNotFoundError(NotFoundError):
 
     code = "broker-not-found"
     title = "The broker is not registered"
+    default_fix = "see those there are: eruca status, or GET /v1/brokers of a name server"
 
 
 class KeyNotFoundError(NotFoundError):
@@ -328,6 +352,7 @@ class KeyNotFoundError(NotFoundError):
 
     code = "key-not-found"
     title = "There is no such key"
+    default_fix = "see the keys there are: GET /v1/kv/NAMESPACE"
 
 
 class RefusedError(ErucaError):
@@ -344,6 +369,9 @@ class PermissionDeniedError(RefusedError):
     code = "permission-denied"
     status = 403
     title = "The permission does not allow it"
+    default_fix = (
+        "change the topic's or the group's settings, which the detail names, or use another one"
+    )
 
 
 class SystemTopicError(RefusedError):
@@ -361,6 +389,7 @@ class CrossSiteError(RefusedError):
     code = "cross-site"
     status = 403
     title = "Pages of other sites may not call the service"
+    default_fix = "call it from a program; or name the site in the service's explorer_origins"
 
 
 class ConflictError(RefusedError):
@@ -369,6 +398,7 @@ class ConflictError(RefusedError):
     code = "conflict"
     status = 409
     title = "The request conflicts with the current state"
+    default_fix = "look at what there is now, and decide anew"
 
 
 class SubscriptionConflictError(ConflictError):
@@ -403,6 +433,7 @@ class AlreadyDeliveredError(ConflictError):
 
     code = "already-delivered"
     title = "The message has been delivered already"
+    default_fix = "tell its consumers by a further message, if they are not to act on it"
 
 
 class AlreadyDecidedError(ConflictError):
@@ -410,6 +441,7 @@ class AlreadyDecidedError(ConflictError):
 
     code = "already-decided"
     title = "The transaction has been decided otherwise"
+    default_fix = "take it as decided: `decision` says what, when and by whom"
 
     def __init__(
         self,
@@ -449,6 +481,7 @@ class OtherProducerGroupError(ConflictError):
 
     code = "other-producer-group"
     title = "The transaction belongs to another producer group"
+    default_fix = "name the producer group that began it"
 
 
 class TransactionIdInUseError(ConflictError):
@@ -464,6 +497,7 @@ class StaleHandleError(ConflictError):
 
     code = "stale-handle"
     title = "The handle has been superseded"
+    default_fix = "drop the handle; a message that is not done comes again, with another one"
 
 
 class ExpiredHandleError(RefusedError):
@@ -472,6 +506,9 @@ class ExpiredHandleError(RefusedError):
     code = "expired-handle"
     status = 410
     title = "The delivery has expired"
+    default_fix = (
+        "receive again: the message comes with another handle; ask for more time, or extend it"
+    )
 
 
 class RangeDeletedError(RefusedError):
@@ -490,6 +527,7 @@ class UnavailableError(ErucaError):
     status = 503
     title = "The service cannot do this now"
     retryable = True
+    default_fix = "wait for Retry-After, then repeat"
 
 
 class OverloadedError(UnavailableError):
@@ -506,6 +544,7 @@ class NotReadyError(UnavailableError):
 
     code = "not-ready"
     title = "The service is starting or stopping"
+    default_fix = "wait for Retry-After, then repeat; or use another instance"
 
 
 class DiskFullError(UnavailableError):
@@ -521,6 +560,7 @@ class DatabaseUnavailableError(UnavailableError):
 
     code = "database-unavailable"
     title = "The database does not answer"
+    default_fix = "start it, or set DATABASE_URL to one that runs; work goes on when it is back"
 
 
 class BrokerUnreachableError(UnavailableError):
@@ -528,6 +568,7 @@ class BrokerUnreachableError(UnavailableError):
 
     code = "broker-unreachable"
     title = "A broker does not answer"
+    default_fix = "wait for Retry-After, then repeat; or start the broker"
 
 
 class SearchIncompleteError(UnavailableError):
@@ -535,6 +576,7 @@ class SearchIncompleteError(UnavailableError):
 
     code = "search-incomplete"
     title = "It was not found, and not everything could be looked through"
+    default_fix = "repeat it once the brokers that the detail names answer"
 
 
 class StoreFailedError(UnavailableError):
@@ -551,6 +593,7 @@ class InternalError(ErucaError):
     code = "internal"
     status = 500
     title = "The service has a defect"
+    default_fix = "report it with the request_id, under which the service's log has the details"
 
 
 class ClientError(ErucaError):

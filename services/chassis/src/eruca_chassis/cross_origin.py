@@ -75,10 +75,7 @@ class CrossOrigin:
         if scope["method"] in _HARMLESS or self.allows(scope):
             return
         if header(scope, b"sec-fetch-site") == b"cross-site":
-            raise CrossSiteError(
-                "a page of another site may not call this service",
-                fix="call it from a program; or name the site in the service's explorer_origins",
-            )
+            raise CrossSiteError("a page of another site may not call this service")
 
 
 def is_preflight(scope: Scope) -> bool:

@@ -138,6 +138,5 @@ def unavailable(error: Exception) -> DatabaseUnavailableError:
     reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["not in time"]
     return DatabaseUnavailableError(
         f"PostgreSQL does not answer: {reason[0]}",
-        fix="start it, or set DATABASE_URL to one that runs; work goes on when it is back",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

@@ -12,15 +12,18 @@ import pytest
 from eruca.contract.errors import (
     ClientError,
     ErucaError,
+    FilterSyntaxError,
     InternalError,
     NotFoundError,
     OffsetOutOfRangeError,
     OverloadedError,
     PartialSendError,
+    RefusedError,
     RequestError,
     SendFailedError,
     TopicNotFoundError,
     UnavailableError,
+    ValidationError,
     error_of_problem,
     every_error,
 )
@@ -28,6 +31,8 @@ from eruca.contract.errors import (
 # Other modules may have refinements of their own, with the code of what they refine.
 KINDS = [kind for kind in every_error() if kind.__module__ == ErucaError.__module__]
 SENT = [kind for kind in KINDS if not issubclass(kind, ClientError)]
+# A value is refused by a detail that names what is allowed; the others only have kinds below them.
+SAID_BY_DETAIL = {ErucaError, RequestError, RefusedError, ValidationError, FilterSyntaxError}
 
 
 @pytest.mark.parametrize("kind", SENT)
@@ -56,6 +61,15 @@ def test_every_error_has_a_code_and_a_status_of_its_kind(kind: type[ErucaError])
         assert not kind.retryable
     if issubclass(kind, UnavailableError):
         assert kind.retryable
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SENT if kind not in SAID_BY_DETAIL])
+def test_what_is_sent_says_what_to_do_about_it(kind: type[ErucaError]) -> None:
+    own = vars(kind).get("default_fix")  # one of another kind would mislead
+
+    assert own
+    assert kind("what happened").problem()["fix"] == own
+    assert kind("what happened", fix="do this").problem()["fix"] == "do this"
 
 
 def test_no_two_errors_share_a_code() -> None:

@@ -162,10 +162,7 @@ def not_found(message_id: str, completeness: Completeness) -> Exception:
     """Return the error for an id that was not found: surely not there, or who knows."""
     undecided = completeness.undecided()
     if not undecided:
-        return MessageNotFoundError(
-            f"no broker has a message with the id {message_id!r}",
-            fix="compare it with what sending returned; what is older than the retention is gone",
-        )
+        return MessageNotFoundError(f"no broker has a message with the id {message_id!r}")
     reasons = "; ".join(
         f"{missing.broker_name or 'name servers'}: {missing.detail}" for missing in undecided
     )
