@@ -182,7 +182,7 @@ def test_dead_letters_are_counted_by_group_origin_and_reason(
         ("billing", "orders", "failed", 2, "second"),
         ("billing", "orders", None, 1, "third"),
     ]
-    assert dicts(finished, "retries", "reconsume_times", "dead_letters") == [(0, 1), (1, 1), (2, 1)]
+    assert dicts(finished, "attempts", "attempts", "dead_letters") == [(0, 1), (1, 1), (2, 1)]
     assert "second" in shown
 
 

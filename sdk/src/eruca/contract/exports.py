@@ -230,7 +230,12 @@ EXPORT_COLUMNS: Final = (
         "All properties, the system's too, but for those that are columns: TAGS, KEYS, UNIQ_KEY "
         "and __SHARDINGKEY.",
     ),
-    _column("reconsume_times", "int32", "How often it has been retried.", unit="times"),
+    _column(
+        "reconsume_times",
+        "int32",
+        "How often it had been sent back; of a dead letter, the last time included.",
+        unit="times",
+    ),
     _column(
         "sys_flag",
         "int32",

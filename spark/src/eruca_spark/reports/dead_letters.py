@@ -27,7 +27,7 @@ def dead_letters_report(messages: DataFrame) -> Report:
         _property("DLQ_ORIGIN_TOPIC").alias("origin_topic"),
         _property("ERUCA_DEAD_REASON").alias("reason"),
         f.substring(_property("ERUCA_DEAD_ERROR"), 1, _ERROR_SHOWN).alias("error"),
-        "reconsume_times",
+        f.col("reconsume_times").alias("attempts"),  # the last one included
         "stored_at",
         "message_id",
     )
@@ -35,7 +35,7 @@ def dead_letters_report(messages: DataFrame) -> Report:
         letters.groupBy("consumer_group", "origin_topic", "reason")
         .agg(
             f.count(f.lit(1)).alias("dead_letters"),
-            f.max("reconsume_times").alias("retries_max"),
+            f.max("attempts").alias("attempts_max"),
             f.min("stored_at").alias("first_at"),
             f.max("stored_at").alias("last_at"),
             f.max_by("error", "stored_at").alias("last_error"),
@@ -43,10 +43,10 @@ def dead_letters_report(messages: DataFrame) -> Report:
         )
         .orderBy(f.desc("dead_letters"), "consumer_group", "origin_topic", "reason")
     )
-    retries = (
-        letters.groupBy("consumer_group", "reconsume_times")
+    attempts = (
+        letters.groupBy("consumer_group", "attempts")
         .agg(f.count(f.lit(1)).alias("dead_letters"))
-        .orderBy("consumer_group", "reconsume_times")
+        .orderBy("consumer_group", "attempts")
     )
     days = (
         letters.groupBy("consumer_group", f.to_date("stored_at").alias("day"))
@@ -55,7 +55,7 @@ def dead_letters_report(messages: DataFrame) -> Report:
     )
     tables = [
         ReportTable("reasons", "Dead letters by group, origin and reason", reasons),
-        ReportTable("retries", "How often they had been retried", retries),
+        ReportTable("attempts", "After how many attempts", attempts),
         ReportTable("days", "By day", days),
     ]
     return Report("dead-letters", "Dead letters", tables, _draw)
