@@ -25,7 +25,7 @@ InstanceName = Annotated[
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9_.-]+$",
-        description="begins the name of this instance in leases and checks",
+        description="begins the name by which others know this instance",
     ),
 ]
 
