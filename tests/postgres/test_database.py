@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,21 @@ def test_a_server_left_running_is_gone_on_with(tmp_path: Path) -> None:
         again.start()
 
         assert again.url == server.url
+
+
+def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "eruca_postgres", "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: python -m eruca_postgres" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("url", ["postgres://u@h/d", "postgresql://u@h/d"])

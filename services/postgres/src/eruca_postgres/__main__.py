@@ -5,6 +5,7 @@ Prints its URL, to be used as ``DATABASE_URL`` by any number of services on this
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 from pathlib import Path
@@ -15,13 +16,15 @@ from eruca_postgres.embedded import EmbeddedServer
 
 def main() -> int:
     """Serve, and return the exit code."""
-    if len(sys.argv) != 2:
-        sys.stderr.write("usage: python -m eruca_postgres DIRECTORY\n")
-        return 2
+    parser = argparse.ArgumentParser(
+        prog="python -m eruca_postgres", description="An embedded PostgreSQL until a signal comes."
+    )
+    parser.add_argument("directory", type=Path, help="where its data is, or will be")
+    options = parser.parse_args()
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # taken below, never in mid-start
     try:
-        with EmbeddedServer(Path(sys.argv[1]).absolute()) as server:
+        with EmbeddedServer(options.directory.absolute()) as server:
             sys.stdout.write(f"PostgreSQL is ready: {server.url}\n")
             sys.stdout.flush()
             signal.sigwait(signals)
