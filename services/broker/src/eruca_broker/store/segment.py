@@ -28,6 +28,7 @@ from eruca_broker.store.directories import sync_directory
 NAME_DIGITS: Final = 20
 _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
 _CHUNK_SIZE: Final = 1024 * 1024  # bytes looked at, or written, together
+_ZEROS: Final = bytes(_CHUNK_SIZE)
 
 
 class Segment:
@@ -97,8 +98,8 @@ class Segment:
         """
         while (start := _next_data(self._descriptor, position)) is not None:
             chunk = os.pread(self._descriptor, _CHUNK_SIZE, start)
-            used = len(chunk.rstrip(b"\0"))
-            if used:
+            if chunk != _ZEROS[: len(chunk)]:  # strip alone goes byte by byte: seconds per segment
+                used = len(chunk.rstrip(b"\0"))
                 self.write([memoryview(bytes(used))], start)
             position = start + len(chunk)
         os.fdatasync(self._descriptor)
@@ -155,6 +156,5 @@ def _next_data(descriptor: int, position: int) -> int | None:
 
 
 def _warm(descriptor: int, size: int) -> None:
-    zeros = bytes(_CHUNK_SIZE)
     for position in range(0, size, _CHUNK_SIZE):
-        os.pwrite(descriptor, zeros[: size - position], position)
+        os.pwrite(descriptor, _ZEROS[: size - position], position)
