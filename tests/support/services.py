@@ -24,17 +24,29 @@ async def client_of(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+class _WatchedServer(Server):
+    """A server that tells when the service has started."""
+
+    def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
+        super().__init__(app, settings)
+        self.has_begun = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.has_begun.set()
+
+
 @asynccontextmanager
 async def serving(
     app: ServiceApp, settings: ServiceSettings
 ) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
-    """Serve *app* on a free port of the loopback, as a process would; yield server and address.
-
-    Connections that come before the server accepts wait in the kernel's backlog.
-    """
+    """Serve *app* on a free port of the loopback, as a process would; yield server and address."""
     listener = listen("127.0.0.1", 0, settings.backlog)
-    server = Server(app, settings)
+    server = _WatchedServer(app, settings)
     task = asyncio.create_task(serve(server, listener))
+    has_begun = asyncio.create_task(server.has_begun.wait())
+    await asyncio.wait((task, has_begun), return_when=asyncio.FIRST_COMPLETED)
+    has_begun.cancel()
     try:
         yield server, listener.getsockname()[:2]
     finally:

@@ -309,6 +309,19 @@ async def test_nothing_is_served_before_and_after_being_ready(
     assert (await client.get("/healthz")).status_code == 200
 
 
+async def test_what_needs_less_than_the_service_waits_only_for_the_start() -> None:
+    app = ServiceApp(
+        title="T", summary="", description="", version="1", routers=[router], ungated=["/v1/things"]
+    )
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        assert_problem(await client.get("/v1/things/taken"), 503, "not-ready")
+
+        app.readiness.not_ready("there is no database")
+
+        assert_problem(await client.get("/v1/things/taken"), 409, "conflict")
+
+
 async def test_stop_hooks_run_once_readiness_is_off(app: ServiceApp) -> None:
     seen = []
     app.stop_hooks.append(lambda: seen.append(app.readiness.is_stopping))

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 
+import httpx
 import pytest
 
-from eruca_chassis.serving import INTERRUPTED_EXIT_CODE, START_EXIT_CODE
+from eruca_chassis.serving import INTERRUPTED_EXIT_CODE, LISTEN_EXIT_CODE, START_EXIT_CODE
+from support.processes import clean_environment
 
 SERVICE = """
 from contextlib import asynccontextmanager
@@ -35,9 +37,19 @@ run(create_app, settings_or_exit(Settings, sys.argv[1:]), name="thing")
 END_SECONDS = 30
 
 
-def started(start: str) -> subprocess.Popen[str]:
-    program = SERVICE.replace("{start}", start)
-    return subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+NEVER_STARTED = """
+    sys.stderr.write(f"{app.address[1]}\\n"); sys.stderr.flush(); await asyncio.sleep(600)
+"""
+
+
+def started(start: str, *, port: str = "0") -> subprocess.Popen[str]:
+    program = SERVICE.replace("{start}", start.strip())
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**clean_environment(), "TEST_THING_PORT": port},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_a_service_that_cannot_start_says_why_in_one_line() -> None:
@@ -62,13 +74,41 @@ def test_a_defect_while_starting_is_no_secret() -> None:
     [(signal.SIGINT, INTERRUPTED_EXIT_CODE), (signal.SIGTERM, -signal.SIGTERM)],
 )
 def test_a_start_that_takes_long_can_be_broken_off(by: signal.Signals, code: int) -> None:
-    start = 'sys.stderr.write("starting\\n"); sys.stderr.flush(); await asyncio.sleep(600)'
-    with started(start) as process:
+    with started(NEVER_STARTED) as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "starting\n"
+        assert process.stderr.readline()
 
         process.send_signal(by)
         _, errors = process.communicate(timeout=END_SECONDS)
 
     assert process.returncode == code
     assert errors == ""
+
+
+def test_while_it_starts_it_tells_its_health_and_refuses_what_it_would_carry_out_too_late() -> None:
+    with started(NEVER_STARTED) as process:
+        assert process.stderr is not None
+        port = process.stderr.readline().strip()
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+                assert client.get("/healthz").status_code == 200
+                assert client.get("/readyz").status_code == 503
+                refused = client.post("/v1/things", content=b"x")
+        finally:
+            process.kill()
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "not-ready")
+
+
+def test_the_port_of_one_that_starts_is_taken() -> None:
+    with started(NEVER_STARTED) as first:
+        assert first.stderr is not None
+        port = first.stderr.readline().strip()
+        try:
+            with started(NEVER_STARTED, port=port) as second:
+                _, errors = second.communicate(timeout=END_SECONDS)
+        finally:
+            first.kill()
+
+    assert second.returncode == LISTEN_EXIT_CODE
+    assert errors.startswith(f"thing: cannot listen on 127.0.0.1:{port}: Address already in use")

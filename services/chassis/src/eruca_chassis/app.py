@@ -93,7 +93,7 @@ class ServiceApp(FastAPI):
         body_size_max: Bytes of a request's body; hot routes look after their own.
         bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
         ungated: Prefixes of paths that can do without what the service is not ready for: they are
-            refused only once it stops.
+            refused only while it starts and once it stops.
         explorer_origins: Sites whose pages may call the service; see ``ServiceSettings``.
         explored: Lists the services that ``/docs`` shows; None: this one alone.
     """
@@ -219,7 +219,8 @@ class ServiceApp(FastAPI):
 
     def _is_gated(self, path: str) -> bool:
         """Tell whether a request waits until the service is ready."""
-        is_exempt = path.startswith(self._ungated) and not self.readiness.is_stopping
+        is_open = not (self.readiness.is_starting or self.readiness.is_stopping)
+        is_exempt = is_open and path.startswith(self._ungated)
         return path.startswith(GATED_PREFIX) and not is_exempt
 
     async def _through_fastapi(self, scope: Scope, receive: Receive, send: Send) -> int:

@@ -19,7 +19,7 @@ class Readiness:
     """The one switch, thrown by the service itself; a new one is off."""
 
     def __init__(self) -> None:
-        self.reason: str | None = "the service is starting"
+        self.reason: str | None = _STARTING
         self._fix: str | None = None
 
     def ready(self) -> None:
@@ -42,6 +42,11 @@ class Readiness:
         return self.reason is None
 
     @property
+    def is_starting(self) -> bool:
+        """Whether the service has not yet told anything about itself."""
+        return self.reason is _STARTING
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the service has begun to stop."""
         return self.reason is _STOPPING
@@ -56,4 +61,5 @@ class Readiness:
         )
 
 
+_STARTING: Final = "the service is starting"
 _STOPPING: Final = "the service is stopping"

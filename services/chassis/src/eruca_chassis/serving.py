@@ -1,8 +1,10 @@
 """Running a service: one process, one event loop, one port, until it is told to stop.
 
 uvicorn with uvloop and httptools, without access log and without ``date`` and ``server`` headers.
-The port is bound first, so that a taken one is said before any work is done; then the service's
-lifespan starts; then connections are accepted. On SIGTERM or SIGINT the service stops being ready,
+The port is ours first, so that a taken one is said before any work is done, and connections are
+accepted from then on: while the service's lifespan starts, health is told and requests are refused.
+Left to wait in the kernel, they would be carried out when their senders have long given them up,
+and sent them again. On SIGTERM or SIGINT the service stops being ready,
 its held requests are released, requests under way get ``stop_seconds`` to end, and the lifespan is
 closed; the exit code is 0. A second SIGINT does not wait for requests.
 """
@@ -84,10 +86,15 @@ class Server(uvicorn.Server):
         ):
             Gauge(metric, meaning, registry=app.registry).set_function(read)
 
+    async def accept(self, listener: socket.socket) -> None:
+        """Begin to accept connections."""
+        self.config.load()
+        self.lifespan = self.config.lifespan_class(self.config)
+        await super().startup([listener])
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections, and say so: signals are taken care of by now."""
+        """Say that the service is there: connections are accepted, signals taken care of by now."""
         freeze_start_up_objects()
-        await super().startup(sockets)
         assert self.service.address is not None
         host, port = self.service.address
         _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
@@ -108,7 +115,7 @@ class Server(uvicorn.Server):
 
 
 async def serve(server: Server, listener: socket.socket) -> None:
-    """Start the service on a bound socket, serve until *server* is told to exit, and stop it."""
+    """Start the service on a listening socket, serve until told to exit, and stop it."""
 
     async def sweep_connections() -> None:
         server.watch.sweep(time.monotonic())
@@ -116,12 +123,13 @@ async def serve(server: Server, listener: socket.socket) -> None:
     sweep = BackgroundLoop("connections", sweep_connections, period_seconds=SWEEP_SECONDS)
     host, port = listener.getsockname()[:2]
     server.service.address = (host, port)
-    async with server.service.router.lifespan_context(server.service):
-        sweep.start()
-        try:
+    await server.accept(listener)
+    sweep.start()
+    try:
+        async with server.service.router.lifespan_context(server.service):
             await server.serve(sockets=[listener])
-        finally:
-            await sweep.stop()
+    finally:
+        await sweep.stop()
     _log.info("stopped")
 
 
@@ -152,7 +160,7 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """Return a socket bound to *host* and *port* (0: any free one).
+    """Return a socket that listens on *host* and *port* (0: any free one).
 
     Raises:
         OSError: The port is taken, the address is not this machine's, or the name is unknown.

@@ -96,6 +96,8 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
             app.begin_stop()
 
     async def explored() -> ExploredServices:
+        if app.readiness.is_starting:
+            raise app.readiness.error()
         return await list_services(app.state.client)
 
     app = ServiceApp(
