@@ -1,13 +1,15 @@
 """The queues a pull consumer reads: kept as the routes are, and filled by a fetcher per broker.
 
 A queue that leaves the route and comes back, as all of a broker's do when it restarts, is read on
-where it was left. One that is new while the consumer runs is read from its beginning.
+where it was left. One that first appears while the consumer runs is read from where it would have
+been, had it been there: see :mod:`eruca.core.pull_positions`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from eruca.aio.broker_fetcher import BrokerFetcher, Prefetch
@@ -40,6 +42,7 @@ class Assignment:
         self._left_at: dict[MessageQueue, int] = {}  # positions in queues that are away just now
         self._turn = 0  # which queue is emptied first
         self._lock = asyncio.Lock()
+        self._began_at: datetime | None = None  # None: nobody has asked for anything yet
         self._is_complete = False
         self._is_stale = False  # a route has changed
         self._stop_listening: Callable[[], None] | None = None
@@ -86,6 +89,8 @@ class Assignment:
             if self._is_complete and not self._is_stale:
                 return
             self._is_stale = False
+            if self._began_at is None:
+                self._began_at = datetime.now(UTC)
             try:
                 wanted = await self._wanted()
             except BaseException:
@@ -222,9 +227,10 @@ class Assignment:
                 fetcher = self._fetchers[queue.broker_name] = self._new_fetcher(queue.broker_name)
             flow = QueueFlow(
                 queue,
-                self._settings.start if not self._is_complete else "earliest",
+                self._settings.start,
                 use_committed=self._settings.group is not None,
                 offset=self._left_at.pop(queue, None),
+                came_after=self._began_at if self._is_complete else None,
             )
             fetcher.add(flow)
         for name in [name for name, fetcher in self._fetchers.items() if not fetcher.flows]:

@@ -251,7 +251,8 @@ class AsyncClient:
             filter: Tags to let through, ``"a || b"``, or a condition over properties,
                 ``eruca.sql("price > 20")``; or one of these for each topic.
             start: Where to begin in a queue for which *group* has no offset: ``earliest``,
-                ``latest``, a time, or ``committed``, which refuses to begin anywhere else.
+                ``latest``, a time, or ``committed``, which refuses to begin anywhere else. In one
+                that comes later, ``latest`` is when the consumer began.
             on_offset_out_of_range: What to do where retention has deleted what comes next, or the
                 queue ends before: go to the ``earliest``, ``latest`` or ``nearest`` message, or
                 raise an ``error``, because going on would skip or repeat messages unnoticed.

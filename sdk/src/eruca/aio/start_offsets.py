@@ -32,11 +32,16 @@ async def find_start_offsets(
         for flow, epoch in epochs:
             queue_id = flow.queue.queue_id
             offset = committed.get(queue_id) if flow.use_committed else None
-            if offset is None and flow.start in ("earliest", "latest") and not ranges:
+            is_range_needed = flow.start in ("earliest", "latest") or flow.came_after is not None
+            if offset is None and is_range_needed and not ranges:
                 queues = (await api.topic_queues(url, topic)).queues
                 ranges = {queue.queue_id: (queue.min_offset, queue.max_offset) for queue in queues}
             if offset is None and isinstance(flow.start, datetime):
                 offset = (await api.offset_by_time(url, topic, queue_id, flow.start)).offset
+            elif offset is None and flow.came_after is not None and flow.start != "earliest":
+                since = (await api.offset_by_time(url, topic, queue_id, flow.came_after)).offset
+                is_new = since == ranges.get(queue_id, (0, 0))[0]
+                offset = since if is_new or flow.start == "latest" else None
             if flow.epoch != epoch:
                 continue
             if offset is None and flow.start == "committed":

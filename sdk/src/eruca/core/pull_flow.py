@@ -26,10 +26,12 @@ class QueueFlow:
         start: Where to begin, if nothing else says so.
         use_committed: Whether the group's committed offset says so.
         offset: Where to begin, if that is known already.
+        came_after: When its consumer began, if the queue came to it later; None: it was there.
     """
 
     __slots__ = (
         "_chunks",
+        "came_after",
         "count",
         "epoch",
         "fault",
@@ -49,10 +51,12 @@ class QueueFlow:
         *,
         use_committed: bool,
         offset: int | None = None,
+        came_after: datetime | None = None,
     ) -> None:
         self.queue = queue
         self.start = start
         self.use_committed = use_committed
+        self.came_after = came_after
         self.fetch_offset = offset  # None: still to be found out
         self.count = 0  # messages held ready
         self.size = 0  # bytes of their records
@@ -123,6 +127,7 @@ class QueueFlow:
         self.fetch_offset = None
         self.start = start
         self.use_committed = False
+        self.came_after = None
 
     def begin_anew(self) -> None:
         """Read from the beginning: the topic is gone, and if one of its name comes, it is new."""

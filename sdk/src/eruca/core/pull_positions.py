@@ -1,8 +1,10 @@
 """Where a consumer starts in a queue, and what it does when nothing is at its position.
 
 A group's committed offset always comes first; ``start`` counts only where there is none. A queue
-that appears while the consumer runs is read from its beginning: it was empty when the consumer
-started, so nothing else is right whatever ``start`` says.
+that appears while the consumer runs may be a new one, or an old one whose broker was away. So there
+``latest`` is the moment at which the consumer began, by its own clock: a new queue is read from its
+beginning, and of an old one what has come since. With ``committed`` a new queue is read from its
+beginning, too; an old one without an offset is refused as ever.
 
 Source: RocketMQ 5.3, ``ConsumeFromWhere``, ``DefaultLitePullConsumerImpl``.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from eruca.contract.wire import (
     encode_multi_pull_heads,
     encode_pull_head,
 )
+from eruca.core.pull_positions import StartPosition
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -45,6 +47,7 @@ class Queues:
         self.held = 0
         self.brokers = ["a", "b"]
         self.route_changed = asyncio.Event()
+        self.old_count = 0  # messages of each queue that were there before anybody asked
 
     def store(self, queue_id: int, *bodies: str, broker: str = "a") -> None:
         self.stored.setdefault((broker, queue_id), []).extend(body.encode() for body in bodies)
@@ -106,6 +109,18 @@ class Queues:
         if request.method == "PUT":
             self.commits.append(msgspec.json.decode(request.body))
             return HttpResponse(204, {}, b"")
+        if "/offset?" in request.target:
+            queue_id = int(request.target.partition("/queues/")[2].partition("/")[0])
+            stored = self.stored.get((request.url.removeprefix("http://"), queue_id), [])
+            return json_answer(
+                {
+                    "topic": "orders",
+                    "queue_id": queue_id,
+                    "timestamp": "2026-11-21T08:00:00Z",
+                    "boundary": "lower",
+                    "offset": min(self.old_count, len(stored)),
+                }
+            )
         if "/groups/" in request.target:
             return json_answer({"group": "g", "offsets": []})
         broker = request.url.removeprefix("http://")
@@ -404,6 +419,49 @@ async def test_queues_that_go_and_come_back_are_read_on_where_they_were_left(
             seen += texts(await consumer.poll(wait=20))
 
     assert seen == [str(number) for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("start", "seen"),
+    [("earliest", ["0", "1", "2"]), ("latest", ["2"]), (datetime(2026, 11, 21, tzinfo=UTC), ["2"])],
+)
+async def test_of_a_broker_that_was_away_is_read_what_would_have_been_had_it_been_there(
+    client: eruca.AsyncClient,
+    queues: Queues,
+    start: StartPosition | datetime,
+    seen: list[str],
+) -> None:
+    queues.change_route("a")
+    queues.old_count = 2
+    queues.store(0, "0", "1", broker="b")
+
+    async with client.pull_consumer(topics="orders", start=start) as consumer:
+        assert await consumer.poll(wait=0.01) == []
+        queues.store(0, "2", broker="b")
+        queues.change_route("a", "b")
+        received: list[str] = []
+        while len(received) < len(seen):
+            received += texts(await consumer.poll(wait=20))
+
+    assert received == seen
+
+
+@pytest.mark.parametrize("old_count", [0, 1])
+async def test_only_a_new_queue_is_read_without_the_offset_that_its_consumer_insists_on(
+    client: eruca.AsyncClient, queues: Queues, old_count: int
+) -> None:
+    queues.change_route()
+    queues.old_count = old_count
+    queues.store(0, "x", broker="b")
+
+    async with client.pull_consumer("g", topics="orders", start="committed") as consumer:
+        assert await consumer.poll(wait=0.01) == []
+        queues.change_route("b")
+        if old_count:
+            with pytest.raises(eruca.NoCommittedOffsetError):
+                await consumer.poll(wait=20)
+        else:
+            assert texts(await consumer.poll(wait=20)) == ["x"]
 
 
 async def until_filled(consumer: eruca.AsyncPullConsumer, count: int) -> None:

@@ -1,7 +1,8 @@
 """Broadcasting: this member reads every queue of its topics, and keeps its own offsets.
 
 There is nothing to divide and nothing to lock. A queue that appears while the member runs is read
-from its beginning; one that goes away is forgotten, but for its offset.
+from where it would have been, had it been there (see :mod:`eruca.core.pull_positions`); one that
+goes away is forgotten, but for its offset.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final
 
 from eruca.aio.push.background import Background
@@ -58,7 +60,8 @@ class Broadcaster:
         self._background = background
         self._membership: Membership | None = None
         self._held: dict[MessageQueue, HeldQueue] = {}
-        self._met: set[str] = set()  # topics whose queues have been seen: others are added ones
+        self._met: set[str] = set()  # topics whose queues have been seen: others come later
+        self._began_at = datetime.now(UTC)
         self._news = asyncio.Event()
         self._is_stopping = False
 
@@ -133,5 +136,9 @@ class Broadcaster:
         return is_complete
 
     def _hold(self, queue: MessageQueue) -> HeldQueue:
-        start = "earliest" if queue.topic in self._met else self._settings.start or "latest"
-        return self._reader.hold(queue, self._offsets.offsets.get(queue), start=start)
+        return self._reader.hold(
+            queue,
+            self._offsets.offsets.get(queue),
+            start=self._settings.start or "latest",
+            came_after=self._began_at if queue.topic in self._met else None,
+        )

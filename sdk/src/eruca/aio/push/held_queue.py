@@ -85,10 +85,11 @@ class HeldQueue(QueueFlow):
         intake: Intake,
         offset: int | None,
         start: StartPosition | datetime = "latest",
+        came_after: datetime | None = None,
         token: int | None = None,
         session: Session | None = None,
     ) -> None:
-        super().__init__(queue, start, use_committed=False, offset=offset)
+        super().__init__(queue, start, use_committed=False, offset=offset, came_after=came_after)
         self._model: MessageModel = model
         self._limits = limits
         self._prefetch = prefetch

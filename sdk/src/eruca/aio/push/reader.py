@@ -106,6 +106,7 @@ class Reader:
         session: Session | None = None,
         *,
         start: StartPosition | datetime = "latest",
+        came_after: datetime | None = None,
     ) -> HeldQueue:
         """Return a queue that is ours from now on, not being read yet."""
         held = HeldQueue(
@@ -116,6 +117,7 @@ class Reader:
             intake=self,
             offset=offset,
             start=start,
+            came_after=came_after,
             token=token,
             session=session,
         )
