@@ -9,7 +9,8 @@ csv       a record as wide as the header                  a JSON object of strin
 ========  ==============================================  =======================================
 
 A row that cannot be a message becomes a :class:`BadRow` that names its line, and reading goes on:
-whether to stop is the caller's decision. Reads from the stream only as far as it is asked to.
+whether to stop is the caller's decision. Only behind a header that cannot be read there is nothing:
+no row could be told from it. Reads from the stream only as far as it is asked to.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class BadRow:
 
     line: int
     fault: str
+    is_last: bool = False  # nothing behind it can be read
 
 
 def format_of(path: str) -> RowFormat:
@@ -136,23 +138,27 @@ def _csv_rows(lines: Iterable[bytes], fields: RowFields) -> Iterator[Row | BadRo
     reader = csv.reader(decoded, strict=True)
     header: list[str] | None = None
     while True:
+        fault = ""
         try:
             record = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield BadRow(reader.line_num, f"not CSV: {error}")
-            continue
+            record, fault = [], f"not CSV: {error}"
         if decoded.take_fault():
-            yield BadRow(reader.line_num, "not UTF-8")
+            fault = fault or "not UTF-8"
+        if header is None and len(set(record)) < len(record):
+            fault = fault or "names a field twice"
+        if fault and header is None:
+            yield BadRow(reader.line_num, f"the header: {fault}", is_last=True)
+            return
+        if fault:
+            yield BadRow(reader.line_num, fault)
             continue
         if not record:
             continue
         if header is None:
             header = record
-            if len(set(header)) < len(header):
-                yield BadRow(reader.line_num, "the header names a field twice")
-                return
             continue
         if len(record) != len(header):
             yield BadRow(
@@ -163,8 +169,8 @@ def _csv_rows(lines: Iterable[bytes], fields: RowFields) -> Iterator[Row | BadRo
         body = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
         try:
             yield _row(reader.line_num, body, values, fields)
-        except _RowFaultError as fault:
-            yield BadRow(reader.line_num, str(fault))
+        except _RowFaultError as error:
+            yield BadRow(reader.line_num, str(error))
 
 
 class _DecodedLines:

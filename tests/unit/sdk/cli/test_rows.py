@@ -116,8 +116,20 @@ def test_a_bad_csv_row_is_named_and_reading_goes_on() -> None:
     assert isinstance(third, Row)
 
 
-def test_a_csv_header_that_names_a_field_twice_is_refused() -> None:
-    assert rows(b"a,a\n1,2\n", "csv") == [BadRow(1, "the header names a field twice")]
+@pytest.mark.parametrize(
+    ("header", "fault"),
+    [
+        (b"a,a", "names a field twice"),
+        (b"\xff,b", "not UTF-8"),
+        (b'"a"x,b', "not CSV: ',' expected after '\"'"),
+    ],
+)
+def test_behind_a_csv_header_that_cannot_be_read_no_row_is_taken_for_one(
+    header: bytes, fault: str
+) -> None:
+    found = rows(header + b"\n1,2\n3,4\n", "csv")
+
+    assert found == [BadRow(1, f"the header: {fault}", is_last=True)]
 
 
 def test_a_body_over_the_limit_is_a_bad_row() -> None:
