@@ -143,6 +143,34 @@ def test_bad_rows_may_be_skipped_told_and_counted(eruca: Eruca) -> None:
     assert sorted(eruca.bodies("t-skip")) == ["1", "3"]
 
 
+def test_without_a_header_no_row_is_skipped_for_another(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-header")
+    options = ["--format=csv", "--skip-errors"]
+
+    said = eruca.piped('"a"x,b\n1,2\n3,4\n', "send", "--topic=t-header", *options, code=1)
+
+    assert "error: line 1: the header: not CSV" in said
+    assert eruca.bodies("t-header") == []
+
+
+def test_what_failed_before_a_bad_row_is_told_and_not_the_bad_row(namesrv_url: str) -> None:
+    eruca = Eruca("http://127.0.0.1:1")
+
+    said = eruca.piped("1\n{bad\n", "send", "--topic=t-first", "--format=jsonl", code=1)
+
+    assert "error: line 1: " in said
+    assert "0 messages sent to t-first" in said
+
+
+def test_a_failure_is_told_while_the_next_row_is_awaited(namesrv_url: str) -> None:
+    with Eruca("http://127.0.0.1:1").start("send", "--topic=t-early") as sender:
+        assert sender.stdin is not None
+        sender.stdin.write("at once\n")
+        sender.stdin.flush()
+
+        assert sender.wait(60) == 1
+
+
 def test_a_line_is_sent_before_the_next_is_written(eruca: Eruca) -> None:
     eruca("topic", "create", "t-slow")
     with (

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from eruca.aio.client import AsyncClient
 from eruca.cli.delays import Delay
@@ -35,7 +36,7 @@ class BadRowError(ErucaError):
 
     code = "bad-row"
     title = "A row of the input is no message"
-    default_fix = "correct it, or give --skip-errors; what came before it has been sent"
+    default_fix = "correct it, or give --skip-errors"
 
 
 @dataclass(slots=True)
@@ -83,7 +84,8 @@ class RowSender:
         """Send every row; return when all are stored.
 
         Raises:
-            BadRowError: A row is bad and bad rows are not skipped; those before it are stored.
+            BadRowError: A row is bad and bad rows are not skipped, or nothing behind it can be
+                read; those before it are stored.
             ErucaError: A message could not be stored; the error names its line.
         """
         self._started_at = time.perf_counter()
@@ -92,33 +94,59 @@ class RowSender:
             aclosing(batches),
         ):
             try:
-                async for batch in batches:
+                while (batch := await self._next(batches)) is not None:
                     for row in batch:
                         if (message := self._message(row)) is not None:
                             assert isinstance(row, Row)
                             self._under_way.append((row, await producer.submit(message)))
                             await self._settle(_WINDOW)
-                    await self._settle_done()
                     self._tell()
                 await producer.flush()
                 await self._settle(0)
-            except BaseException:
+            except BaseException as error:
                 # What came before a bad row or Ctrl-C is on its way: let it arrive, and count it.
                 await producer.flush(_TIMEOUT_SECONDS)
-                self._count_stored()
+                earlier = self._count_stored()
+                if isinstance(error, BadRowError) and earlier is not None:
+                    raise earlier from None
                 raise
             finally:
                 self._tell()
+
+    async def _next(
+        self, batches: AsyncGenerator[list[Row | BadRow], None]
+    ) -> list[Row | BadRow] | None:
+        """Return the next rows, None at the end; what comes back meanwhile is settled at once."""
+        coming = asyncio.ensure_future(anext(batches, None))
+        try:
+            while not coming.done():
+                awaited: list[asyncio.Future[Any]] = [coming]
+                awaited += [future for _, future in islice(self._under_way, 1)]
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                await self._settle_done()
+            return coming.result()
+        finally:
+            if not coming.done():
+                coming.cancel()
+                await asyncio.wait((coming,))
 
     def _tell(self) -> None:
         self.counts.seconds = time.perf_counter() - self._started_at
         self._on_progress(self.counts)
 
-    def _count_stored(self) -> None:
+    def _count_stored(self) -> ErucaError | None:
+        """Count what was stored of all that is under way; return the first refusal or failure."""
+        first: ErucaError | None = None
         for row, future in self._under_way:
-            if future.done() and not future.cancelled() and future.exception() is None:
+            if not future.done() or future.cancelled():
+                continue
+            error = future.exception()
+            if error is None:
                 self._count(row)
+            elif first is None and isinstance(error, ErucaError):
+                first = _at_line(row, error)
         self._under_way.clear()
+        return first
 
     def _count(self, row: Row) -> None:
         self.counts.sent += 1
@@ -143,6 +171,8 @@ class RowSender:
         return None
 
     def _skip(self, row: BadRow) -> None:
+        if row.is_last:
+            raise BadRowError(f"line {row.line}: {row.fault}", fix="correct it")
         if not self._skip_errors:
             raise BadRowError(f"line {row.line}: {row.fault}")
         self.counts.skipped += 1
@@ -164,6 +194,10 @@ class RowSender:
             self._skip(BadRow(row.line, error.detail))
             return
         except ErucaError as error:
-            error.detail = f"line {row.line}: {error.detail}"
-            raise
+            raise _at_line(row, error) from None
         self._count(row)
+
+
+def _at_line(row: Row, error: ErucaError) -> ErucaError:
+    error.detail = f"line {row.line}: {error.detail}"
+    return error
