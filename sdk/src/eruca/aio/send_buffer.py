@@ -1,6 +1,9 @@
 """The room a producer has for messages that are not acknowledged yet.
 
-Who finds none waits, first come, first served. A message larger than all the room is let in alone.
+Who finds none waits, first come, first served: nobody is let in before those who wait, though there
+be room for what is small, or a large message would wait for ever and a sharding key lose its order.
+Who is let in takes the room at that moment, and newcomers go on waiting until that task has run: it
+goes into its lane first. A message larger than all the room is let in alone.
 
 Concurrency rule: belongs to one event loop.
 """
@@ -8,7 +11,7 @@ Concurrency rule: belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 
 from eruca.contract.errors import ClosedError
 
@@ -21,11 +24,12 @@ class SendBuffer:
         limit: Up to what size they may be taken at once; below 0 while nobody may.
     """
 
-    __slots__ = ("_is_closed", "_size_max", "_waiters", "limit", "size")
+    __slots__ = ("_is_closed", "_let_in", "_size_max", "_waiters", "limit", "size")
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: OrderedDict[asyncio.Future[None], int] = OrderedDict()  # and their sizes
+        self._let_in: set[asyncio.Future[None]] = set()  # they have room, and have not run yet
         self._is_closed = False
         self.size = 0
         self.limit = size_max
@@ -43,44 +47,50 @@ class SendBuffer:
         Raises:
             ClosedError: The producer is closed.
         """
-        while not self._is_closed and self.size and self.size + size > self._size_max:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            self._set_limit()
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.cancelled():
-                    self._waiters.remove(waiter)
-                    self._set_limit()
-                else:
-                    self._wake_next()
-                raise
+        if self.take_now(size):
+            return
         if self._is_closed:
             raise ClosedError("the producer is closed")
-        self.size += size
-        self._wake_next()  # there may be room for more than one
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = size
+        self._let_in_next()
+        is_taken = False
+        try:
+            if waiter not in self._let_in:
+                await waiter
+            is_taken = not self._is_closed
+        finally:
+            self._waiters.pop(waiter, None)
+            if waiter in self._let_in:
+                self._let_in.remove(waiter)
+                self.size -= 0 if is_taken else size
+            self._let_in_next()
+        if not is_taken:
+            raise ClosedError("the producer is closed")
 
     def give_back(self, size: int) -> None:
         """Give back room."""
         self.size -= size
-        self._wake_next()
+        self._let_in_next()
 
     def close(self) -> None:
         """Refuse those who wait and those who come."""
         self._is_closed = True
-        self._set_limit()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        self._let_in_next()
 
-    def _wake_next(self) -> None:
-        while self._waiters and self.size < self._size_max:
-            waiter = self._waiters.popleft()
-            self._set_limit()
-            if not waiter.done():
+    def _let_in_next(self) -> None:
+        """Let in those who wait, in their order, as long as there is room."""
+        while self._waiters and not self._is_closed:
+            waiter, size = next(iter(self._waiters.items()))
+            if not waiter.done():  # else it was cancelled, and its task has not run yet
+                if self.size and self.size + size > self._size_max:
+                    break
+                self.size += size
+                self._let_in.add(waiter)
                 waiter.set_result(None)
-                return
-
-    def _set_limit(self) -> None:
-        self.limit = -1 if self._is_closed or self._waiters else self._size_max
+            del self._waiters[waiter]
+        is_somebody_first = self._is_closed or self._waiters or self._let_in
+        self.limit = -1 if is_somebody_first else self._size_max
