@@ -216,18 +216,23 @@ class AsyncProducer:
         """
         seconds = self._timeout if timeout is None else checked_seconds(timeout, "timeout")
         parts = await self._parted(messages, queue, selector, selector_arg)
-        futures = []
+        futures: list[asyncio.Future[Stored]] = []
+        refusal: ClosedError | None = None  # of all parts that have no future
         loop = asyncio.get_running_loop()
         try:
             for part in parts:
-                lane = self._lane(part.topic, part.queue)
-                await self._buffer.take(part.size)
+                try:
+                    await self._buffer.take(part.size)
+                except ClosedError as error:
+                    refusal = error
+                    break
                 now = loop.time()
                 batch = PendingBatch(part.queue, opened_at=now, deadline=now + seconds)
                 batch.messages, batch.size = part.messages, part.size
                 batch.whole = loop.create_future()
                 futures.append(batch.whole)
-                lane.add_batch(batch)
+                # Only now: a lane that is not in use may be dropped while there is no room.
+                self._lane(part.topic, part.queue).add_batch(batch)
             if futures:
                 await asyncio.wait(futures)
         except BaseException:
@@ -235,7 +240,10 @@ class AsyncProducer:
                 if not future.cancel() and not future.cancelled():
                     future.exception()  # nobody is left to hear it
             raise
-        return results_in_order(parts, list(map(_outcome, futures)))
+        outcomes = list(map(_outcome, futures))
+        if refusal is not None:
+            outcomes += [refusal] * (len(parts) - len(futures))
+        return results_in_order(parts, outcomes)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything submitted so far has been stored or has failed.
@@ -259,7 +267,7 @@ class AsyncProducer:
         """Take no more messages; send what is here first, unless *drain* is false.
 
         What cannot be sent within *timeout* seconds, by default the producer's time-out for a
-        send, fails with ClosedError.
+        send, fails with ClosedError, which says so where it may have been stored all the same.
         """
         self._buffer.close()
         if drain:
@@ -267,10 +275,13 @@ class AsyncProducer:
                 await self.flush(self._timeout if timeout is None else timeout)
             except TimeoutExpiredError as late:
                 _logger.warning("the producer was closed before everything was sent: %s", late)
-        error = ClosedError("the producer was closed before the message was sent")
+        unsent = ClosedError("the producer was closed before the message was sent")
+        under_way = ClosedError(
+            "the producer was closed before the broker answered; the message may have been stored"
+        )
         tasks = []
         for lane in (*self._topic_lanes.values(), *self._queue_lanes.values()):
-            tasks += lane.cancel(error)
+            tasks += lane.cancel(unsent, under_way=under_way)
         if tasks:
             await asyncio.wait(tasks)
         self._context.forget(self)

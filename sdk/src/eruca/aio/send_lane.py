@@ -183,8 +183,8 @@ class SendLane:
         self._pump_soon()
         return [*self._waiting, *self._in_flight.values()]
 
-    def cancel(self, error: BaseException) -> list[asyncio.Task[None]]:
-        """Fail all that waits and return the tasks under way, cancelled."""
+    def cancel(self, error: BaseException, *, under_way: BaseException) -> list[asyncio.Task[None]]:
+        """Fail all that waits, and by another error what is *under_way*; return its tasks."""
         self._open = None
         if self._timer is not None:
             self._timer.cancel()
@@ -192,7 +192,7 @@ class SendLane:
             finish(self._waiting.popleft(), error)
         for task, batch in self._in_flight.items():
             task.cancel()
-            batch.fail(error)
+            batch.fail(under_way)
         return list(self._in_flight)
 
     def _open_batch(self) -> PendingBatch:

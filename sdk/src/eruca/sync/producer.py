@@ -162,7 +162,7 @@ class Producer:
         """Take no more messages; send what is here first, unless *drain* is false.
 
         What cannot be sent within *timeout* seconds, by default the producer's time-out for a
-        send, fails with ClosedError.
+        send, fails with ClosedError, which says so where it may have been stored all the same.
         """
         self._portal.leave(self._twin.close, drain=drain, timeout=timeout)
 

@@ -514,6 +514,44 @@ async def test_closing_refuses_those_who_wait_for_room() -> None:
                 await sent
 
 
+async def test_of_many_that_closing_cuts_short_the_error_tells_which_were_stored() -> None:
+    gate = Gate()
+    client, _ = client_of(gate)
+    async with client:
+        producer = client.producer(buffer_max_bytes=1_000, batch_max_count=1)
+        sending = asyncio.create_task(
+            producer.send_many([message(text * 700) for text in ("x", "y")])
+        )
+        await until(lambda: gate.waiting)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        gate.open()
+
+        with pytest.raises(eruca.PartialSendError) as raised:
+            await sending
+        await closing
+
+    stored, refused = raised.value.outcomes
+    assert isinstance(stored, eruca.SendResult)
+    assert isinstance(refused, eruca.ClosedError)
+
+
+async def test_of_what_is_under_way_closing_does_not_claim_that_it_was_not_stored() -> None:
+    gate = Gate()
+    client, _ = client_of(gate, "a", queue_count=1)
+    async with client:
+        producer = client.producer(batch_max_count=1, max_in_flight=1)
+        under_way, waiting = [await producer.submit(message(text)) for text in ("x", "y")]
+        await until(lambda: gate.waiting)
+
+        await producer.close(drain=False)
+
+        with pytest.raises(eruca.ClosedError, match="may have been stored"):
+            await under_way
+        with pytest.raises(eruca.ClosedError, match="before the message was sent"):
+            await waiting
+
+
 # Routes.
 
 
