@@ -128,6 +128,9 @@ class AsyncPullConsumer:
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store how far the group has come: past everything handed out, or where *offsets* say.
 
+        Those go to the brokers even where this consumer has committed the same before: somebody
+        else may have moved the group meanwhile.
+
         Raises:
             ValidationError: The consumer has no group, or an offset is below 0.
             ErucaError: A broker could not store it; the others have.
@@ -136,7 +139,7 @@ class AsyncPullConsumer:
         if self._settings.group is None:
             raise ValidationError("group: a consumer without one has nothing to commit to")
         if offsets is None:
-            offsets = self._positions(self._batch.handed_count)
+            offsets = self._uncommitted(self._positions(self._batch.handed_count))
         if any(offset < 0 for offset in offsets.values()):
             raise ValidationError(f"offsets: one of {sorted(offsets.values())} is below 0")
         await self._commit(offsets)
@@ -252,7 +255,7 @@ class AsyncPullConsumer:
         await self._assignment.close()
         if self._settings.auto_commit_seconds is not None and positions:
             try:
-                await self._commit(positions)
+                await self._commit(self._uncommitted(positions))
             except ErucaError as error:
                 _logger.warning("the last offsets of %s are not committed: %s", self.group, error)
         self._context.forget(self)
@@ -358,15 +361,18 @@ class AsyncPullConsumer:
         assert self._settings.auto_commit_seconds is not None
         self._commit_due_at = time.monotonic() + self._settings.auto_commit_seconds
         try:
-            await self._commit(self._positions(self._batch.done_count))
+            await self._commit(self._uncommitted(self._positions(self._batch.done_count)))
         except ErucaError as error:
             _logger.warning("offsets of %s are not committed for now: %s", self.group, error)
+
+    def _uncommitted(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return those that have moved since this consumer committed them."""
+        return {q: offset for q, offset in offsets.items() if self._committed.get(q) != offset}
 
     async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         by_broker: dict[str, dict[MessageQueue, int]] = {}
         for queue, offset in sorted(offsets.items()):
-            if self._committed.get(queue) != offset:
-                by_broker.setdefault(queue.broker_name, {})[queue] = offset
+            by_broker.setdefault(queue.broker_name, {})[queue] = offset
         outcomes = await asyncio.gather(
             *map(self._commit_to_broker, by_broker.values()), return_exceptions=True
         )

@@ -83,6 +83,9 @@ class PullConsumer:
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store how far the group has come: past everything handed out, or where *offsets* say.
 
+        Those go to the brokers even where this consumer has committed the same before: somebody
+        else may have moved the group meanwhile.
+
         Raises:
             ValidationError: The consumer has no group, or an offset is below 0.
             ErucaError: A broker could not store it; the others have.

@@ -381,6 +381,18 @@ async def test_offsets_that_have_not_moved_are_not_committed_again(
     assert len(queues.commits) == count
 
 
+async def test_offsets_that_are_given_are_committed_though_they_were_before(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    """Somebody may have reset the group in between."""
+    queue = eruca.MessageQueue("orders", "a", 0)
+    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=None) as consumer:
+        await consumer.commit({queue: 8})
+        await consumer.commit({queue: 8})
+
+    assert [commit["offsets"][0]["offset"] for commit in queues.commits] == [8, 8]
+
+
 async def test_a_position_is_an_error_where_its_broker_does_not_tell(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
