@@ -48,7 +48,7 @@ def test_a_group_is_created_changed_listed_and_deleted(command: Eruca) -> None:
         "broker-a",
         "broker-b",
     ]
-    assert "no group 'g-life'" in command("group", "show", "g-life", code=1).stderr
+    assert "a group 'g-life'" in command("group", "show", "g-life", code=1).stderr
 
 
 def test_consume_prints_and_moves_the_group_by_as_much(command: Eruca) -> None:
@@ -119,10 +119,24 @@ def test_an_offset_that_is_in_no_queue_changes_nothing(command: Eruca) -> None:
     )
 
 
-def test_a_group_that_is_nowhere_is_not_behind_in_nothing(command: Eruca) -> None:
-    refused = command("group", "lag", "g-nowhere", code=1)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("group", "show", "g-nowhere"),
+        ("group", "lag", "g-nowhere"),
+        ("group", "reset", "g-nowhere", "--topic=t", "--to=earliest"),
+        ("group", "delete", "g-nowhere", "--yes"),
+        ("dlq", "list", "g-nowhere"),
+        ("dlq", "redrive", "g-nowhere", "--all", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_group_that_is_nowhere_is_said_to_be_at_no_broker(
+    command: Eruca, arguments: tuple[str, ...]
+) -> None:
+    refused = command(*arguments, code=1)
 
-    assert "has no group 'g-nowhere'" in refused.stderr
+    assert refused.stderr.startswith("error: no broker has a group 'g-nowhere'")
     assert "eruca group create g-nowhere" in refused.stderr
 
 
@@ -179,6 +193,18 @@ def test_dead_letters_are_listed_shown_and_redriven(command: Eruca, dead: str) -
     assert "1 redriven" in one.stderr
     assert "2 redriven" in rest.stderr
     assert len(command.bodies("t-dead")) == 6
+
+
+def test_dead_letters_are_found_where_only_one_broker_knows_the_group(
+    command: Eruca, namesrv_url: str
+) -> None:
+    command("topic", "create", "t-here", "--queues=1", "--broker=broker-b")
+    queue = eruca.MessageQueue("t-here", "broker-b", 0)
+    with eruca.Client(namesrv_url) as client:
+        client.admin.groups.commit("g-here", {queue: 0})
+
+    assert command.json("dlq", "list", "g-here") == []
+    assert "no dead letter matches" in command("dlq", "redrive", "g-here", "--all", "-y").stderr
 
 
 def test_redriving_needs_to_know_which(command: Eruca) -> None:

@@ -110,7 +110,7 @@ def test_an_operator_commits_or_discards_with_a_reason(
     assert (discarded["state"], discarded["by"]) == ("rolled_back", "operator")
     assert "was rolled back by an operator" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
-    assert "no-such-id" in unknown.stderr
+    assert "'no-such-id' is known to any broker" in unknown.stderr
     assert command.bodies("t-decide") == ["wanted"]
 
 
@@ -139,5 +139,5 @@ def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca)
     assert len(left) == 2
     assert "delay" in late.stderr
     assert "neither a span" in nonsense.stderr
-    assert "no-such-id" in unknown.stderr
+    assert "no broker has been sent a message of id 'no-such-id'" in unknown.stderr
     assert command.bodies("t-later") == ["at once"]

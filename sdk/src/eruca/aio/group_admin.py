@@ -141,7 +141,7 @@ class AsyncGroupAdmin:
         return await on_those_that_know(
             await self._masters.all(),
             lambda url: self._call(GroupConfig, "GET", url, _path(group)),
-            GroupNotFoundError,
+            _unknown(group),
         )
 
     async def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
@@ -178,7 +178,7 @@ class AsyncGroupAdmin:
         """
         urls = await self._masters.all()
         deleted = await on_those_that_know(
-            urls, lambda url: self._send("DELETE", url, _path(group)), GroupNotFoundError
+            urls, lambda url: self._send("DELETE", url, _path(group)), _unknown(group)
         )
         return sorted(deleted)
 
@@ -187,7 +187,7 @@ class AsyncGroupAdmin:
         return await on_those_that_know(
             await self._masters.all(),
             lambda url: self._call(MemberList, "GET", url, f"{_path(group)}/members"),
-            GroupNotFoundError,
+            _unknown(group),
         )
 
     # Positions.
@@ -308,7 +308,7 @@ class AsyncGroupAdmin:
             end: Only those that died before then.
         """
         target = f"{_path(group)}/dead-letters"
-        for broker_name, url in sorted((await self._masters.all()).items()):
+        for broker_name, url in sorted((await self._with_dead_letters(group)).items()):
             cursor: str | None = None
             while True:
                 page = await self._call(
@@ -369,10 +369,10 @@ class AsyncGroupAdmin:
         """
         if per_second is not None and per_second <= 0:
             raise ValidationError(f"per_second: {per_second} is not above 0")
-        urls = await self._masters.all()
+        urls = await self._with_dead_letters(group)
         unknown = sorted((ids or {}).keys() - urls.keys())
         if unknown:
-            raise ValidationError(f"ids: no live broker is called {unknown[0]}")
+            raise ValidationError(f"ids: {unknown[0]} is no live broker that knows {group}")
         limit = (
             REDRIVE_COUNT_MAX
             if per_second is None
@@ -407,6 +407,19 @@ class AsyncGroupAdmin:
                     cursor = answer.next_cursor
                     if cursor is None:
                         break
+
+    async def _with_dead_letters(self, group: str) -> dict[str, str]:
+        """Return the URLs of the masters that have, or had, *group*, by broker name.
+
+        Raises:
+            GroupNotFoundError: None has.
+        """
+        urls = await self._masters.all()
+        target = target_of(f"{_path(group)}/dead-letters", limit=1)
+        known = await on_those_that_know(
+            urls, lambda url: self._send("GET", url, target), _unknown(group)
+        )
+        return {name: urls[name] for name in known}
 
     def _redrives(
         self,
@@ -450,6 +463,13 @@ def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
         lag=sum(known) if len(known) == len(lags) else None,
         oldest_unconsumed_at=min(waiting, default=None),
         queues=queues,
+    )
+
+
+def _unknown(group: str) -> GroupNotFoundError:
+    return GroupNotFoundError(
+        f"no broker has a group {group!r}",
+        fix=f"create it: eruca group create {group}; there are: eruca group list",
     )
 
 

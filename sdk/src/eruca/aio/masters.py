@@ -117,24 +117,23 @@ async def on_each(urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -
 
 
 async def on_those_that_know(
-    urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]], unknown: type[ErucaError]
+    urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]], unknown: ErucaError
 ) -> dict[str, T]:
-    """Return the answers of those who do not raise *unknown*.
+    """Return the answers of those who do not raise an error of *unknown*'s class.
 
     Raises:
-        ErucaError: All raise *unknown*, or one something else.
+        ErucaError: *unknown* where all of them do, for what one says is of itself alone; or what
+            one has raised else.
     """
-    ignorance: list[ErucaError] = []
 
     async def ask_one(url: str) -> list[T]:
         try:
             return [await ask(url)]
-        except unknown as error:
-            ignorance.append(error)
+        except type(unknown):
             return []
 
     answers = await on_each(urls, ask_one)
     known = {name: answer[0] for name, answer in answers.items() if answer}
     if not known:
-        raise ignorance[0]
+        raise unknown
     return known

@@ -51,7 +51,11 @@ class Scheduled:
             await self._send("DELETE", url, f"{_PATH}/{path_segment(message_id)}")
 
         urls = await self._masters.all()
-        return sorted(await on_those_that_know(urls, cancel, ScheduledNotFoundError))
+        unknown = ScheduledNotFoundError(
+            f"no broker has been sent a message of id {message_id!r} to be delivered later",
+            fix="give the unique id that sending told; see eruca scheduled list",
+        )
+        return sorted(await on_those_that_know(urls, cancel, unknown))
 
     async def _of_broker(
         self, broker_name: str, url: str, topic: str | None

@@ -128,9 +128,13 @@ class AsyncTransactionAdmin:
             )
         for name, detail in found.items():
             return urls[name], detail
-        # One that was not reached may know it.
-        errors.sort(key=lambda error: isinstance(error, TransactionNotFoundError))
-        raise errors[0]
+        for error in errors:
+            if not isinstance(error, TransactionNotFoundError):
+                raise error  # this one may know it
+        raise TransactionNotFoundError(
+            f"no transaction {transaction_id!r} is known to {broker_name or 'any broker'}",
+            fix="see eruca txn list; a decided one is known as long as its broker's log has it",
+        )
 
     async def _of_broker(
         self, url: str, state: str | None, producer_group: str | None

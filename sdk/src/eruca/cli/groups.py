@@ -207,6 +207,7 @@ async def reset(
     """Have a group go on elsewhere in a topic; what it reads just now is interrupted."""
     place = _place_of_option(to)
     async with session.client() as client:
+        await client.admin.groups.get(group)  # one that nobody knows has nothing to move
         planned = await client.admin.groups.reset(group, topic, place, dry_run=True)
         if not dry_run:
             if not yes and not _confirmed(f"Move {group} in {_moves(planned)} of {topic}?"):

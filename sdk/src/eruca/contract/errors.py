@@ -251,7 +251,13 @@ class TopicNotFoundError(NotFoundError):
 
     code = "topic-not-found"
     title = "The topic does not exist"
-    default_fix = "create it: eruca topic create NAME, or PUT /v1/topics/NAME"
+
+    @staticmethod
+    def fix_of(topic: str) -> str:
+        """Return how to create a topic of this name."""
+        return f"create it: eruca topic create {topic}, or PUT /v1/topics/{topic}"
+
+    default_fix = fix_of("NAME")
 
 
 class QueueNotFoundError(NotFoundError):

@@ -137,7 +137,9 @@ class NameServer:
         if wait_seconds > 0 and not is_news:
             current = await self._changed_route(topic, current, wait_seconds, receive)
         if current is None:
-            raise TopicNotFoundError(f"no live broker has topic {topic}")
+            raise TopicNotFoundError(
+                f"no live broker has topic {topic}", fix=TopicNotFoundError.fix_of(topic)
+            )
         return current
 
     def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:

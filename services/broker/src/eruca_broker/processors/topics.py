@@ -77,7 +77,9 @@ class Topics:
             topic = self._kept_by_the_system(name)
         if topic is None:
             check_topic_name(name)
-            raise TopicNotFoundError(f"this broker has no topic {name!r}")
+            raise TopicNotFoundError(
+                f"this broker has no topic {name!r}", fix=TopicNotFoundError.fix_of(name)
+            )
         return topic
 
     def page(

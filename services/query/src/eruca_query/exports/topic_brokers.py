@@ -145,7 +145,9 @@ async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:
             error.detail, fix=error.fix, retry_after_seconds=RETRY_AFTER_SECONDS
         ) from error
     if not by_name:
-        raise TopicNotFoundError(f"no live broker has topic {topic}")
+        raise TopicNotFoundError(
+            f"no live broker has topic {topic}", fix=TopicNotFoundError.fix_of(topic)
+        )
     network = client.settings.network
     urls = {name: _master_url(urls, network) for name, urls in by_name.items()}
     return TopicBrokers(client, topic, urls)
