@@ -57,6 +57,40 @@ def test_a_topic_is_created_shown_listed_and_deleted(eruca: Eruca) -> None:
     assert len(missing.stderr.splitlines()) == 1
 
 
+def test_creating_a_topic_again_changes_at_each_broker_only_what_is_named(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-again", "--queues=6", "--ordered")
+    eruca("topic", "create", "t-again", "--queues=8", "--broker=broker-b")
+
+    same = eruca("topic", "create", "t-again")
+    changed = eruca("topic", "create", "t-again", "--permission=r")
+
+    assert same.stderr.splitlines() == [
+        "broker-a had t-again already: nothing changed",
+        "broker-b had t-again already: nothing changed",
+    ]
+    assert "broker-a had t-again already: permission rw → r" in changed.stderr
+    held = eruca.json("topic", "show", "t-again")["brokers"]
+    settings = {
+        name: (c["read_queue_count"], c["permission"], c["ordered"]) for name, c in held.items()
+    }
+    assert settings == {"broker-a": (6, "r", True), "broker-b": (8, "r", True)}
+
+
+def test_queues_are_taken_away_only_where_that_is_said_to_be_meant(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-fewer", "--queues=3", "--broker=broker-a")
+
+    refused = eruca("topic", "create", "t-fewer", "--queues=2", code=2)
+    kept = eruca.json("topic", "show", "t-fewer")["brokers"]
+    done = eruca.json("topic", "create", "t-fewer", "--queues=2", "--yes")
+
+    assert "--yes" in refused.stderr
+    assert {name: config["read_queue_count"] for name, config in kept.items()} == {"broker-a": 3}
+    assert {name: c["read_queue_count"] for name, c in done.items()} == {
+        "broker-a": 2,
+        "broker-b": 2,
+    }
+
+
 def test_system_topics_are_listed_only_when_asked_for(eruca: Eruca) -> None:
     assert "ERUCA_SYS_EVENTS" not in eruca("topic", "list").stdout
     assert "ERUCA_SYS_EVENTS" in eruca("topic", "list", "--system").stdout

@@ -41,7 +41,8 @@ def test_a_group_is_created_changed_listed_and_deleted(command: Eruca) -> None:
 
     assert {c["start"] for c in created.values()} == {"earliest"}
     assert {c["retry_max_times"] for c in created.values()} == {3}
-    assert {(c["ordered"], c["retry_max_times"]) for c in changed.values()} == {(True, 16)}
+    assert {(c["ordered"], c["retry_max_times"]) for c in changed.values()} == {(True, 3)}
+    assert {c["start"] for c in changed.values()} == {"earliest"}
     assert "g-life" in command("group", "list").stdout.split()
 
     assert command.json("group", "delete", "g-life", "--yes")["deleted_on"] == [
@@ -49,6 +50,32 @@ def test_a_group_is_created_changed_listed_and_deleted(command: Eruca) -> None:
         "broker-b",
     ]
     assert "a group 'g-life'" in command("group", "show", "g-life", code=1).stderr
+
+
+def test_creating_a_group_again_changes_at_each_broker_only_what_is_named(
+    command: Eruca, namesrv_url: str
+) -> None:
+    with eruca.Client(namesrv_url) as client:
+        client.admin.groups.create(
+            "g-again",
+            start="earliest",
+            broadcast_enabled=False,
+            retry_policy=CustomizedRetryPolicy(delays_seconds=[1]),
+        )
+        client.admin.groups.create("g-again", retry_max_times=5, broker_name="broker-b")
+
+    done = command("group", "create", "g-again", "--disabled")
+
+    configs = command.json("group", "show", "g-again")["brokers"]
+    assert not any(config["consume_enabled"] for config in configs.values())
+    assert (configs["broker-a"]["start"], configs["broker-b"]["start"]) == ("earliest", "latest")
+    assert not configs["broker-a"]["broadcast_enabled"]
+    assert configs["broker-a"]["retry_policy"] == {"kind": "customized", "delays_seconds": [1.0]}
+    assert configs["broker-b"]["retry_max_times"] == 5
+    assert done.stderr.splitlines() == [
+        "broker-a had g-again already: enabled yes → no",
+        "broker-b had g-again already: enabled yes → no",
+    ]
 
 
 def test_consume_prints_and_moves_the_group_by_as_much(command: Eruca) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from eruca.aio.broker_api import parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
-from eruca.aio.masters import Masters, on_each
+from eruca.aio.masters import Masters, on_each, on_those_that_know
 from eruca.aio.scheduled import HeldScheduled, Scheduled
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.aio.transport import JSON_HEADER, path_segment, problem_error, target_of
@@ -147,7 +147,7 @@ class AsyncAdmin:
 
         deleted = [name for name, was_there in (await on_each(urls, delete)).items() if was_there]
         if not deleted:
-            raise TopicNotFoundError(f"no broker has topic {topic}")
+            raise _unknown(topic)
         self._context.routes.refresh_soon(topic)
         return deleted
 
@@ -163,10 +163,24 @@ class AsyncAdmin:
             if cursor is None:
                 return topics
 
-    async def topic(self, topic: str) -> dict[str, TopicConfig]:
-        """Return *topic* as each of its brokers holds it, by broker name."""
-        urls = await self._masters.of_topic(topic)
-        return await on_each(urls, lambda url: self._context.broker_api.get_topic(url, topic))
+    async def topic(
+        self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
+    ) -> dict[str, TopicConfig]:
+        """Return *topic* as each broker that has it holds it, by broker name.
+
+        Args:
+            topic: Its name.
+            cluster: On the brokers of this cluster only.
+            broker_name: On this broker only.
+
+        Raises:
+            TopicNotFoundError: None has it.
+        """
+        return await on_those_that_know(
+            await self._masters.all(cluster, broker_name),
+            lambda url: self._context.broker_api.get_topic(url, topic),
+            _unknown(topic),
+        )
 
     async def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False
@@ -399,6 +413,11 @@ class AsyncAdmin:
 
         outcomes = await on_each({url: url for url in self._context.name_servers.urls}, ask)
         return [error for error in outcomes.values() if error is not None]
+
+
+def _unknown(topic: str) -> TopicNotFoundError:
+    fix = TopicNotFoundError.fix_of(topic)
+    return TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
 
 
 def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:

@@ -105,6 +105,7 @@ class AsyncGroupAdmin:
         consume_enabled: bool = True,
         broadcast_enabled: bool = True,
         subscription_mode: SubscriptionMode = "shared",
+        broker_name: str | None = None,
     ) -> dict[str, GroupConfig]:
         """Create *group*, or replace its settings, on every broker; return it by broker name.
 
@@ -117,6 +118,7 @@ class AsyncGroupAdmin:
             consume_enabled: Whether members get anything.
             broadcast_enabled: Whether members may be broadcasting.
             subscription_mode: Whether members must subscribe to the same.
+            broker_name: On this broker only.
         """
         settings = GroupSettings(
             start=start,
@@ -128,7 +130,7 @@ class AsyncGroupAdmin:
             subscription_mode=subscription_mode,
         )
         return await on_each(
-            await self._masters.all(),
+            await self._masters.all(broker_name=broker_name),
             lambda url: self._call(GroupConfig, "PUT", url, _path(group), settings),
         )
 

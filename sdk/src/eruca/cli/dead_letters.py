@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.command import EXIT_FAILED, command
-from eruca.cli.groups import GroupArgument, YesOption
+from eruca.cli.groups import GroupArgument
 from eruca.cli.session import Session
 from eruca.cli.starts import start_of
 
@@ -127,9 +127,8 @@ async def redrive(
             "say which in one way: BROKER/ID, or options that choose, or --all"
         )
     if not (dry_run or yes):
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("nobody is there to ask; give --yes, or --dry-run to look")
-        if not typer.confirm(f"Send dead letters of {group} once more?", err=True):
+        question = f"Send dead letters of {group} once more?"
+        if not confirmed(question, instead="give --yes, or --dry-run to look"):
             return EXIT_FAILED
     counts: dict[str, int] = {}
     async with session.client() as client:

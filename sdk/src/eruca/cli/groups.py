@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli.asking import YesOption, confirmed
+from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.session import Session, output_console
 from eruca.cli.starts import START_HELP, QueueEnd, start_of
+from eruca.cli.topics import masters
+from eruca.contract.limits import RETRY_TIMES_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _WATCH_SECONDS: Final = 2.0
 _LAG_HEADINGS: Final = (
@@ -39,6 +42,7 @@ _LAG_HEADINGS: Final = (
     "oldest waits",
     "owner",
 )
+_CONFIG_HEADINGS: Final = ("start", "retries count", "ordered", "enabled", "subscriptions")
 _OFFSET_PREFIX: Final = "offset:"
 
 
@@ -67,32 +71,65 @@ async def create(
     session: Session,
     *,
     group: GroupArgument,
-    start: Annotated[str, typer.Option("--start", help=START_HELP)] = "latest",
+    start: Annotated[
+        str | None, typer.Option("--start", help=f"{START_HELP} [a new group: latest]")
+    ] = None,
     retries: Annotated[
-        int, typer.Option("--retries", help="Failed so many times more, a message is dead.", min=0)
-    ] = 16,
+        int | None,
+        typer.Option(
+            "--retries",
+            help="Failed so many times more, a message is dead "
+            f"[a new group: {RETRY_TIMES_DEFAULT}].",
+            min=0,
+        ),
+    ] = None,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="Each queue is consumed in order.")
-    ] = False,
+        bool | None,
+        typer.Option("--ordered/--no-ordered", help="Whether each queue is consumed in order."),
+    ] = None,
     enabled: Annotated[
-        bool, typer.Option("--enabled/--disabled", help="Whether members get anything.")
-    ] = True,
+        bool | None,
+        typer.Option("--enabled/--disabled", help="Whether members get anything."),
+    ] = None,
     subscriptions: Annotated[
-        SubscriptionModeChoice, typer.Option(help="Whether members must subscribe to the same.")
-    ] = SubscriptionModeChoice.SHARED,
+        SubscriptionModeChoice | None,
+        typer.Option(help="Whether members must subscribe to the same [a new group: shared]."),
+    ] = None,
 ) -> None:
-    """Create a group on every broker, or replace its settings."""
-    begin = start_of_option(start)
+    """Create a group on every broker, or change its settings.
+
+    Where it is there already, what is not named stays as it is.
+    """
+    from eruca.aio.masters import on_each
+    from eruca.contract.errors import GroupNotFoundError
+    from eruca.contract.groups import GroupSettings
+
+    options = {
+        "start": None if start is None else start_of_option(start),
+        "retry_max_times": retries,
+        "ordered": ordered,
+        "consume_enabled": enabled,
+        "subscription_mode": None if subscriptions is None else subscriptions.value,
+    }
+    named = {name: value for name, value in options.items() if value is not None}
     async with session.client() as client:
-        configs = await client.admin.groups.create(
-            group,
-            start=begin,
-            retry_max_times=retries,
-            ordered=ordered,
-            consume_enabled=enabled,
-            subscription_mode=subscriptions.value,
-        )
+        before: dict[str, GroupConfig] = {}
+        with suppress(GroupNotFoundError):
+            before = await client.admin.groups.get(group)
+
+        async def put(broker_name: str) -> GroupConfig:
+            held = before.get(broker_name)
+            kept = {name: getattr(held, name) for name in GroupSettings.model_fields if held}
+            configs = await client.admin.groups.create(
+                group, broker_name=broker_name, **kept | named
+            )
+            return configs[broker_name]
+
+        names = await masters(client)
+        configs = await on_each({name: name for name in names}, put)
     _show_configs(session, configs)
+    for line in change_lines(group, _CONFIG_HEADINGS, _cells(before), _cells(configs)):
+        session.say(line)
 
 
 async def list_(
@@ -210,7 +247,7 @@ async def reset(
         await client.admin.groups.get(group)  # one that nobody knows has nothing to move
         planned = await client.admin.groups.reset(group, topic, place, dry_run=True)
         if not dry_run:
-            if not yes and not _confirmed(f"Move {group} in {_moves(planned)} of {topic}?"):
+            if not yes and not confirmed(f"Move {group} in {_moves(planned)} of {topic}?"):
                 return EXIT_FAILED
             planned = await client.admin.groups.reset(group, topic, place)
     if session.is_json:
@@ -234,7 +271,7 @@ async def reset(
 
 async def delete(session: Session, *, group: GroupArgument, yes: YesOption = False) -> int:
     """Delete a group and its positions on every broker; it may have no members."""
-    if not yes and not _confirmed(f"Delete {group} and where it stands?"):
+    if not yes and not confirmed(f"Delete {group} and where it stands?"):
         return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.groups.delete(group)
@@ -290,12 +327,6 @@ async def _watch(
             table = session.table(_LAG_HEADINGS, _lag_rows(behind, now), title=title)
             live.update(table, refresh=True)
             await asyncio.sleep(every)
-
-
-def _confirmed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is there to ask; give --yes")
-    return typer.confirm(question, err=True)
 
 
 def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | int:
@@ -384,25 +415,20 @@ def _show_configs(session: Session, configs: Mapping[str, GroupConfig]) -> None:
         session.show_json(configs)
         return
     session.show_table(
-        [
-            "broker",
-            "start",
-            "retries count",
-            "ordered",
-            "enabled",
-            "subscriptions",
-            "members count",
-        ],
-        (
-            (
-                name,
-                config.start,
-                config.retry_max_times,
-                "yes" if config.ordered else "no",
-                "yes" if config.consume_enabled else "no",
-                config.subscription_mode,
-                config.members,
-            )
-            for name, config in sorted(configs.items())
-        ),
+        ["broker", *_CONFIG_HEADINGS, "members count"],
+        ((name, *cells, configs[name].members) for name, cells in sorted(_cells(configs).items())),
     )
+
+
+def _cells(configs: Mapping[str, GroupConfig]) -> dict[str, tuple[object, ...]]:
+    """Return each broker's settings as a table shows them, below ``_CONFIG_HEADINGS``."""
+    return {
+        name: (
+            config.start,
+            config.retry_max_times,
+            "yes" if config.ordered else "no",
+            "yes" if config.consume_enabled else "no",
+            config.subscription_mode,
+        )
+        for name, config in configs.items()
+    }

@@ -6,12 +6,12 @@ The query services do the work; whoever watches may go away, and the work goes o
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.session import Session
 
@@ -39,7 +39,7 @@ async def rebuild(
         list[str] | None,
         typer.Option("--broker", "-b", help="Only of this broker's log; may be repeated."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Watch it until it is done.")
     ] = True,
@@ -51,7 +51,7 @@ async def rebuild(
     """
     async with session.client() as client:
         wanted = _named((await client.query.status()).followed, brokers)
-        if not yes and not _confirmed(_question(wanted)):
+        if not yes and not confirmed(_question(wanted)):
             return EXIT_FAILED
         begun = await client.query.rebuild([log.broker_name for log in wanted])
         done = await _watch(session, client, begun) if wait else None
@@ -102,12 +102,6 @@ def _question(wanted: Sequence[FollowedLog]) -> str:
     names = ", ".join(log.broker_name for log in wanted)
     rows = sum(log.rows for log in wanted)
     return f"Make {rows:,} rows anew from what the logs of {names} hold? They answer until then."
-
-
-def _confirmed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is there to ask; give --yes")
-    return typer.confirm(question, err=True)
 
 
 async def _watch(

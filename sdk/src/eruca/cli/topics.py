@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eruca.cli.asking import YesOption, confirmed
+from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.session import Session
+from eruca.contract.limits import QUEUE_COUNT_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eruca.aio.client import AsyncClient
-    from eruca.contract.models import TopicConfig
+    from eruca.contract.models import TopicConfig, TopicSettings
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 BrokerOption = Annotated[str | None, typer.Option("--broker", help="On this broker only.")]
@@ -47,27 +50,52 @@ async def create(
     session: Session,
     *,
     topic: TopicArgument,
-    queues: Annotated[int, typer.Option(help="Queues on each broker.", min=1)] = 4,
+    queues: Annotated[
+        int | None,
+        typer.Option(help=f"Queues on each broker [a new topic: {QUEUE_COUNT_DEFAULT}].", min=1),
+    ] = None,
     permission: Annotated[
-        PermissionChoice, typer.Option(help="Whether it may be read and written.")
-    ] = PermissionChoice.READ_WRITE,
+        PermissionChoice | None,
+        typer.Option(help="Whether it may be read and written [a new topic: rw]."),
+    ] = None,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="It is meant to be consumed in order.")
-    ] = False,
+        bool | None,
+        typer.Option("--ordered/--no-ordered", help="Whether it is meant to be consumed in order."),
+    ] = None,
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
-) -> None:
-    """Create a topic on every broker, or change its settings."""
+    yes: YesOption = False,
+) -> int:
+    """Create a topic on every broker, or change its settings there.
+
+    Where it is there already, what is not named stays as it is. Messages in queues that are taken
+    away can no longer be read.
+    """
+    from eruca.aio.masters import on_each
+    from eruca.contract.errors import TopicNotFoundError
+
     async with session.client() as client:
-        configs = await client.admin.create_topic(
-            topic,
-            queue_count=queues,
-            permission=permission.value,
-            ordered=ordered,
-            cluster=cluster,
-            broker_name=broker,
-        )
+        before: dict[str, TopicConfig] = {}
+        with suppress(TopicNotFoundError):
+            before = await client.admin.topic(topic, cluster=cluster, broker_name=broker)
+        if not yes and (fewer := _fewer_queues(before, queues)):
+            question = f"Take queues of {topic} away, with their messages ({fewer})?"
+            if not confirmed(question, instead=f"to take queues away ({fewer}) give --yes"):
+                return EXIT_FAILED
+
+        async def put(broker_name: str) -> TopicConfig:
+            settings = _settings(before.get(broker_name), queues, permission, ordered=ordered)
+            configs = await client.admin.create_topic(
+                topic, broker_name=broker_name, **settings.model_dump()
+            )
+            return configs[broker_name]
+
+        names = await masters(client, cluster=cluster, broker=broker)
+        configs = await on_each({name: name for name in names}, put)
     _show_configs(session, configs)
+    for line in change_lines(topic, _CONFIG_HEADINGS[1:], _cells(before), _cells(configs)):
+        session.say(line)
+    return 0
 
 
 async def list_(
@@ -94,6 +122,49 @@ async def list_(
         session.show_json(configs)
     else:
         session.show_table(_CONFIG_HEADINGS, (_config_row(c.topic, c) for c in configs))
+
+
+async def masters(
+    client: AsyncClient, *, cluster: str | None = None, broker: str | None = None
+) -> list[str]:
+    """Return the names of the live brokers that are meant, of those that have a master."""
+    from eruca.core.route_table import MASTER_ID
+
+    return [
+        group.broker_name
+        for group in await client.admin.brokers()
+        if cluster in (None, group.cluster)
+        and broker in (None, group.broker_name)
+        and any(one.broker_id == MASTER_ID for one in group.brokers)
+    ]
+
+
+def _settings(
+    held: TopicConfig | None,
+    queues: int | None,
+    permission: PermissionChoice | None,
+    *,
+    ordered: bool | None,
+) -> TopicSettings:
+    """Return what a broker is to make of a topic: what it holds, and in its place what is named."""
+    from eruca.contract.models import TopicSettings
+
+    named = {
+        "read_queue_count": queues,
+        "write_queue_count": queues,
+        "permission": None if permission is None else permission.value,
+        "ordered": ordered,
+    }
+    kept = {} if held is None else held.model_dump(include=set(TopicSettings.model_fields))
+    return TopicSettings(**kept | {name: its for name, its in named.items() if its is not None})
+
+
+def _fewer_queues(before: Mapping[str, TopicConfig], queues: int | None) -> str:
+    """Return where queues would be taken away, and how many would be left; empty: nowhere."""
+    if queues is None:
+        return ""
+    counts = {name: config.read_queue_count for name, config in sorted(before.items())}
+    return ", ".join(f"{name}: {n} → {queues}" for name, n in counts.items() if n > queues)
 
 
 async def _names(client: AsyncClient, *, system: bool) -> list[str]:
@@ -152,16 +223,13 @@ async def delete(
     session: Session,
     *,
     topic: TopicArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
 ) -> int:
     """Delete a topic with all of its messages, on every broker that has it."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("nobody is there to ask; give --yes")
-        if not typer.confirm(f"Delete {topic} and all of its messages?", err=True):
-            return EXIT_FAILED
+    if not yes and not confirmed(f"Delete {topic} and all of its messages?"):
+        return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.delete_topic(topic, cluster=cluster, broker_name=broker)
     if session.is_json:
@@ -180,6 +248,10 @@ def _show_configs(session: Session, configs: Mapping[str, TopicConfig]) -> None:
     else:
         headings = ("broker", *_CONFIG_HEADINGS[1:])
         session.show_table(headings, (_config_row(n, c) for n, c in sorted(configs.items())))
+
+
+def _cells(configs: Mapping[str, TopicConfig]) -> dict[str, tuple[object, ...]]:
+    return {name: _config_row(name, config)[1:] for name, config in configs.items()}
 
 
 def _config_row(name: str, config: TopicConfig) -> tuple[object, ...]:

@@ -112,9 +112,20 @@ class Admin:
         """Return the topics that some live broker has, by the name server, sorted."""
         return self._portal.call(self._twin.list_topics)
 
-    def topic(self, topic: str) -> dict[str, TopicConfig]:
-        """Return *topic* as each of its brokers holds it, by broker name."""
-        return self._portal.call(self._twin.topic, topic)
+    def topic(
+        self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
+    ) -> dict[str, TopicConfig]:
+        """Return *topic* as each broker that has it holds it, by broker name.
+
+        Args:
+            topic: Its name.
+            cluster: On the brokers of this cluster only.
+            broker_name: On this broker only.
+
+        Raises:
+            TopicNotFoundError: None has it.
+        """
+        return self._portal.call(self._twin.topic, topic, cluster=cluster, broker_name=broker_name)
 
     def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False

@@ -46,6 +46,7 @@ class GroupAdmin:
         consume_enabled: bool = True,
         broadcast_enabled: bool = True,
         subscription_mode: SubscriptionMode = "shared",
+        broker_name: str | None = None,
     ) -> dict[str, GroupConfig]:
         """Create *group*, or replace its settings, on every broker; return it by broker name.
 
@@ -58,6 +59,7 @@ class GroupAdmin:
             consume_enabled: Whether members get anything.
             broadcast_enabled: Whether members may be broadcasting.
             subscription_mode: Whether members must subscribe to the same.
+            broker_name: On this broker only.
         """
         return self._portal.call(
             self._twin.create,
@@ -69,6 +71,7 @@ class GroupAdmin:
             consume_enabled=consume_enabled,
             broadcast_enabled=broadcast_enabled,
             subscription_mode=subscription_mode,
+            broker_name=broker_name,
         )
 
     def get(self, group: str) -> dict[str, GroupConfig]:
