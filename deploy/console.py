@@ -71,28 +71,29 @@ def ready_report(
     resident_bytes: int,
     environment: Mapping[str, str],
 ) -> RenderableType:
-    """Return the table of what runs where, and commands to try."""
+    """Return the table of what runs where, and commands to try; no URL or path is broken."""
     table = Table(
         title="Eruca is ready", title_justify="left", title_style="bold green", box=box.SIMPLE_HEAD
     )
-    for heading in ("service", "URL", "its API", "data"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("service", "URL", "data"):
+        table.add_column(heading, no_wrap=True)
     for service in plan.services:
-        table.add_row(service.name, service.url, f"{service.url}/docs", _data_of(service, data_dir))
+        table.add_row(service.name, service.url, _data_of(service, data_dir))
     summary = (
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
     )
-    parts: list[RenderableType] = [Text(), table, Text(summary)]
+    parts: list[RenderableType] = [Text(), table, _whole(summary)]
     if (postgres_url := _postgres_url(plan)) is not None:
+        parts += [_whole("for programs that share its PostgreSQL:")]
         its_url = f"export DATABASE_URL={shlex.quote(postgres_url)}"
-        # Neither wrapped nor cropped, or it could not be copied from a narrow terminal.
-        parts += [Text("for programs that share its PostgreSQL:")]
-        parts += [Text(f"  {its_url}", style="cyan", no_wrap=True, overflow="ignore")]
-    parts += [Text()]
-    if plan.queries:
-        explorer = f"Every service's API, to read and to try: {plan.queries[0].url}/docs"
-        parts += [Text(explorer, style="bold"), Text()]
+        parts += [_whole(f"  {its_url}", style="cyan")]
+    explorer = (
+        f"Every service's API, to read and to try: {plan.queries[0].url}/docs"
+        if plan.queries
+        else "Each service's API, to read and to try: /docs behind its URL"
+    )
+    parts += [Text(), _whole(explorer, style="bold"), Text()]
     return Group(*parts, _try_this(plan, environment), Text())
 
 
@@ -110,9 +111,15 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
         f"{command} status",
         f"curl {plan.brokers[0].url}/v1/topics/orders/queues",
     ]
-    return Text("Try, in another terminal:\n") + Text(
-        "\n".join(f"  {line}" for line in lines), style="cyan"
+    return Group(
+        Text("Try, in another terminal:"),
+        _whole("\n".join(f"  {line}" for line in lines), style="cyan"),
     )
+
+
+def _whole(text: str, *, style: str = "") -> Text:
+    """Return lines that run on past the terminal's edge, to be copied as they are."""
+    return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
 def _command(environment: Mapping[str, str]) -> str:

@@ -43,10 +43,7 @@ async def show(
 
     fields = msgspec.to_builtins(message)
     body = fields.pop("body")
-    session.show_table(
-        ["field", "value"],
-        ((name, _plain(value)) for name, value in fields.items()),
-    )
+    session.show_record((name, _plain(value)) for name, value in fields.items())
     session.show_text("")
     session.show_text(body.get("text") or f"base64:{body.get('base64', '')}")
 

@@ -104,7 +104,7 @@ async def id_(
         say_missing,
     )
 
-    session.show_table(["field", "value"], message_fields(found.message))
+    session.show_record(message_fields(found.message))
     session.show_text("")
     session.show_text(body_text(found.message))
     if found.also_stored:

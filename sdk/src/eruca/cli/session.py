@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from eruca.aio.client import AsyncClient
+    from eruca.cli.tables import WholeWords
     from eruca.core.received_message import ReceivedMessage
 
-_PIPE_WIDTH = 10_000  # columns; a pipe has no edge at which to fold lines
+_PIPE_WIDTH = 1_000_000  # columns; a pipe has no edge at which to fold lines
 
 
 class Output(StrEnum):
@@ -63,9 +63,8 @@ class Session:
         _write(sys.stdout, msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
 
     def show_table(self, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print a table; None is shown as a dash, never as 0."""
-        console = output_console()
-        console.print(self.table(headings, rows), crop=console.is_terminal)
+        """Print a table, or records where it is too wide; None is a dash, never 0."""
+        output_console().print(self.table(headings, rows), crop=False)
 
     def table(
         self,
@@ -73,19 +72,19 @@ class Session:
         rows: Iterable[Sequence[object]],
         *,
         title: str | None = None,
-    ) -> Table:
+    ) -> WholeWords:
         """Return a table as :meth:`show_table` prints it."""
-        from rich.table import Table
+        from eruca.cli.tables import WholeWords
 
-        table = Table(
-            box=None, pad_edge=False, header_style="bold", title=title, title_justify="left"
-        )
-        for heading in headings:
-            is_number = heading.endswith(_NUMBER_ENDINGS)
-            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*("-" if cell is None else str(cell) for cell in row))
-        return table
+        return WholeWords(headings, rows, title=title)
+
+    def show_record(self, fields: Iterable[tuple[str, object]]) -> None:
+        """Print names and values, one below the other; None is a dash."""
+        from eruca.cli.tables import record_lines
+
+        console = output_console()
+        for line in record_lines(fields):
+            console.print(line, soft_wrap=True)
 
     def show_text(self, text: str) -> None:
         """Print a line of the result as it is."""
@@ -128,9 +127,6 @@ class Session:
     def say(self, text: str) -> None:
         """Print a line for people, to stderr, so that it never mixes with results."""
         _write(sys.stderr, text + "\n")
-
-
-_NUMBER_ENDINGS = ("offset", "count", "queues", "bytes", "messages", "lag", "behind", "ms", "size")
 
 
 def output_console() -> Console:

@@ -101,7 +101,7 @@ async def show(
     if session.is_json:
         session.show_json(detail)
         return
-    session.show_table(["field", "value"], _fields(detail))
+    session.show_record(_fields(detail))
     session.show_text("")
     session.show_table(["at", "event", "by", "what"], map(_history_row, detail.history))
     if detail.message is not None:

@@ -1,0 +1,30 @@
+"""What a local cluster shows: URLs, paths and commands can be copied from a narrow terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from deploy.console import ready_report
+from deploy.plan import plan_cluster, ports_from
+
+DATA = Path("/home/somebody/.local/share/eruca/a-directory-of-a-name-that-is-rather-long/local")
+
+
+def test_no_url_path_or_command_is_broken_at_80_columns() -> None:
+    counts = {"namesrvs": 3, "brokers": 2, "txn_checkers": 1, "queries": 1}
+    plan = plan_cluster(ports=ports_from(21_600, **counts), data_dir=DATA, environment={}, **counts)
+    text = StringIO()
+    report = ready_report(plan, DATA, seconds=1.5, resident_bytes=2**28, environment={})
+
+    Console(file=text, width=80, force_terminal=True, color_system=None).print(report, crop=False)
+
+    shown = text.getvalue()
+    name_servers = "http://127.0.0.1:21600;http://127.0.0.1:21601;http://127.0.0.1:21602"
+    lines = [line.strip() for line in shown.splitlines()]
+    assert {service.url for service in plan.services} <= set(shown.split())
+    assert f"data in {DATA}" in lines
+    assert f"export ERUCA_NAMESRV_URLS='{name_servers}'" in lines
+    assert lines.count(f"Every service's API, to read and to try: {plan.queries[0].url}/docs") == 1
