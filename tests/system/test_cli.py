@@ -123,10 +123,20 @@ def test_messages_from_arguments_are_stored_with_tag_keys_and_properties(eruca: 
 
 
 def test_a_message_that_is_nowhere_is_one_clear_line(eruca: Eruca) -> None:
-    missing = eruca("message", "show", "7F" + "0" * 30, code=1)
+    eruca("topic", "create", "t-ids")
+    unique_id = "C0000202" + "1F03" + "1A2071B4" + "0AAC2000" + "0001"
+    other_host = "7F" + "0" * 12 + "01" + "0" * 16  # port 1: an offset id as any other
+
+    unplaced = eruca("message", "show", unique_id, code=1)
+    missing = eruca("message", "show", other_host, code=1)
+    elsewhere = eruca("message", "show", "0" * 32, "--topic=t-ids", code=1)
     wrong = eruca("message", "show", "xyz", code=1)
 
-    assert "--topic" in missing.stderr
+    assert f"{unique_id} is a unique id" in unplaced.stderr
+    assert "store host 127.0.0.0:1 " in missing.stderr
+    for said in (unplaced, missing):
+        assert "give --topic if it is a unique id, or use eruca query id" in said.stderr
+    assert "t-ids has no message of the id 000" in elsewhere.stderr
     assert "'xyz'" in wrong.stderr
 
 
@@ -358,6 +368,18 @@ def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) ->
     assert "✗ http://127.0.0.1:1" in done.stdout
     assert "to mend it: start the service" in done.stdout
     assert "1 faults" in done.stderr
+
+
+def test_a_broker_is_not_taken_for_a_name_server(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-broker")
+    url = eruca.json("route", "t-broker")["brokers"][0]["urls"]["0"]["default"]
+
+    status = eruca("status", "--namesrv", url, code=1)
+    listed = eruca("topic", "list", "--namesrv", url, code=1)
+
+    assert f"{url} is no name server: broker broker-a answers there" in status.stdout
+    assert "eruca doctor" in listed.stderr
+    assert "pydantic" not in status.output + listed.output
 
 
 def test_the_doctor_tells_a_stranger_and_a_broker_from_a_name_server(eruca: Eruca) -> None:

@@ -18,12 +18,13 @@ from eruca.aio.group_admin import AsyncGroupAdmin
 from eruca.aio.masters import Masters, on_each, on_those_that_know
 from eruca.aio.scheduled import HeldScheduled, Scheduled
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
-from eruca.aio.transport import JSON_HEADER, path_segment, problem_error, target_of
+from eruca.aio.transport import JSON_HEADER, HttpResponse, path_segment, problem_error, target_of
 from eruca.contract.errors import (
     ErucaError,
     KeyNotFoundError,
     RecordNotFoundError,
     TopicNotFoundError,
+    TransportError,
     ValidationError,
 )
 from eruca.contract.limits import (
@@ -48,7 +49,7 @@ from eruca.contract.models import (
     TopicRoute,
     TopicSettings,
 )
-from eruca.contract.records import Host
+from eruca.contract.records import PORT_MAX, Host
 from eruca.core.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ class AsyncAdmin:
                 )
                 if answer.status != 200:
                     raise problem_error(answer, f"GET {url}/v1/status")
-                statuses[url] = parsed(NamesrvStatus, answer, f"{url}/v1/status")
+                statuses[url] = _namesrv_status(answer, url)
             except ErucaError as error:
                 statuses[url] = error
         return statuses
@@ -287,12 +288,18 @@ class AsyncAdmin:
 
         Raises:
             ValidationError: The text is no message id.
-            RecordNotFoundError: No broker has that store host, or no record starts there.
+            RecordNotFoundError: It is a unique id; or no broker has that store host, or no record
+                starts there.
         """
         try:
             host, log_offset = decode_offset_id(offset_message_id)
         except UndecodableIdError as error:
             raise ValidationError(f"offset_message_id: {error}") from None
+        if not 0 < host.port <= PORT_MAX:
+            raise RecordNotFoundError(
+                f"{offset_message_id} is a unique id, which does not say where its message lies",
+                fix="look for it with messages_by_key, or in the query service",
+            )
         for group in await self.brokers():
             for broker in group.brokers:
                 if Host.from_text(broker.store_host) == host:
@@ -413,6 +420,20 @@ class AsyncAdmin:
 
         outcomes = await on_each({url: url for url in self._context.name_servers.urls}, ask)
         return [error for error in outcomes.values() if error is not None]
+
+
+def _namesrv_status(answer: HttpResponse, url: str) -> NamesrvStatus:
+    try:
+        return parsed(NamesrvStatus, answer, f"{url}/v1/status")
+    except TransportError as error:
+        try:
+            broker = parsed(BrokerStatus, answer, url)
+        except TransportError:
+            raise error from None
+        raise TransportError(
+            f"{url} is no name server: broker {broker.broker_name} answers there",
+            fix="give the address of a name server; a broker has another port",
+        ) from None
 
 
 def _unknown(topic: str) -> TopicNotFoundError:

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 from pydantic import BaseModel
+from pydantic import ValidationError as PydanticError
 
 from eruca.aio.transport import (
     JSON_HEADER,
@@ -192,8 +193,13 @@ def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
     """Return an answer's body as *model*."""
     try:
         return model.model_validate_json(answer.body)
-    except ValueError as error:
-        raise TransportError(f"{what}: the answer cannot be read: {error}") from error
+    except PydanticError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, fault["loc"])) or "body"
+        raise TransportError(
+            f"{what}: the answer cannot be read: {where}: {fault['msg']}",
+            fix="see whether the service that is meant answers there: eruca doctor",
+        ) from error
 
 
 def utc_text(moment: datetime) -> str:

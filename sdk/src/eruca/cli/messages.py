@@ -90,6 +90,7 @@ async def find(
 async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
     from eruca.contract.errors import RecordNotFoundError
 
+    elsewhere = f"eruca query id {message_id}, which looks for either id everywhere"
     if topic is not None:
         found = await client.admin.messages_by_key(topic, message_id, limit=1)
         if found:
@@ -97,8 +98,11 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
     try:
         return (await client.admin.message_by_offset_id(message_id)).message
     except RecordNotFoundError as error:
-        fix = "give --topic if it is a unique id" if topic is None else error.fix
-        raise RecordNotFoundError(error.detail, fix=fix) from None
+        if topic is None:
+            fix = f"give --topic if it is a unique id, or use {elsewhere}"
+            raise RecordNotFoundError(error.detail, fix=fix) from None
+        detail = f"{topic} has no message of the id {message_id}"
+        raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
 
 
 def _plain(value: object) -> object:

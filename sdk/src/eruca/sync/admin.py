@@ -194,7 +194,8 @@ class Admin:
 
         Raises:
             ValidationError: The text is no message id.
-            RecordNotFoundError: No broker has that store host, or no record starts there.
+            RecordNotFoundError: It is a unique id; or no broker has that store host, or no record
+                starts there.
         """
         return self._portal.call(self._twin.message_by_offset_id, offset_message_id)
 
