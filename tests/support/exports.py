@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from eruca import AsyncClient
 from eruca.contract.exports import ExportPlan
+from eruca.contract.queries import Missing
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.serving import Server, run
 from eruca_chassis.settings import settings_or_exit
@@ -38,6 +40,7 @@ class ExportService:
     server: Server
     client: AsyncClient
     http: httpx.AsyncClient
+    holders: Holders
 
     def is_unread(self) -> bool:
         """Tell whether a reader has yet to read what has been sent to it."""
@@ -71,14 +74,38 @@ class ExportService:
         )
 
 
-def export_app(settings: QuerySettings) -> ServiceApp:
+class Holders:
+    """Brokers that have messages of every topic, as the rows would tell it."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def missing(
+        self,
+        topic: str,
+        present: Collection[str],
+        *,
+        from_time: datetime | None,
+        to_time: datetime | None,
+    ) -> list[Missing]:
+        """Return those that are not present."""
+        del topic, from_time, to_time
+        return [
+            Missing(broker_name=name, reason="broker_unreachable", detail="nobody knows it")
+            for name in self.names
+            if name not in present
+        ]
+
+
+def export_app(settings: QuerySettings, holders: Holders | None = None) -> ServiceApp:
     """Return a service that exports and does nothing else."""
+    find_missing = (holders or Holders()).missing
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with (
             AsyncClient(settings.namesrv_urls, timeout=TIMEOUT_SECONDS) as client,
-            exports_of(app, client, settings) as app.state.exports,
+            exports_of(app, client, settings, find_missing) as app.state.exports,
         ):
             app.readiness.ready()
             yield
@@ -124,14 +151,15 @@ async def export_service(
         **{"namesrv_urls": ";".join(cluster.namesrv_urls), "port": 0, **settings}
     )
 
-    app = export_app(chosen)
+    holders = Holders()
+    app = export_app(chosen, holders)
     async with serving(app, chosen) as (server, (host, port)):
         url = f"http://{host}:{port}"
         async with httpx.AsyncClient(base_url=url, timeout=30) as http:
             # The listener is bound, but its lifespan may still begin.
             assert (await http.get("/readyz")).status_code == 200
             exports: Exports = app.state.exports
-            yield ExportService(url, (host, port), exports, server, exports.client, http)
+            yield ExportService(url, (host, port), exports, server, exports.client, http, holders)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,8 @@ async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
 
     table = parquet.read_table(file)
     assert (table.column_names, table.num_rows) == (["queue_offset", "keys"], 30)
-    assert json.loads(told) == {"file": str(file), "rows": 30, "size": file.stat().st_size}
+    size = file.stat().st_size
+    assert json.loads(told) == {"file": str(file), "rows": 30, "size": size, "incomplete": []}
     old = parquet.read_table(tmp_path / "old.parquet")
     assert (old.num_rows, "body" in old.column_names) == (0, True)
 
@@ -197,6 +198,24 @@ async def test_what_cannot_be_exported_is_said_in_a_line(
 
     assert said in refused
     assert len(refused.splitlines()) == 1
+
+
+async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    file, parts = tmp_path / "orders.ndjson", tmp_path / "orders.ndjson.parts"
+    async with exporting(tmp_path, 30) as (command, service):
+        service.holders.names = ["broker-a", "broker-z"]
+        refused = await command("export", "orders", "--to", file, code=1)
+        is_there = file.exists() or parts.exists()
+        said = await command("export", "orders", "--to", file, "--allow-incomplete")
+
+    assert "broker-z" in refused
+    assert "broker-a" not in refused
+    assert "--allow-incomplete" in refused
+    assert not is_there
+    assert "of broker-z may be missing" in said
+    assert len(file.read_text().splitlines()) == 30
 
 
 async def test_without_a_query_service_it_is_said_how_to_have_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -199,6 +200,38 @@ async def test_a_broker_that_is_gone_is_named_and_what_is_known_of_it_is_still_t
         assert answer["message"]["body"] is None
         assert answer["message"]["body_missing"] == "broker_unreachable"
     assert (unknown.status_code, unknown.json()["code"]) == (503, "search-incomplete")
+
+
+async def test_a_plan_tells_of_a_broker_that_has_messages_of_the_topic_and_is_gone(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with queried_by(cluster, database_url) as queried:
+        await create_topic(queried)
+        await queried.client.admin.create_topic("other", queue_count=1)
+        await send(queried, 3)
+        [sent] = await send(queried, broker="broker-b")
+        await queried.caught_up()
+        stored = (await queried.get(f"/v1/messages/{sent.message_id}"))["message"]["stored_at"]
+        later = (datetime.fromisoformat(stored) + timedelta(milliseconds=1)).isoformat()
+        whole = await queried.get(f"/v1/exports/{TOPIC}/plan")
+        await cluster.stop_broker("broker-b")
+
+        async def plan() -> dict[str, Any]:
+            answer = await queried.http.get(f"/v1/exports/{TOPIC}/plan")
+            told: dict[str, Any] = answer.json()
+            return told
+
+        rest = await until_told(plan, lambda told: told.get("rows") == 3, within_seconds=60)
+        before = await queried.get(f"/v1/exports/{TOPIC}/plan", to=stored)
+        since = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"from": stored})
+        behind = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"from": later})
+        other = await queried.get("/v1/exports/other/plan")
+
+    assert (whole["rows"], whole["incomplete"]) == (4, [])
+    for answer in (rest, since):
+        assert reasons(answer) == [("broker-b", "broker_unreachable")]
+    for answer in (before, behind, other):
+        assert reasons(answer) == []
 
 
 async def test_without_name_servers_what_is_known_is_told_and_the_rest_is_said_to_be_missing(

@@ -57,6 +57,13 @@ async def export(
     restart: Annotated[
         bool, typer.Option("--restart", help="Drop what an interrupted run has left.")
     ] = False,
+    allow_incomplete: Annotated[
+        bool,
+        typer.Option(
+            "--allow-incomplete",
+            help="Leave out brokers that nobody can find, and say which.",
+        ),
+    ] = False,
     query_url: Annotated[
         str | None,
         typer.Option(
@@ -68,6 +75,9 @@ async def export(
 ) -> None:
     """Export what a topic holds now to a file, all of it, each message once.
 
+    Where the query service knows of messages on a broker that no name server knows now, that is an
+    error, unless --allow-incomplete is given.
+
     Interrupted, the same command goes on where it was: what has been read is kept beside the file,
     in FILE.parts, until the file is whole. Dead letters are in %DLQ%GROUP, what brokers record of
     themselves is in ERUCA_SYS_EVENTS.
@@ -77,6 +87,7 @@ async def export(
     from eruca.cli.export_files import check_available, format_of
     from eruca.cli.export_parts import ExportRequest
     from eruca.cli.export_service import STALL_SECONDS, ExportService
+    from eruca.cli.found_messages import say_missing
     from eruca.core.services import QUERY_SERVICE
 
     file_format = format_of(to)
@@ -86,10 +97,13 @@ async def export(
         urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
         service = ExportService(http, urls, topic)
         request = ExportRequest(topic, file_format.media_type, columns, since, until)
-        parts = await _parts(service, to, request, restart=restart)
+        parts = await _parts(
+            service, to, request, restart=restart, allow_incomplete=allow_incomplete
+        )
+        say_missing(session, parts.plan.incomplete)
         await _export(session, service, parts, to, file_format)
     parts.delete()
-    _show(session, to, parts.plan.rows)
+    _show(session, to, parts.plan)
 
 
 async def _export(
@@ -131,7 +145,12 @@ def _check_target(target: Path, *, force: bool) -> None:
 
 
 async def _parts(
-    service: ExportService, target: Path, request: ExportRequest, *, restart: bool
+    service: ExportService,
+    target: Path,
+    request: ExportRequest,
+    *,
+    restart: bool,
+    allow_incomplete: bool,
 ) -> ExportParts:
     """Return the parts that an earlier run has left, else those of a new plan."""
     from eruca.cli.export_parts import ExportParts
@@ -142,7 +161,20 @@ async def _parts(
     times = {"from": request.since, "to": request.until}
     query = {name: _moment(text) for name, text in times.items() if text is not None}
     plan = await service.plan({**query, "partition_rows": str(PART_ROWS)})
+    if not allow_incomplete:
+        _refuse_incomplete(plan)
     return ExportParts.begun(target, request, _with_a_partition(plan))
+
+
+def _refuse_incomplete(plan: ExportPlan) -> None:
+    from eruca.contract.errors import BrokerUnreachableError
+
+    if plan.incomplete:
+        away = "; ".join(f"{missing.broker_name}: {missing.detail}" for missing in plan.incomplete)
+        raise BrokerUnreachableError(
+            f"not all of {plan.topic} can be exported: {away}",
+            fix="wait until it is back, or give --allow-incomplete to export the rest",
+        )
 
 
 def _moment(text: str) -> str:
@@ -216,9 +248,12 @@ async def _read_once(
     parts.keep(partition)
 
 
-def _show(session: Session, target: Path, rows: int) -> None:
+def _show(session: Session, target: Path, plan: ExportPlan) -> None:
     size = target.stat().st_size
     if session.is_json:
-        session.show_json({"file": str(target), "rows": rows, "size": size})
+        missing = [missing.model_dump(mode="json") for missing in plan.incomplete]
+        session.show_json(
+            {"file": str(target), "rows": plan.rows, "size": size, "incomplete": missing}
+        )
     else:
-        session.say(f"{target}: {rows} messages, {size} bytes")
+        session.say(f"{target}: {plan.rows} messages, {size} bytes")

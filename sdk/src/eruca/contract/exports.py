@@ -37,6 +37,7 @@ from typing import Final, Literal, Self
 from pydantic import Field
 
 from eruca.contract.models import OFFSET_MAX, Answer, BrokerName, Offset, QueueId
+from eruca.contract.queries import Missing
 
 EXPORT_SCHEMA_VERSION: Final = 1
 ARROW_MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
@@ -154,6 +155,11 @@ class ExportPlan(Answer):
     rows: int
     queues: list[ExportQueue]
     partitions: list[ExportPartition]
+    incomplete: list[Missing] = Field(
+        default=[],
+        description="Brokers that are not in the plan, for no name server knows them with this "
+        "topic now, and that have or had messages of it, as far as the read model can tell.",
+    )
 
 
 def _column(

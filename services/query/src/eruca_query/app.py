@@ -45,6 +45,7 @@ from eruca_query.searching.broker_logs import BrokerLogs
 from eruca_query.searching.message_pages import MessagePages
 from eruca_query.searching.message_search import MessageSearch
 from eruca_query.searching.timelines import Timelines
+from eruca_query.searching.topic_holders import TopicHolders
 from eruca_query.service import QueryService
 from eruca_query.settings import QuerySettings
 
@@ -83,9 +84,11 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
                 AsyncClient(settings.namesrv_urls, network=settings.network)
             )
             app.state.client = client
-            app.state.exports = await stack.enter_async_context(exports_of(app, client, settings))
             service, keeper = _wire(settings, database, client, clock)
             app.state.service = service
+            app.state.exports = await stack.enter_async_context(
+                exports_of(app, client, settings, service.holders.missing)
+            )
             metrics = QueryMetrics(service)
             app.registry.register(metrics)
             stack.callback(app.registry.unregister, metrics)
@@ -222,5 +225,6 @@ def _wire(
         search=search,
         pages=MessagePages(database, numbers, logs),
         timelines=Timelines(database, numbers, logs, search, clock),
+        holders=TopicHolders(database, numbers),
     )
     return service, keeper

@@ -13,6 +13,7 @@ from eruca_query.projection.upkeep import Upkeep
 from eruca_query.searching.message_pages import MessagePages
 from eruca_query.searching.message_search import MessageSearch
 from eruca_query.searching.timelines import Timelines
+from eruca_query.searching.topic_holders import TopicHolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class QueryService:
     search: MessageSearch
     pages: MessagePages
     timelines: Timelines
+    holders: TopicHolders
 
     def work(self) -> dict[str, FollowedBroker]:
         """Return what is followed now, by broker."""

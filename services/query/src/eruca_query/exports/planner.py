@@ -8,10 +8,10 @@ queue; so a span of time is a range of offsets of each queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from eruca.contract.errors import (
     QueueNotFoundError,
@@ -30,11 +30,27 @@ from eruca.contract.limits import (
     EXPORT_QUEUE_COUNT_MAX,
 )
 from eruca.contract.models import QueueOffsets
+from eruca.contract.queries import Missing
 from eruca_query.exports.packing import QueueWish, partitions_of
 from eruca_query.exports.topic_brokers import TopicBrokers
 
 _LOOKS_AT_ONCE: Final = 16  # requests for offsets by time that are under way
 _QUEUES_NAMED_MAX: Final = 32  # in one error
+
+
+class FindMissing(Protocol):
+    """Finds which brokers have messages of a topic, and are not among those that are known."""
+
+    async def __call__(
+        self,
+        topic: str,
+        present: Collection[str],
+        *,
+        from_time: datetime | None,
+        to_time: datetime | None,
+    ) -> list[Missing]:
+        """Return them; as far as can be told."""
+        ...
 
 
 class QueueName(NamedTuple):
@@ -58,8 +74,10 @@ class PlanWish:
     missing: MissingRows = "refuse"
 
 
-async def plan_export(brokers: TopicBrokers, wish: PlanWish) -> ExportPlan:
-    """Return what there is to read.
+async def plan_export(
+    brokers: TopicBrokers, wish: PlanWish, find_missing: FindMissing
+) -> ExportPlan:
+    """Return what there is to read, and which brokers with more of it nobody can find.
 
     Raises:
         BrokerUnreachableError: A broker with a share of it is away.
@@ -91,11 +109,18 @@ async def plan_export(brokers: TopicBrokers, wish: PlanWish) -> ExportPlan:
     if wish.missing == "refuse":
         _refuse_missing(wishes)
     taken = [queue.taken() for queue in wishes]
-    return _plan(brokers.topic, taken_at, taken, wish.partition_rows)
+    incomplete = await find_missing(
+        brokers.topic, brokers.names, from_time=wish.from_time, to_time=wish.to_time
+    )
+    return _plan(brokers.topic, taken_at, taken, wish.partition_rows, incomplete)
 
 
 def _plan(
-    topic: str, taken_at: datetime, queues: list[ExportQueue], partition_rows: int
+    topic: str,
+    taken_at: datetime,
+    queues: list[ExportQueue],
+    partition_rows: int,
+    incomplete: list[Missing],
 ) -> ExportPlan:
     rows = sum(queue.rows for queue in queues)
     if rows > partition_rows * EXPORT_PARTITION_COUNT_MAX:
@@ -116,6 +141,7 @@ def _plan(
         rows=rows,
         queues=queues,
         partitions=partitions_of(queues, partition_rows),
+        incomplete=incomplete,
     )
 
 

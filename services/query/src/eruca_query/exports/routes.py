@@ -132,9 +132,10 @@ async def plan(
 ) -> ExportPlan:
     """Fix what there is to read: of each queue a range of offsets, all taken at one moment.
 
-    Everything that was acknowledged before is in it. The ranges are split into partitions of about
-    the same size, each to be read by one request for records. The next plan begins where this one
-    ends when `start` has each queue's `to_offset`.
+    Everything that was acknowledged before is in it, on all brokers that a name server knows now;
+    `incomplete` names others that have or had messages of the topic. The ranges are split into
+    partitions of about the same size, each to be read by one request for records. The next plan
+    begins where this one ends when `start` has each queue's `to_offset`.
     """
     if from_ is not None and to is not None and to < from_:
         raise ValidationError(
@@ -148,7 +149,7 @@ async def plan(
         to_time=to,
         missing=missing,
     )
-    return await plan_export(await topic_brokers(exports.client, topic), wish)
+    return await plan_export(await topic_brokers(exports.client, topic), wish, exports.find_missing)
 
 
 @router.get(

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from eruca import AsyncClient
 from eruca_chassis.app import ServiceApp
+from eruca_query.exports.planner import FindMissing
 from eruca_query.exports.slots import ExportSlots
 from eruca_query.exports.workers.pool import ExportWorkers
 from eruca_query.settings import QuerySettings
@@ -25,11 +26,12 @@ class Exports:
     slots: ExportSlots
     workers: ExportWorkers
     patience_seconds: float  # with a broker that is away while its messages are being read
+    find_missing: FindMissing
 
 
 @asynccontextmanager
 async def exports_of(
-    app: ServiceApp, client: AsyncClient, settings: QuerySettings
+    app: ServiceApp, client: AsyncClient, settings: QuerySettings, find_missing: FindMissing
 ) -> AsyncIterator[Exports]:
     """Provide exports while the service runs; they are cut as soon as it is told to stop."""
     slots = ExportSlots(count_max=settings.export_count_max)
@@ -40,7 +42,7 @@ async def exports_of(
     metrics = _ExportMetrics(slots, workers)
     app.registry.register(metrics)
     try:
-        yield Exports(client, slots, workers, settings.export_patience_seconds)
+        yield Exports(client, slots, workers, settings.export_patience_seconds, find_missing)
     finally:
         app.registry.unregister(metrics)
         await workers.close()

@@ -65,6 +65,23 @@ def by_log_offset(broker_no: int, log_offset: int, chunk: int) -> Select[Any]:
     )
 
 
+def any_of_topic(window: Window, *, topic_no: int, from_offset: int) -> Select[tuple[bool]]:
+    """Return a statement for whether a window's chunks, all of one broker, have a topic's messages.
+
+    Only what lies in the broker's log from an offset on counts.
+    """
+    its = messages.c
+    return select(
+        exists().where(
+            its.chunk.in_(window.chunks),
+            its.topic_no == topic_no,
+            its.stored_ms.between(window.from_ms, window.to_ms),
+            its.key_no == 0,
+            its.log_offset >= from_offset,
+        )
+    )
+
+
 def page(
     query: PageQuery,
     window: Window,

@@ -1,0 +1,89 @@
+"""Which brokers have, or had, messages of a topic: as the read model's rows tell it.
+
+A name server forgets a broker that is away, with all of its topics; the rows do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca.contract.models import OFFSET_MAX
+from eruca.contract.queries import Missing
+from eruca_postgres.database import Database
+from eruca_query.core.found_messages import ms_not_before
+from eruca_query.core.time_windows import windows
+from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.searching import message_sql
+from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
+
+
+class TopicHolders:
+    """Answers which brokers have messages of a topic.
+
+    Args:
+        database: The read model's.
+        numbers: Of names; shared with the projection.
+    """
+
+    def __init__(self, database: Database, numbers: NameNumbers) -> None:
+        self._database = database
+        self._numbers = numbers
+
+    async def missing(
+        self,
+        topic: str,
+        present: Collection[str],
+        *,
+        from_time: datetime | None,
+        to_time: datetime | None,
+    ) -> list[Missing]:
+        """Return the brokers with messages of a topic, stored in a span of time, but for some.
+
+        None where the database does not answer.
+
+        Args:
+            topic: The topic.
+            present: Brokers that are not asked about.
+            from_time: Stored then or later.
+            to_time: Stored before then.
+        """
+        from_ms = 0 if from_time is None else max(ms_not_before(from_time), 0)
+        to_ms = OFFSET_MAX if to_time is None else ms_not_before(to_time) - 1
+        try:
+            async with read_view(self._database, self._numbers) as view:
+                others = [its for name, its in view.by_name.items() if name not in present]
+                holders = [
+                    its.broker_name
+                    for its in others
+                    if await _has_messages(view, its, topic, from_ms=from_ms, to_ms=to_ms)
+                ]
+        except DatabaseUnavailableError:
+            return []
+        detail = f"no name server knows it now with topic {topic}, of which it has or had messages"
+        return [
+            Missing(broker_name=name, reason="broker_unreachable", detail=detail)
+            for name in sorted(holders)
+        ]
+
+
+async def _has_messages(
+    view: ReadView, broker: ServingGeneration, topic: str, *, from_ms: int, to_ms: int
+) -> bool:
+    topic_no = await view.topic_number(topic)
+    if topic_no is None:
+        return False
+    ends = await view.ends_of_topic(topic_no)
+    for window in windows(
+        await view.spans(broker_no=broker.broker_no),
+        from_ms=from_ms,
+        to_ms=to_ms,
+        chunks_max=message_sql.CHUNKS_MAX,
+    ):
+        statement = message_sql.any_of_topic(
+            window, topic_no=topic_no, from_offset=ends.get(broker.broker_no, 0)
+        )
+        if await view.connection.scalar(statement):
+            return True
+    return False
