@@ -56,6 +56,8 @@ class ExportService:
     faults: deque[Fault | None] = field(default_factory=deque)
     plan_faults: deque[Refusal] = field(default_factory=deque)
     requests: list[str] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)  # brokers that nobody can find
+    on_plan: Callable[[], None] | None = None
     on_records: Callable[[], None] | None = None
     url: str = ""
 
@@ -84,7 +86,29 @@ class ExportService:
                     "missing_rows": 0,
                 }
             )
-        return {"topic": topic, "schema_version": 1, "queues": queues, "partitions": []}
+        missing = [
+            {"broker_name": name, "reason": "broker_unreachable", "detail": "nobody knows it"}
+            for name in self.away
+        ]
+        return {
+            "topic": topic,
+            "schema_version": 1,
+            "queues": queues,
+            "partitions": [],
+            "incomplete": missing,
+        }
+
+    def refusal(self, topic: str, ranges: list[Range]) -> Refusal | None:
+        """Return why ranges cannot be read; None: they can."""
+        if all(queue.topic != topic for queue in self.queues):
+            return Refusal(404, "topic-not-found")
+        if any(one.queue not in self.queues for one in ranges):
+            return Refusal(404, "queue-not-found")
+        if any(one.start < self.queues[one.queue][0] for one in ranges):
+            return Refusal(410, "range-deleted")
+        if any(one.end > self.queues[one.queue][1] for one in ranges):
+            return Refusal(422, "validation-failed")
+        return None
 
     def batches(
         self, ranges: list[Range], columns: list[str], fault: Fault
@@ -172,6 +196,8 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
     query = parse_qs(target.query)
     topic = unquote(target.path.split("/")[3])
     if target.path.endswith("/plan"):
+        if service.on_plan is not None:
+            service.on_plan()
         if service.plan_faults:
             _refuse(handler, service.plan_faults.popleft())
         else:
@@ -185,8 +211,9 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
         _refuse(handler, fault.refusal)
         return
     ranges = [_range(topic, text) for text in query["range"]]
-    if any(one.start < service.queues[one.queue][0] for one in ranges):
-        _refuse(handler, Refusal(410, "range-deleted"))
+    refusal = service.refusal(topic, ranges)
+    if refusal is not None:
+        _refuse(handler, refusal)
         return
     _stream(handler, service, ranges, query["columns"][0].split(","), fault)
 

@@ -124,7 +124,11 @@ def export(
         int, typer.Option(min=1, help="messages of one batch: what a crash repeats")
     ] = 2_000_000,
     allow_loss: Annotated[
-        bool, typer.Option(help="go on where retention was faster than the export")
+        bool,
+        typer.Option(
+            help="go on where messages were deleted before they were exported, or where a broker "
+            "with some is not to be found"
+        ),
     ] = False,
     every: Annotated[
         float | None, typer.Option(min=0.1, help="seconds; go on for ever, looking this often")

@@ -15,6 +15,19 @@ class DataLossError(SourceError):
     """Messages that were to be read are gone."""
 
 
+class RefusedError(SourceError):
+    """A service refused, and will refuse again.
+
+    Args:
+        text: What it said.
+        code: The contract's name for it; None where it did not tell.
+    """
+
+    def __init__(self, text: str, code: str | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class UnavailableError(SourceError):
     """A service was not to be reached, or refused, for as long as was allowed."""
 

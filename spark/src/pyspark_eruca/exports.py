@@ -9,19 +9,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
-from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, SourceError
+from pyspark_eruca.errors import (
+    BrokenAnswer,
+    RangeDeleted,
+    RefusedError,
+    SourceError,
+    UnavailableError,
+)
 from pyspark_eruca.options import REQUEST_ROWS_MAX, Options
 from pyspark_eruca.ranges import Held, Queue, Range
-from pyspark_eruca.service import TRANSIENT, Service
+from pyspark_eruca.service import TRANSIENT, Patience, Service
 from pyspark_eruca.stream_offsets import data_loss
 
 _BATCH_RANGE: Final = b"eruca.range"
+_TOPIC_NOT_FOUND: Final = "topic-not-found"
 
 
 class Exports:
@@ -40,7 +47,13 @@ class Exports:
         starting_at: str | None = None,
         ending_at: str | None = None,
     ) -> dict[Queue, Held]:
-        """Return what the topics' queues hold at this moment, perhaps only of a time."""
+        """Return what the topics' queues hold at this moment, perhaps only of a time.
+
+        Raises:
+            UnavailableError: There was no answer; or nobody can find a broker that has messages of
+                a topic, and that matters.
+            SourceError: The service refused.
+        """
         query = [("partition_rows", str(REQUEST_ROWS_MAX))]  # of the partitions nothing is used
         if starting_at:
             query.append(("from", starting_at))
@@ -48,7 +61,7 @@ class Exports:
             query.append(("to", ending_at))
         held = {}
         for topic in topics:
-            plan = self._service.get_json(f"/v1/exports/{quote(topic, safe='')}/plan", query)
+            plan = self._plan(topic, query)
             if plan["schema_version"] < SCHEMA_VERSION:
                 raise SourceError(
                     f"the query service exports schema {plan['schema_version']}, and this source "
@@ -60,6 +73,19 @@ class Exports:
                     one["from_offset"], one["to_offset"], one["min_offset"], one["max_offset"]
                 )
         return held
+
+    def _plan(self, topic: str, query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        patience = self._service.patience()
+        while True:
+            plan = self._service.get_json(f"/v1/exports/{quote(topic, safe='')}/plan", query)
+            away = [f"{one['broker_name']}: {one['detail']}" for one in plan.get("incomplete", ())]
+            if not away:
+                return plan
+            text = f"not all of {topic} is there: {'; '.join(away)}"
+            if not self._options.fail_on_data_loss:
+                print(text, file=sys.stderr)
+                return plan
+            patience.wait(BrokenAnswer(f"{text}; to go on without it, set failOnDataLoss=false"))
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *ranges*, all of one topic, in order; resume what breaks off.
@@ -81,6 +107,12 @@ class Exports:
                     raise BrokenAnswer(f"the answer ended before {todo[0].text}")
             except RangeDeleted as error:
                 todo = self._without_deleted(todo, error)
+            except RefusedError as error:
+                if error.code == _TOPIC_NOT_FOUND:
+                    # A name server that has just begun knows no topic yet.
+                    todo = self._without_topic(todo, error, patience)
+                else:
+                    todo = self._without_deleted(todo, error)
             except TRANSIENT as error:
                 self._service.next_url()
                 patience.wait(error)
@@ -107,19 +139,45 @@ class Exports:
                         raise SourceError("the service does not say where its batches lie")
                     yield batch, _checked(batch, text.decode(), topic)
 
+    def _without_topic(
+        self, todo: list[Range], error: RefusedError, patience: Patience
+    ) -> list[Range]:
+        """Wait for the topic as for a service that is away; return what is left without it."""
+        try:
+            patience.wait(error)
+        except UnavailableError:
+            return self._without(todo, [one.end for one in todo], error)
+        return todo
+
     def _without_deleted(self, todo: Sequence[Range], error: Exception) -> list[Range]:
+        """Return what is left of *todo*, where what its queues hold now accounts for a refusal.
+
+        A topic that was made anew may have fewer queues than before, or end before a range does.
+        """
         held = self.held({todo[0].queue.topic})
-        left = []
+        brokers = {queue.broker_name for queue in held}
+        firsts = []
         for one in todo:
             now = held.get(one.queue)
-            first = one.end if now is None or now.max_offset < one.end else now.min_offset
+            if now is not None:
+                firsts.append(one.end if now.max_offset < one.end else now.min_offset)
+            else:  # its broker has the topic without it, or is away
+                firsts.append(one.end if one.queue.broker_name in brokers else one.start)
+        return self._without(todo, firsts, error)
+
+    def _without(
+        self, todo: Sequence[Range], firsts: Sequence[int], error: Exception
+    ) -> list[Range]:
+        """Return what is left of *todo*; of each range, from which offset on there are messages."""
+        left = []
+        for one, first in zip(todo, firsts, strict=True):
             if first > one.start:
                 if self._options.fail_on_data_loss:
                     raise data_loss(one.queue, one.start, min(first, one.end)) from error
                 print(f"{data_loss(one.queue, one.start, min(first, one.end))}", file=sys.stderr)
             left.append(one._replace(start=min(max(first, one.start), one.end)))
         if left == list(todo):
-            raise SourceError(str(error)) from error
+            raise error if isinstance(error, SourceError) else SourceError(str(error)) from error
         return [one for one in left if one.rows]
 
 

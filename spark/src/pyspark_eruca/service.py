@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 
-from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, SourceError, UnavailableError
+from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, RefusedError, UnavailableError
 
 _BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest wait before something is tried again
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -85,7 +85,7 @@ class Service:
 
         Raises:
             UnavailableError: There was none.
-            SourceError: The service refused.
+            RefusedError: The service refused.
         """
         patience = self.patience()
         while True:
@@ -122,7 +122,13 @@ class Service:
         query: Sequence[tuple[str, str]] = (),
         body: bytes | None = None,
     ) -> http.client.HTTPResponse:
-        """Return a 2xx answer."""
+        """Return a 2xx answer.
+
+        Raises:
+            BrokenAnswer: The same request may succeed later.
+            RangeDeleted: Messages of it are deleted.
+            RefusedError: It will not.
+        """
         target = path + (f"?{urlencode(query)}" if query else "")
         headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
         if body is not None:
@@ -131,13 +137,13 @@ class Service:
         answer = connection.getresponse()
         if 200 <= answer.status < 300:
             return answer
-        problem = _problem_text(answer.read())
+        code, problem = _problem_of(answer.read())
         text = f"{method} {target.partition('?')[0]} answered {answer.status}: {problem}"
         if answer.status == _GONE:
             raise RangeDeleted(text)
         if answer.status in _RETRIED:
             raise BrokenAnswer(text, retry_after=_seconds_of(answer.getheader("retry-after")))
-        raise SourceError(text)
+        raise RefusedError(text, code)
 
     def post(self, path: str, query: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send a body, once."""
@@ -153,12 +159,15 @@ class Service:
         return kind(parts.hostname, parts.port, timeout=self._timeout)
 
 
-def _problem_text(body: bytes) -> str:
+def _problem_of(body: bytes) -> tuple[str | None, str]:
+    """Return the code of a problem document, if it is one, and its text."""
     try:
         problem = json.loads(body)
-        return f"{problem['code']}: {problem.get('detail') or problem.get('title')}"
+        return problem[
+            "code"
+        ], f"{problem['code']}: {problem.get('detail') or problem.get('title')}"
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode(errors="replace")
+        return None, body[:200].decode(errors="replace")
 
 
 def _seconds_of(retry_after: str | None) -> float:

@@ -92,6 +92,6 @@ def next_offset(
 def data_loss(queue: Queue, wanted: int, left: int) -> DataLossError:
     """Return the error that says which messages are gone."""
     return DataLossError(
-        f"{queue.text}: messages {wanted} to {left - 1} were to be read and have been deleted by "
-        "retention; to go on without them, set failOnDataLoss=false"
+        f"{queue.text}: messages {wanted} to {left - 1} were to be read and have been deleted, by "
+        "retention or with their topic; to go on without them, set failOnDataLoss=false"
     )

@@ -138,6 +138,74 @@ def test_rows_deleted_while_they_are_read_are_noticed(service: ExportService) ->
         read(exports_of(service))
 
 
+def test_a_topic_that_a_name_server_does_not_know_yet_is_waited_for(
+    service: ExportService,
+) -> None:
+    service.faults.extend([Fault(Refusal(404, "topic-not-found"))] * 2)
+
+    assert read(exports_of(service, failOnDataLoss="false")) == rows_of(WANTED)
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        pytest.param({}, id="deleted"),
+        pytest.param({FIRST: (0, 0), SECOND: (0, 0)}, id="made anew"),
+        pytest.param({FIRST: (0, 40)}, id="made anew with fewer queues"),
+    ],
+)
+def test_rows_that_are_gone_with_their_topic_are_passed_over_if_that_is_allowed(
+    service: ExportService,
+    capsys: pytest.CaptureFixture[str],
+    queues: dict[Queue, tuple[int, int]],
+) -> None:
+    service.queues = queues
+
+    with pytest.raises(DataLossError, match=r"messages 50 to 449 .* with their topic"):
+        read(exports_of(service, retrySeconds="0.5"))
+    assert read(exports_of(service, retrySeconds="0.5", failOnDataLoss="false")) == []
+    told = capsys.readouterr().err
+    assert "orders/broker-a/0: messages 50 to 449" in told
+    assert "orders/broker-a/1: messages 0 to 249" in told
+
+
+def test_a_range_of_a_broker_that_is_away_is_not_taken_for_deleted(service: ExportService) -> None:
+    service.queues[FIRST] = (100, 500)
+    elsewhere = Queue("orders", "broker-b", 0)
+
+    with pytest.raises(SourceError, match="queue-not-found"):
+        read(
+            exports_of(service, failOnDataLoss="false"),
+            [Range(FIRST, 50, 450), Range(elsewhere, 0, 10)],
+        )
+
+
+def test_a_plan_that_lacks_a_broker_is_asked_for_again_until_it_is_there(
+    service: ExportService,
+) -> None:
+    service.away = ["broker-b"]
+
+    def come_back() -> None:
+        if len(service.requests) == 2:
+            service.away = []
+
+    service.on_plan = come_back
+    assert exports_of(service).held(["orders"])[FIRST] == Held(0, 500, 0, 500)
+    assert not service.away
+
+
+def test_a_plan_that_goes_on_lacking_a_broker_is_an_error_unless_loss_is_allowed(
+    service: ExportService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.away = ["broker-b"]
+
+    with pytest.raises(UnavailableError, match=r"broker-b: .* failOnDataLoss=false"):
+        exports_of(service, retrySeconds="0.5").held(["orders"])
+    held = exports_of(service, failOnDataLoss="false").held(["orders"])
+    assert set(held) == {FIRST, SECOND}
+    assert "broker-b" in capsys.readouterr().err
+
+
 def test_a_service_that_is_away_is_replaced_by_another(service: ExportService) -> None:
     urls = f"http://127.0.0.1:9;{service.url}"
 
