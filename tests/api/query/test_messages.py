@@ -11,9 +11,11 @@ import pytest
 from sqlalchemy import select
 
 import eruca
+from eruca.contract.limits import BODY_SIZE_MAX
 from eruca_query.core.key_hashes import hash_keys
 from eruca_query.core.property_values import Slices
 from eruca_query.projection.tables import names
+from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 from support.query_services import Queried
 
 pytestmark = pytest.mark.anyio
@@ -170,6 +172,23 @@ async def test_a_page_comes_with_bodies_where_they_are_asked_for(queried: Querie
 
     assert {m["body"]["text"] for m in page["messages"]} < {"body 0", "body 1", "body 2"}
     assert len(page["messages"]) == 2
+
+
+async def test_a_page_ends_where_its_bodies_would_be_too_large(queried: Queried) -> None:
+    large = b"x" * (BODY_SIZE_MAX - 1)
+    count = BODIES_SIZE_MAX // len(large) + 2
+    async with queried.client.producer(compression_threshold=None) as producer:
+        sent = [await producer.send(eruca.Message(TOPIC, large)) for _ in range(count)]
+    await queried.caught_up()
+
+    first = await queried.get("/v1/messages", topic=TOPIC, bodies=True)
+    rest = await queried.get("/v1/messages", topic=TOPIC, bodies=True, cursor=first["next_cursor"])
+
+    assert len(first["messages"]) == count - 2
+    assert rest["next_cursor"] is None
+    assert ids(first) + ids(rest) == [one.message_id for one in reversed(sent)]
+    for message in (*first["messages"], *rest["messages"]):
+        assert len(message["body"]["text"]) == len(large)
 
 
 async def test_an_id_that_nobody_has_is_not_found(queried: Queried) -> None:

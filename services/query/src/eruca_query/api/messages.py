@@ -32,6 +32,7 @@ from eruca_query.api.dependencies import TheService
 from eruca_query.core.found_messages import ms_not_before, ms_of
 from eruca_query.core.page_cursors import position_of
 from eruca_query.core.page_queries import PageQuery
+from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 
 BODY_COUNT_MAX: Final = 100  # messages of a page with bodies: each costs its broker a request
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
@@ -114,7 +115,10 @@ async def find_messages(
     ] = "not_yet",
     bodies: Annotated[
         bool,
-        Query(description=f"with bodies and properties; limit is {BODY_COUNT_MAX} at most then"),
+        Query(
+            description=f"with bodies and properties; limit is {BODY_COUNT_MAX} at most then, and "
+            f"a page ends with {BODIES_SIZE_MAX // 1024**2} MiB of bodies"
+        ),
     ] = False,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[str | None, Query(max_length=CURSOR_SIZE_MAX)] = None,

@@ -124,14 +124,17 @@ class MessagePages:
         ordered = sorted(candidates.values(), key=lambda m: m.position, reverse=True)
         ordered = [message for message in ordered if message.position >= look.looked_to]
         page, next_cursor = ordered[: query.limit], None
-        if len(ordered) > query.limit:
-            next_cursor = encode_cursor(position_text(page[-1].position))
+        messages = (
+            await with_bodies(self._logs, page)
+            if bodies
+            else [without_body(message, "not_asked") for message in page]
+        )
+        if len(ordered) > len(messages):
+            next_cursor = encode_cursor(position_text(page[len(messages) - 1].position))
         elif look.looked_to > _begin_of(query.from_ms):
             next_cursor = encode_cursor(position_text(look.looked_to))
         return MessagePage(
-            messages=await with_bodies(self._logs, page)
-            if bodies
-            else [without_body(message, "not_asked") for message in page],
+            messages=messages,
             next_cursor=next_cursor,
             read_model=completeness.read_model,
             incomplete=completeness.missing,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,9 @@ from eruca_query.core.found_messages import FoundMessage
 from eruca_query.searching.broker_logs import BrokerLogs, Fault
 
 PARALLEL_MAX: Final = 16  # requests for bodies at a time, for one answer
+# Bytes of bodies in one answer, as they are in it; one larger body comes by itself. A request holds
+# them several times over: as the broker's answer, as objects, and as JSON.
+BODIES_SIZE_MAX: Final = 32 * 1024 * 1024
 
 
 def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMessage:
@@ -50,15 +54,38 @@ def without_body(found: FoundMessage, missing: BodyMissing) -> WholeMessage:
 
 
 async def with_bodies(logs: BrokerLogs, found: Sequence[FoundMessage]) -> list[WholeMessage]:
-    """Return messages with their bodies, in their order."""
-    places = asyncio.Semaphore(PARALLEL_MAX)
+    """Return messages with their bodies, in their order: the first ones, as far as there is room.
 
-    async def fetch(message: FoundMessage) -> WholeMessage:
-        async with places:
-            record = await logs.record(message.broker_name, message.log_offset)
-        return whole(message, record if _is_same(message, record) else None)
+    One at least, if there is one.
+    """
 
-    return list(await asyncio.gather(*map(fetch, found)))
+    async def fetch(message: FoundMessage) -> LogRecordView | Fault | None:
+        record = await logs.record(message.broker_name, message.log_offset)
+        return record if _is_same(message, record) else None
+
+    fetched: list[WholeMessage] = []
+    room = BODIES_SIZE_MAX
+    while len(fetched) < len(found):
+        some = _that_may_fit(found[len(fetched) :][:PARALLEL_MAX], room)
+        for message, record in zip(some, await asyncio.gather(*map(fetch, some)), strict=True):
+            room -= _body_size(record)
+            if room < 0 and fetched:
+                return fetched
+            fetched.append(whole(message, record))
+    return fetched
+
+
+def _that_may_fit(found: Sequence[FoundMessage], room: int) -> Sequence[FoundMessage]:
+    """Return the first ones, one at least, whose records have room as they are in the log."""
+    sizes = accumulate(message.size for message in found)
+    return found[: max(1, sum(size <= room for size in sizes))]
+
+
+def _body_size(record: LogRecordView | Fault | None) -> int:
+    if not isinstance(record, LogRecordView):
+        return 0
+    body = record.message.body
+    return len(body.text or "") + len(body.base64 or "")
 
 
 def _is_same(found: FoundMessage, record: LogRecordView | Fault | None) -> bool:
