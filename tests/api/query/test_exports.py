@@ -5,6 +5,7 @@ What readers do that are slow, or leave, is in ``tests/system/query``.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from base64 import b64decode
@@ -36,6 +37,7 @@ from support.brokers import broker_of
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.services import serving
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -643,6 +645,21 @@ async def test_no_more_exports_run_than_are_allowed(tmp_path: Path) -> None:
         problem(refused, 429, "overloaded")
         assert int(refused.headers["retry-after"]) >= 1
         assert (await service.table("orders", ["broker-a/0:0-1"])).num_rows == 1
+
+
+async def test_an_export_whose_first_rows_are_being_made_does_not_begin_once_the_service_stops(
+    tmp_path: Path,
+) -> None:
+    async with exports(tmp_path) as (_, service):
+        await send(service, "orders", 30)
+        # It is the first export: before there are rows, a worker has to be started.
+        asked = asyncio.create_task(service.records("orders", ["broker-a/0:0-1"]))
+        await until(lambda: service.exports.slots.running == 1)
+        service.exports.slots.stop()
+
+        refused = await asked
+
+    problem(refused, 503, "not-ready")
 
 
 async def test_what_has_been_exported_is_counted(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ class ExportResponse(Response):
             async with aclosing(self._rows()) as rows:
                 first = await anext(rows, None)
                 if first is not None:
-                    await first.under_way.made()  # until here, errors are problems
+                    await first.under_way.made()
+                self._slots.check_running()  # until here, errors are problems
                 stream = asyncio.create_task(self._send_all(lender, first, rows, send))
                 gone = asyncio.create_task(_gone(receive))
                 with self._slots.stoppable(stream):

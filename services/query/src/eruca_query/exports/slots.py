@@ -36,8 +36,7 @@ class ExportSlots:
             OverloadedError: There are as many as are allowed.
             NotReadyError: The service stops.
         """
-        if self._is_stopping:
-            raise NotReadyError("the service is stopping", retry_after_seconds=RETRY_AFTER_SECONDS)
+        self.check_running()
         if self.running >= self._count_max:
             raise OverloadedError(
                 f"export_count_max, {self._count_max} exports, run already",
@@ -49,9 +48,19 @@ class ExportSlots:
         finally:
             self.running -= 1
 
+    def check_running(self) -> None:
+        """Refuse what has not begun to be sent, once the service stops.
+
+        Raises:
+            NotReadyError: It does.
+        """
+        if self._is_stopping:
+            raise NotReadyError("the service is stopping", retry_after_seconds=RETRY_AFTER_SECONDS)
+
     @contextmanager
     def stoppable(self, stream: asyncio.Task[None]) -> Iterator[None]:
         """Have *stream* cancelled when the service stops meanwhile."""
+        assert not self._is_stopping
         self._streams.add(stream)
         try:
             yield
