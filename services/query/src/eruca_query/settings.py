@@ -58,14 +58,18 @@ class QuerySettings(ProjectionSettings):
         default=3, gt=0, le=60, description="a broker must answer a question within this"
     )
     export_count_max: int = Field(
-        default=16, ge=1, le=1_000, description="exports that run at a time; each takes about 10 MB"
+        default=16,
+        ge=1,
+        le=1_000,
+        description="exports that run at a time; each takes about 10 MB, and many times that where "
+        "producers have compressed bodies well",
     )
     export_worker_count: int = Field(
         default=2,
         ge=1,
         le=64,
         description="processes that turn messages into rows, for all exports; each takes about "
-        "100 MB from the first export on",
+        "100 MB from the first export on, and what the exports take",
     )
     export_patience_seconds: float = Field(
         default=5, ge=0, le=60, description="an export waits so long for a broker that went away"
