@@ -15,6 +15,7 @@ import pytest
 from pyarrow import feather, parquet
 
 import eruca
+from eruca.contract.errors import ConflictError
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
 from support.command_line import ERUCA
 from support.exports import ExportService, export_service
@@ -200,6 +201,19 @@ async def test_what_cannot_be_exported_is_said_in_a_line(
     assert len(refused.splitlines()) == 1
 
 
+async def test_a_run_that_was_refused_leaves_nothing_in_the_way_of_the_next(
+    tmp_path: Path,
+) -> None:
+    file, parts = tmp_path / "orders.ndjson", tmp_path / "orders.ndjson.parts"
+    async with exporting(tmp_path, 3) as (command, _):
+        await command("export", "orders", "--to", file, "--columns", "tagg", code=1)
+        is_there = parts.exists()
+        await command("export", "orders", "--to", file, "--columns", "tag")
+
+    assert not is_there
+    assert len(file.read_text().splitlines()) == 3
+
+
 async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
@@ -237,8 +251,21 @@ def test_the_arrow_file_is_of_the_kind_that_can_be_mapped(tmp_path: Path) -> Non
         writer.write_batch(pa.record_batch([pa.array([1, 2])], schema=schema))
 
     told: list[int] = []
-    write_file(tmp_path / "n.arrow", FileFormat.ARROW, [part, part], told.append)
+    write_file(tmp_path / "n.arrow", FileFormat.ARROW, [part, part], 4, told.append)
 
     with pa.ipc.open_file(str(tmp_path / "n.arrow")) as reader:
         assert reader.read_all()["n"].to_pylist() == [1, 2, 1, 2]
     assert told == [2, 2]
+
+
+def test_parts_that_lack_rows_become_no_file(tmp_path: Path) -> None:
+    from eruca.cli.export_files import FileFormat, write_file
+
+    whole, emptied = tmp_path / "whole", tmp_path / "emptied"
+    whole.write_bytes(b'{"n": 1}\n{"n": 2}\n')
+    emptied.touch()
+
+    with pytest.raises(ConflictError, match=r"2 rows.* 4"):
+        write_file(tmp_path / "n.ndjson", FileFormat.NDJSON, [whole, emptied], 4, lambda _: None)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["emptied", "whole"]

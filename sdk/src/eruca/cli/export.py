@@ -88,6 +88,7 @@ async def export(
     from eruca.cli.export_parts import ExportRequest
     from eruca.cli.export_service import STALL_SECONDS, ExportService
     from eruca.cli.found_messages import say_missing
+    from eruca.contract.errors import ErucaError
     from eruca.core.services import QUERY_SERVICE
 
     file_format = format_of(to)
@@ -101,7 +102,11 @@ async def export(
             service, to, request, restart=restart, allow_incomplete=allow_incomplete
         )
         say_missing(session, parts.plan.incomplete)
-        await _export(session, service, parts, to, file_format)
+        try:
+            await _export(session, service, parts, to, file_format)
+        except ErucaError:
+            parts.delete_if_empty()  # a run that asks for something else may follow
+            raise
     parts.delete()
     _show(session, to, parts.plan)
 
@@ -133,7 +138,12 @@ async def _export(
         writing = progress.add_task(target.name, total=plan.rows)
         paths = [parts.path(partition) for partition in plan.partitions]
         await asyncio.to_thread(
-            write_file, target, file_format, paths, lambda rows: progress.advance(writing, rows)
+            write_file,
+            target,
+            file_format,
+            paths,
+            plan.rows,
+            lambda rows: progress.advance(writing, rows),
         )
 
 

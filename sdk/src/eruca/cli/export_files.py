@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from eruca.contract.errors import ValidationError
+from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
 
 ROW_GROUP_SIZE: Final = 32 * 1024 * 1024  # bytes of rows that Parquet keeps together
@@ -92,26 +92,47 @@ def is_whole(part: Path, media_type: str, rows: int) -> bool:
 
 
 def write_file(
-    target: Path, file_format: FileFormat, parts: Sequence[Path], told: Progress
+    target: Path, file_format: FileFormat, parts: Sequence[Path], rows: int, told: Progress
 ) -> None:
-    """Make *target* of *parts*, in their order."""
+    """Make *target* of *parts*, in their order, which have so many rows together.
+
+    Raises:
+        ConflictError: They have not: somebody has changed them.
+    """
+    written = 0
+
+    def count(some: int) -> None:
+        nonlocal written
+        written += some
+        told(some)
+
     unfinished = target.with_name(target.name + ".unfinished")
     try:
         if file_format is FileFormat.NDJSON:
-            _write_ndjson(unfinished, parts, told)
+            _write_ndjson(unfinished, parts, count)
         elif file_format is FileFormat.ARROW:
-            _write_arrow(unfinished, parts, told)
+            _write_arrow(unfinished, parts, count)
         else:
-            _write_parquet(unfinished, parts, told)
-        descriptor = os.open(unfinished, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            _write_parquet(unfinished, parts, count)
+        if written != rows:
+            raise ConflictError(
+                f"the parts of {target} have {written} rows, and what was exported {rows}",
+                fix="give --restart to read them again",
+            )
+        make_durable(unfinished)
         unfinished.replace(target)
     finally:
         with suppress(FileNotFoundError):
             unfinished.unlink()
+
+
+def make_durable(path: Path) -> None:
+    """Return once what was written to a file is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _pieces(file: Any) -> Iterator[bytes]:  # noqa: ANN401 - a file opened for reading bytes

@@ -1,9 +1,9 @@
 """What has been exported so far, beside the file that is to be: so that a rerun goes on.
 
 ``flights.parquet.parts/`` holds ``plan.json``, what is exported in which columns, fixed once and
-for all, and a file for each partition of the plan that is complete. A part comes into being by
-being renamed, so one that is there is whole. At the end the parts become the file, which is renamed
-as well, and are deleted.
+for all, and a file for each partition of the plan that is complete. A part is made durable and then
+renamed, so one that is there is whole. At the end the parts become the file, which is renamed as
+well, and are deleted; so are parts of which there is none yet, when a run fails.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, Self
 
 import msgspec
 
+from eruca.cli.export_files import make_durable
 from eruca.contract.errors import ConflictError
 from eruca.contract.exports import ExportPartition, ExportPlan
 
@@ -90,12 +91,18 @@ class ExportParts:
         return self.unfinished(partition).open("wb")
 
     def keep(self, partition: ExportPartition) -> None:
-        """Have what was written be the partition's part from now on."""
+        """Have what was written be the partition's part from now on, whatever happens."""
+        make_durable(self.unfinished(partition))
         self.unfinished(partition).replace(self.path(partition))
 
     def delete(self) -> None:
         """Delete all parts: the file is there."""
         shutil.rmtree(self._directory)
+
+    def delete_if_empty(self) -> None:
+        """Delete everything unless there is a part: there is nothing to go on from."""
+        if len(self.missing()) == len(self.plan.partitions):
+            self.delete()
 
     def unfinished(self, partition: ExportPartition) -> Path:
         """Return where a partition is written to."""
