@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.contract.errors import KeyNotFoundError, TooLargeError
+from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
 from eruca_namesrv.kv import InvalidKvFileError, KvTable
 
 pytestmark = pytest.mark.anyio
@@ -62,13 +62,23 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         KvTable.open(tmp_path, size_max=SIZE_MAX)
 
 
+@pytest.mark.parametrize("place", ["file/kv.json", "x" * 256, "x" * 255])
+def test_a_file_that_cannot_be_made_is_named_at_once(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InvalidKvFileError, match=f"{place} cannot be .*: .*ERUCA_NAMESRV_KV_FILE"):
+        KvTable.open(tmp_path / place, size_max=SIZE_MAX)
+
+
 async def test_a_change_that_cannot_be_written_did_not_happen(path: Path) -> None:
     table = KvTable.open(path, size_max=SIZE_MAX)
     await table.put("ns", "k", "before")
     path.with_name(path.name + ".new").mkdir()  # stands in the way of the new file
 
-    with pytest.raises(OSError, match="Is a directory"):
+    with pytest.raises(UnavailableError, match=f"cannot be written to {path}: Is a directory"):
         await table.put("ns", "k", "after")
+    with pytest.raises(UnavailableError, match="Is a directory"):
+        await table.delete("ns", "k")
 
     assert table.get("ns", "k") == "before"
     assert KvTable.open(path, size_max=SIZE_MAX).get("ns", "k") == "before"
@@ -125,3 +135,18 @@ async def test_the_table_is_capped_by_name_and_a_replaced_value_is_not_counted_t
 
     await table.put("ns", "k", "y" * 999)
     assert table.get("ns", "k")[0] == "y"
+
+
+async def test_a_table_that_is_too_large_already_may_shrink(path: Path) -> None:
+    table = KvTable.open(path, size_max=10 * SIZE_MAX)
+    for key in "abc":
+        await table.put("ns", key, "x" * SIZE_MAX)
+    table = KvTable.open(path, size_max=SIZE_MAX)
+
+    with pytest.raises(TooLargeError):
+        await table.put("ns", "a", "x" * (SIZE_MAX + 1))
+    await table.put("ns", "a", "short")
+    await table.delete("ns", "b")
+
+    assert len(table.get("ns", "c")) == SIZE_MAX
+    assert list(table.entries("ns")) == ["a", "c"]

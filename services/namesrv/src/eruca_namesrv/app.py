@@ -42,7 +42,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
     """Return the name server's application.
 
     Raises:
-        InvalidKvFileError: ``kv_file`` does not hold a key-value table.
+        InvalidKvFileError: ``kv_file`` does not hold a key-value table, and cannot be given one.
     """
     held = HeldRequests(maximum=settings.held_requests_max)
     name_server = NameServer(

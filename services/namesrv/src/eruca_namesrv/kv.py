@@ -20,7 +20,7 @@ from typing import Final, Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from eruca.contract.errors import KeyNotFoundError, TooLargeError
+from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
 from eruca_chassis.finishing import finished
 from eruca_chassis.start import StartError
 
@@ -29,10 +29,11 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # topic → "broker-a:4;broker-b:
 _Table: TypeAlias = dict[str, dict[str, str]]
 _FILE: Final = TypeAdapter(dict[str, _Table])
 _ROOT: Final = "configTable"
+_FIX: Final = "set ERUCA_NAMESRV_KV_FILE to a file that this process may read and write"
 
 
 class InvalidKvFileError(StartError):
-    """The file is there, and is not a key-value table or cannot be read."""
+    """The file is not a key-value table, or cannot be read or made."""
 
 
 class KvTable:
@@ -46,23 +47,13 @@ class KvTable:
 
     @classmethod
     def open(cls, path: Path | None, *, size_max: int) -> Self:
-        """Return the table kept at *path*; a new one if there is no such file.
+        """Return the table kept at *path*; a new one, and its file, if there is no such file.
 
         Raises:
-            InvalidKvFileError: The file is not such a table, or unreadable; it is left as it is.
+            InvalidKvFileError: The file is not such a table, or unreadable, and left as it is; or
+                it is not there and cannot be made.
         """
-        table: _Table = {}
-        if path is not None and path.exists():
-            try:
-                table = _FILE.validate_json(path.read_bytes()).get(_ROOT, {})
-            except OSError as error:
-                raise InvalidKvFileError(f"{path} cannot be read: {error.strerror}") from None
-            except ValidationError as error:
-                raise InvalidKvFileError(
-                    f"{path} is not a key-value table: {error.errors()[0]['msg']}; "
-                    "mend it or move it away"
-                ) from None
-        return cls(path, table, size_max=size_max)
+        return cls(path, {} if path is None else _read(path), size_max=size_max)
 
     def get(self, namespace: str, key: str) -> str:
         """Return a value; raise KeyNotFoundError if there is none."""
@@ -79,14 +70,20 @@ class KvTable:
         """Set a value, durably.
 
         Raises:
-            TooLargeError: The table would exceed ``kv_size_max``.
+            TooLargeError: The table would grow beyond ``kv_size_max``.
+            UnavailableError: The file cannot be written now; nothing has changed.
         """
         async with self._changing:
             changed = {**self._table.get(namespace, {}), key: value}
             await self._replace({**self._table, namespace: changed})
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Remove a key, durably; raise KeyNotFoundError if it is not there."""
+        """Remove a key, durably.
+
+        Raises:
+            KeyNotFoundError: It is not there.
+            UnavailableError: The file cannot be written now; nothing has changed.
+        """
         async with self._changing:
             self.get(namespace, key)
             left = {k: v for k, v in self._table[namespace].items() if k != key}
@@ -94,8 +91,8 @@ class KvTable:
             await self._replace({**rest, namespace: left} if left else rest)
 
     async def _replace(self, table: _Table) -> None:
-        size = sum(len(key) + len(value) for keys in table.values() for key, value in keys.items())
-        if size > self._size_max:
+        size = _size(table)
+        if size > self._size_max and size > _size(self._table):  # it may hold more, and shrink
             raise TooLargeError(
                 f"the key-value table would hold {size} characters; kv_size_max is {self._size_max}"
             )
@@ -103,8 +100,42 @@ class KvTable:
 
     async def _put_in_place(self, table: _Table) -> None:
         if self._path is not None:
-            await asyncio.to_thread(_write, self._path, table)
+            try:
+                await asyncio.to_thread(_write, self._path, table)
+            except OSError as error:
+                raise UnavailableError(
+                    f"the key-value table cannot be written to {self._path}: {error.strerror}",
+                    fix="mend that on the name server's machine, then repeat",
+                ) from error
         self._table = table
+
+
+def _size(table: _Table) -> int:
+    """Return how many characters all keys and values have."""
+    return sum(len(key) + len(value) for keys in table.values() for key, value in keys.items())
+
+
+def _read(path: Path) -> _Table:
+    try:
+        return _FILE.validate_json(path.read_bytes()).get(_ROOT, {})
+    except FileNotFoundError:
+        return _make(path)
+    except OSError as error:
+        raise InvalidKvFileError(f"{path} cannot be read: {error.strerror}; {_FIX}") from None
+    except ValidationError as error:
+        raise InvalidKvFileError(
+            f"{path} is not a key-value table: {error.errors()[0]['msg']}; mend it or move it away"
+        ) from None
+
+
+def _make(path: Path) -> _Table:
+    """Write the file of an empty table, or every later change would be refused."""
+    table: _Table = {}
+    try:
+        _write(path, table)
+    except OSError as error:
+        raise InvalidKvFileError(f"{path} cannot be made: {error.strerror}; {_FIX}") from None
+    return table
 
 
 def _write(path: Path, table: _Table) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
 
-from eruca.contract.errors import KeyNotFoundError, TooLargeError
+from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
 from eruca.contract.limits import KV_NAME_SIZE_MAX
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
 from eruca_chassis.openapi import answer
@@ -60,7 +60,7 @@ async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
     "/{namespace}/{key}",
     operation_id="putKv",
     summary="Set a value",
-    responses=answer(examples.KV_ENTRY) | problems(TooLargeError),
+    responses=answer(examples.KV_ENTRY) | problems(TooLargeError, UnavailableError),
 )
 async def put_kv(
     namespace: Namespace,
@@ -81,7 +81,7 @@ async def put_kv(
     operation_id="deleteKv",
     summary="Remove a key",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(KeyNotFoundError),
+    responses=problems(KeyNotFoundError, UnavailableError),
 )
 async def delete_kv(namespace: Namespace, key: Key, names: Names) -> None:
     """Remove an entry; it is gone from this name server's disk when this is answered."""
