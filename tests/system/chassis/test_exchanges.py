@@ -407,6 +407,7 @@ async def test_a_client_that_expects_100_is_refused_without_its_body(
     assert (await answer_of(reader))[0] == 413
 
 
+@pytest.mark.parametrize("first", [b"", LARGE], ids=["at once", "behind a large body"])
 @pytest.mark.parametrize(
     "head",
     [
@@ -417,9 +418,12 @@ async def test_a_client_that_expects_100_is_refused_without_its_body(
     ids=["close", "1.0", "1.0 keep-alive"],
 )
 async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer(
-    connection: Connection, head: bytes
+    connection: Connection, head: bytes, first: bytes
 ) -> None:
     reader, writer = connection
+    if first:
+        writer.write(said(first))
+        assert (await answer_of(reader))[2] == first
     writer.write(head + b"body" + said(b"never") + ORDINARY)
 
     _, headers, body = await answer_of(reader)

@@ -158,7 +158,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def _received(self) -> None:
         """Go on behind a body that did not pass the parser."""
         let_read(self.transport, self)
-        self.parser = httptools.HttpRequestParser(self)
+        self.parser = _new_parser(self)
         self.on_message_complete()
 
     def _without_known(self, data: bytes) -> bytes:
@@ -509,7 +509,7 @@ class ServiceProtocol(HttpToolsProtocol):
             return rest
         self.cycle.more_body = True
         self.cycle.message_event.clear()
-        self.parser = httptools.HttpRequestParser(_AfterUpgrade(self))
+        self.parser = _new_parser(_AfterUpgrade(self))
         lines = [b"POST / HTTP/1.1", *(b"%s: %s" % header for header in framing)]
         return b"\r\n".join([*lines, b"", rest])
 
@@ -564,6 +564,13 @@ def protocol_class(
     """Return the protocol class of a service's connections, which *watch* looks after."""
     parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
     return type("ServedProtocol", (ServiceProtocol,), parts)
+
+
+def _new_parser(callbacks: object) -> httptools.HttpRequestParser:
+    """Return a parser that takes what uvicorn's does: requests behind one that closes, too."""
+    parser = httptools.HttpRequestParser(callbacks)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:
