@@ -36,10 +36,20 @@ def test_any_other_request_id_is_replaced_once(sent: bytes) -> None:
     assert request_id(scope) == made
 
 
-@pytest.mark.parametrize(("sent", "size"), [(b"12", 12), (b"-1", None), (b"1e9", None)])
+@pytest.mark.parametrize(
+    ("sent", "size"),
+    [(b"12", 12), (b"0", 0), (b"0" * 5_000 + b"12", 12), (b"-1", None), (b"1e9", None)],
+)
 def test_a_declared_size_is_a_plain_number(sent: bytes, size: int | None) -> None:
     assert declared_size({"headers": [(b"content-length", sent)]}) == size
     assert declared_size({"headers": []}) is None
+
+
+def test_a_declared_size_of_many_digits_is_large() -> None:
+    size = declared_size({"headers": [(b"content-length", b"1" * 5_000)]})  # too many for int()
+
+    assert size is not None
+    assert size > 10**18
 
 
 async def test_a_problem_carries_its_retry_after_in_whole_seconds() -> None:

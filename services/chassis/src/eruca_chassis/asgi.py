@@ -26,7 +26,7 @@ REQUEST_ID_HEADER: Final = b"x-request-id"
 _REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
 
-_DIGITS_MAX = 19  # of a length in bytes; no body comes near
+_DIGITS_MAX: Final = 19  # of a length in bytes; no body comes near
 _PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
 
 
@@ -55,9 +55,17 @@ def joined_headers(pairs: Sequence[Header]) -> dict[bytes, bytes]:
 
 def declared_size(scope: Scope) -> int | None:
     """Return the body's size in bytes as Content-Length says, or None where it does not."""
-    value = header(scope, b"content-length")
-    is_number = value is not None and value.isdigit() and len(value) < _DIGITS_MAX
-    return int(value) if value is not None and is_number else None
+    return size_said(header(scope, b"content-length"))
+
+
+def size_said(content_length: bytes | None) -> int | None:
+    """Return the size in bytes that a Content-Length says, or None where it says none.
+
+    Of a number that is larger than any body only so much is read that it still is.
+    """
+    if content_length is None or not content_length.isdigit():
+        return None
+    return int(content_length.lstrip(b"0")[:_DIGITS_MAX] or b"0")
 
 
 def request_id(scope: Scope) -> str:

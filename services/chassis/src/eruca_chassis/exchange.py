@@ -39,6 +39,7 @@ from eruca_chassis.asgi import (
     chosen_request_id,
     problem_body,
     problem_headers,
+    size_said,
 )
 from eruca_chassis.metrics import RouteMetrics
 from eruca_chassis.pieces import Piece
@@ -143,8 +144,7 @@ class RequestHead:
         self.method = method
         self.query = query
         self.headers = headers
-        announced = headers.get(b"content-length", b"")
-        self.body_size = int(announced) if announced.isdigit() else None
+        self.body_size = size_said(headers.get(b"content-length"))
         self.meaning: Any = None
 
 
