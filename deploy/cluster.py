@@ -158,13 +158,14 @@ class LocalCluster:
         Raises:
             PlanError: The counts or ports are impossible.
             PortTakenError: A port is in use; nothing has been started.
-            StartError: A service ended or was not ready in time; all are stopped again.
+            StartError: A service ended or was not ready in time, and all are stopped again; or its
+                directory cannot be made.
         """
         assert not self._children, "the cluster has been started already"
         self._plan = self._make_plan()
         for service in self._plan.services:
             if service.has_directory:
-                service.directory.mkdir(parents=True, exist_ok=True)
+                _make_directory(service.directory)
             self._children[service.name] = Child(
                 service.name,
                 service.module,
@@ -297,6 +298,15 @@ class LocalCluster:
     def _not_ready_report(self) -> str:
         tails = "".join(_printed(child) for child in self._children.values())
         return f"not everything was ready within {self._start_seconds:g} s{tails}"
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(
+            f"the directory {directory} cannot be made: {error.strerror}; choose another --data"
+        ) from error
 
 
 def _stop_postgres(directories: set[Path]) -> None:

@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--data",
-        type=lambda text: Path(text).expanduser(),
+        type=_directory,
         default=default_data_dir(os.environ),
         metavar="DIR",
         help="where the stores lie (default %(default)s)",
@@ -186,6 +186,13 @@ def _count(maximum: int) -> Callable[[str], int]:
         return value
 
     return count
+
+
+def _directory(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # ~NAME of nobody
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from error
 
 
 def _base_port(text: str) -> int:

@@ -18,6 +18,7 @@ from deploy.local import default_data_dir, main
         (["--namesrvs", "10"], "10 is not between 1 and 9"),
         (["--base-port", "70000"], "70000 is not a port"),
         (["--colour"], "--colour"),
+        (["--data", "~no-such-user/x"], "argument --data: ~no-such-user/x: "),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(
@@ -42,6 +43,20 @@ def test_a_taken_port_is_an_error_before_anything_starts(
     assert code == 1
     assert f"port {port} on 127.0.0.1 is taken by process" in capsys.readouterr().err
     assert not data.exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_data_that_can_lie_nowhere_is_an_error_that_names_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (tmp_path / "file").touch()
+
+    code = main(["--base-port", "0", "--data", str(tmp_path / place)])
+
+    assert code == 1
+    errors = capsys.readouterr().err
+    assert f"{tmp_path / place}/" in errors
+    assert errors.endswith("; choose another --data\n")
 
 
 def test_data_lies_in_the_users_own_directory() -> None:
