@@ -136,6 +136,7 @@ def test_a_taken_port_leaves_the_store_alone(tmp_path: Path) -> None:
         ("DELETE_HOURS", "24"),
         ("DISK_REFUSE", "0.8"),
         ("EXPIRY_SECONDS", "9.9"),
+        ("TOPICS_MAX", "100001"),
         ("PROT", "1"),
     ],
 )

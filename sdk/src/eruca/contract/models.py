@@ -27,6 +27,7 @@ from pydantic import (
 
 from eruca.contract import names
 from eruca.contract.limits import (
+    BROKER_TOPIC_COUNT_MAX,
     DERIVED_TOPIC_SIZE_MAX,
     FILTER_SIZE_MAX,
     GROUP_SIZE_MAX,
@@ -239,7 +240,10 @@ class BrokerRegistration(Request):
     data_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
         description="grows with each change of its topics"
     )
-    topics: Annotated[list[TopicConfig], Field(max_length=100_000, fail_fast=True)] | None = None
+    topics: (
+        Annotated[list[TopicConfig], Field(max_length=BROKER_TOPIC_COUNT_MAX, fail_fast=True)]
+        | None
+    ) = None
     expiry_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 120.0
 
 

@@ -9,7 +9,12 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from eruca.contract.limits import BODY_SIZE_MAX, DELAY_SECONDS_MAX, RECORDS_SIZE_MAX
+from eruca.contract.limits import (
+    BODY_SIZE_MAX,
+    BROKER_TOPIC_COUNT_MAX,
+    DELAY_SECONDS_MAX,
+    RECORDS_SIZE_MAX,
+)
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
@@ -120,7 +125,12 @@ class BrokerSettings(ServiceSettings):
     auto_create_topics: bool = Field(
         default=True, description="whether sending to an unknown topic creates it"
     )
-    topics_max: int = Field(default=50_000, ge=1, description="topics of this broker")
+    topics_max: int = Field(
+        default=50_000,
+        ge=1,
+        le=BROKER_TOPIC_COUNT_MAX,
+        description="topics of this broker; name servers take no more",
+    )
     auto_create_groups: bool = Field(
         default=True, description="whether joining an unknown group, or committing for it, makes it"
     )
