@@ -34,6 +34,13 @@ def test_a_url_that_leads_nowhere_is_named_with_its_variable(
     assert line.startswith(f"ERUCA_BROKER_{variable}={value}: {fault}")
 
 
+def test_a_name_that_no_url_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERUCA_BROKER_NAME", "..")
+
+    with pytest.raises(SettingsError, match=r"ERUCA_BROKER_NAME=\.\.: must not be dots alone"):
+        BrokerSettings.load()
+
+
 def test_a_broker_may_be_reached_at_several_urls() -> None:
     urls = advertised_urls("http://[::1]:10911/; inside=https://broker_a")
 

@@ -13,6 +13,7 @@ from eruca_chassis.settings import (
     ServiceSettings,
     SettingsError,
     at_least,
+    checked_segment,
     settings_or_exit,
 )
 
@@ -153,6 +154,13 @@ def test_help_lists_every_setting_and_other_arguments_are_refused(
         settings_or_exit(ThingSettings, ["--port", "1"])
     assert refused.value.code == SETTINGS_EXIT_CODE
     assert "--port: no such argument" in capsys.readouterr().err
+
+
+def test_a_name_of_dots_alone_is_refused() -> None:
+    assert [checked_segment(name) for name in ("a", "..a", "a.")] == ["a", "..a", "a."]
+    for name in (".", "..", "..."):
+        with pytest.raises(ValueError, match="dots alone"):
+            checked_segment(name)
 
 
 def test_every_setting_is_described() -> None:

@@ -18,7 +18,7 @@ from eruca.contract.limits import (
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
-from eruca_chassis.settings import ServiceSettings, at_least
+from eruca_chassis.settings import ServiceSettings, at_least, checked_segment
 
 _NAMED_URL: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,64})=)?(https?://[^\s/?#;=]+)/?")
 
@@ -49,7 +49,9 @@ class BrokerSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="ERUCA_BROKER_")
 
     port: int = Field(default=10_911, ge=0, le=65_535, description="port to listen on; 0: any free")
-    name: BrokerName = Field(default="broker-a", description="unique in the cluster; in routes")
+    name: Annotated[BrokerName, AfterValidator(checked_segment)] = Field(
+        default="broker-a", description="unique in the cluster; in routes"
+    )
     id: BrokerId = Field(default=0, description="0 is the master of its name")
     cluster: ClusterName = Field(default="eruca", description="the cluster it belongs to")
     namesrv_urls: Annotated[str, AfterValidator(_checked_urls)] = Field(

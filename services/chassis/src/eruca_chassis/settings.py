@@ -48,6 +48,17 @@ def at_least(other: str, *, times: float = 1) -> AfterValidator:
     return AfterValidator(check)
 
 
+def checked_segment(name: str) -> str:
+    """Return *name* if it can be a segment of a URL's path, where dots alone mean another path.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if not name.strip("."):
+        raise ValueError("must not be dots alone; add a letter or a digit")
+    return name
+
+
 def _checked_origins(text: str) -> str:
     origins_of(text)
     return text

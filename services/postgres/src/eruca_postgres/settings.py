@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from eruca.contract.urls import checked_url
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.settings import ServiceSettings, checked_segment
 
 DRIVER: Final = "postgresql+psycopg"
 _SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})
@@ -27,6 +27,7 @@ InstanceName = Annotated[
         pattern=r"^[A-Za-z0-9_.-]+$",
         description="begins the name by which others know this instance",
     ),
+    AfterValidator(checked_segment),
 ]
 
 
