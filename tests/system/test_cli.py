@@ -360,6 +360,17 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_cluster_and_leaves_nothin
         assert "eruca-doctor" not in eruca("topic", "list", f"--broker={broker}").stdout
 
 
+def test_the_doctor_goes_the_way_that_the_sdk_goes(namesrv_url: str) -> None:
+    eruca = Eruca(namesrv_url)
+    unused = ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy")
+    eruca.environment |= dict.fromkeys(unused, "socks5://127.0.0.1:1") | {"NO_PROXY": "none.test"}
+
+    found = eruca.json("doctor")
+
+    [proxy] = [finding for finding in found["findings"] if finding["check"] == "proxy"]
+    assert "do not go through" in proxy["detail"]
+
+
 def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) -> None:
     eruca = Eruca(f"{namesrv_url};http://127.0.0.1:1")
 

@@ -15,7 +15,7 @@ from eruca.aio.transport import HttpResponse, problem_error
 from eruca.contract.errors import BrokerNotFoundError, ErucaError, NoRouteError
 from eruca.contract.models import BrokerGroup, BrokerList
 from eruca.core.message_queue import MessageQueue
-from eruca.core.route_table import MASTER_ID
+from eruca.core.route_table import MASTER_ID, address_for
 
 if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
@@ -92,7 +92,7 @@ class Masters:
 
     def url(self, urls: Mapping[str, str]) -> str:
         """Return the one of a broker's URLs that is this client's."""
-        return urls.get(self._context.settings.network) or urls.get("default") or min(urls.values())
+        return address_for(urls, self._context.settings.network)
 
     async def ask_name_server(self, method: str, target: str) -> HttpResponse:
         """Return a name server's answer, whichever gives one."""

@@ -22,6 +22,7 @@ from eruca.cli.probes import TIMEOUT_SECONDS, Probe, ask
 from eruca.contract.errors import ErucaError
 from eruca.contract.models import BrokerAddress, BrokerGroup, BrokerList, BrokerStatus
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, ClientSettings
+from eruca.core.route_table import address_for
 
 TOPIC_PREFIX: Final = "eruca-doctor-"
 _DATE_UNIT_SECONDS: Final = 1.0  # of the Date header
@@ -41,10 +42,11 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
         return
     urls = settings.namesrv_urls
     yield Finding("settings", "name servers", Verdict.OK, f"{', '.join(urls)} ({_source(urls)})")
-    if (proxied := judge.proxy_in_between(urls, os.environ)) is not None:
-        yield proxied
+    if (proxy := judge.unused_proxy(urls, os.environ)) is not None:
+        yield proxy
     known: dict[str, list[BrokerGroup]] = {}
-    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
+    # trust_env: the SDK heeds no proxy, so a way through one would be another one than its own.
+    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
         for url in urls:
             async for finding in _name_server(client, url, known):
                 yield finding
@@ -102,7 +104,7 @@ async def _broker(
     *,
     write: bool,
 ) -> AsyncIterator[Finding]:
-    url = address.urls.get(settings.network) or next(iter(address.urls.values()))
+    url = address_for(address.urls, settings.network)
     yield judge.heartbeat(name, address, time.time())
     yield judge.advertised_address(name, url, settings.namesrv_urls)
     probe = await ask(client, f"{url}/readyz")

@@ -94,7 +94,10 @@ async def export(
     file_format = format_of(to)
     check_available(file_format)
     _check_target(to, force=force)
-    async with session.client() as client, httpx.AsyncClient(timeout=STALL_SECONDS) as http:
+    async with (
+        session.client() as client,
+        httpx.AsyncClient(timeout=STALL_SECONDS, trust_env=False) as http,  # as the SDK's own
+    ):
         urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
         service = ExportService(http, urls, topic)
         request = ExportRequest(topic, file_format.media_type, columns, since, until)

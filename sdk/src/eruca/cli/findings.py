@@ -52,23 +52,22 @@ def answer_time(subject: str, check: str, seconds: float) -> Finding:
     )
 
 
-def proxy_in_between(urls: Sequence[str], environment: Mapping[str, str]) -> Finding | None:
-    """Warn of a proxy that the environment puts before name servers, or return None."""
+def unused_proxy(urls: Sequence[str], environment: Mapping[str, str]) -> Finding | None:
+    """Tell of a proxy that other programs would ask for name servers, or return None."""
     lowered = {name.lower(): value for name, value in environment.items()}
     proxy = lowered.get("http_proxy") or lowered.get("all_proxy")
     if not proxy:
         return None
     exempt = [part.strip().lower().lstrip(".") for part in lowered.get("no_proxy", "").split(",")]
     hosts = [urlsplit(url).hostname or "" for url in urls]
-    proxied = [h for h in hosts if "*" not in exempt and not _is_exempt(h, exempt)]
-    if not proxied:
+    direct = [h for h in hosts if "*" not in exempt and not _is_exempt(h, exempt)]
+    if not direct:
         return None
     return Finding(
         "settings",
         "proxy",
-        Verdict.WARNING,
-        f"requests to {', '.join(proxied)} go through the proxy {proxy}",
-        f"export NO_PROXY={','.join(proxied)}, unless that is meant",
+        Verdict.OK,
+        f"requests to {', '.join(direct)} do not go through the proxy of the environment",
     )
 
 

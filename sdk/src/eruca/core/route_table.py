@@ -21,7 +21,7 @@ from typing import Final
 
 from eruca.contract.errors import NoRouteError
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.models import RouteBroker, TopicRoute
+from eruca.contract.models import TopicRoute
 from eruca.contract.records import Host
 from eruca.core.message_queue import MessageQueue
 
@@ -174,7 +174,9 @@ def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Publis
     return PublishView(
         route.topic,
         queues,
-        urls={name: _url(broker, MASTER_ID, network) for name, broker in masters.items()},
+        urls={
+            name: address_for(broker.urls[MASTER_ID], network) for name, broker in masters.items()
+        },
         store_hosts={
             name: Host.from_text(broker.store_hosts[MASTER_ID])
             for name, broker in masters.items()
@@ -188,7 +190,7 @@ def subscribe_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Subs
     """Return what consumers may use of *route*."""
     urls = {
         broker.broker_name: {
-            broker_id: _url(broker, broker_id, network)
+            broker_id: address_for(broker.urls[broker_id], network)
             for broker_id in sorted(broker.urls)
             if broker.urls[broker_id]
         }
@@ -215,7 +217,7 @@ def _ordered_queues(topic: str, config: str) -> tuple[MessageQueue, ...]:
     return tuple(queues)
 
 
-def _url(broker: RouteBroker, broker_id: int, network: str) -> str:
-    urls = broker.urls[broker_id]
+def address_for(urls: Mapping[str, str], network: str) -> str:
+    """Return which of a broker's addresses, by network, is that of a client in *network*."""
     # Where a broker has no default address the first one is as good a guess as any.
     return urls.get(network) or urls.get(DEFAULT_NETWORK) or next(iter(urls.values()))

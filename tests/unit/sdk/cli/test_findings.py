@@ -17,7 +17,7 @@ from eruca.cli.findings import (
     heartbeat,
     identity,
     is_healthy,
-    proxy_in_between,
+    unused_proxy,
 )
 from eruca.contract.models import BrokerAddress, BrokerStatus, LogStatus, ProjectionStatus
 
@@ -132,7 +132,7 @@ def test_name_servers_that_know_different_brokers_are_named_with_what_they_know(
 
 
 @pytest.mark.parametrize(
-    ("environment", "warned"),
+    ("environment", "told"),
     [
         ({}, False),
         ({"HTTP_PROXY": "http://proxy:3128"}, True),
@@ -143,11 +143,14 @@ def test_name_servers_that_know_different_brokers_are_named_with_what_they_know(
         ({"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": "0.0.1"}, False),
     ],
 )
-def test_a_proxy_between_here_and_a_name_server_is_a_warning(
-    environment: dict[str, str], *, warned: bool
+def test_of_a_proxy_that_others_would_ask_is_told_that_it_is_not_used(
+    environment: dict[str, str], *, told: bool
 ) -> None:
     """The last one is a suffix, which is how most programs read NO_PROXY."""
-    assert (proxy_in_between(REMOTE, environment) is not None) is warned
+    finding = unused_proxy(REMOTE, environment)
+
+    assert (finding is not None) is told
+    assert finding is None or "do not go through" in finding.detail
 
 
 @pytest.mark.parametrize(
