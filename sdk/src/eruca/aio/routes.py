@@ -26,6 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from eruca.aio.broker_api import parsed
 from eruca.aio.name_servers import NameServers
 from eruca.aio.transport import HttpResponse, path_segment, problem_error
 from eruca.contract.errors import (
@@ -57,6 +58,7 @@ TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does n
 
 WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
 WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
+WATCH_PAUSE_SECONDS: Final = 0.5  # from one to the next; something in between may not hold them
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
@@ -192,7 +194,7 @@ class Routes:
         answer = await self._name_servers.request("GET", "/v1/brokers", timeout=self._timeout)
         if answer.status != 200:
             raise problem_error(answer, "list of brokers")
-        route = _route_to_all(topic, BrokerList.model_validate_json(answer.body))
+        route = _route_to_all(topic, parsed(BrokerList, answer, "list of brokers"))
         view = publish_view(route, network=self._network)
         if not view.queues:
             raise error
@@ -278,11 +280,13 @@ class Routes:
     async def _watch(self, topic: str) -> None:
         """Keep one route up to date by held requests; between failures it is only refreshed."""
         target = f"{_route_target(topic)}?wait_seconds={WATCH_SECONDS:g}"
+        loop = asyncio.get_running_loop()
         while True:
             cached = self._table.get(topic)
             if cached is None or cached.etag is None:
                 self._watches.pop(topic)
                 return
+            asked_at = loop.time()
             try:
                 answer = await self._name_servers.request(
                     "GET",
@@ -291,13 +295,15 @@ class Routes:
                     timeout=self._timeout,
                     held_seconds=WATCH_SECONDS,
                 )
+                if answer.status not in (200, 304):
+                    raise problem_error(answer, f"route of {topic}")
+                pause = asked_at + WATCH_PAUSE_SECONDS - loop.time()
                 if answer.status == 200:
-                    await asyncio.sleep(self._take_in(topic, answer))
-                    continue
-                if answer.status == 304:
-                    self._table.confirm(topic, now_ms=asyncio.get_running_loop().time() * 1000)
-                    continue
-                raise problem_error(answer, f"route of {topic}")
+                    pause = max(pause, self._take_in(topic, answer))
+                else:
+                    self._table.confirm(topic, now_ms=loop.time() * 1000)
+                await asyncio.sleep(pause)
+                continue
             except ErucaError as error:
                 _logger.info("the route of %s is not watched just now: %s", topic, error)
             await asyncio.sleep(REFRESH_SECONDS)

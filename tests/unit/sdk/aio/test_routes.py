@@ -13,7 +13,7 @@ import eruca
 from eruca.aio.name_servers import NameServers
 from eruca.aio.routes import WATCHES_MAX, Routes
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import OverloadedError
+from eruca.contract.errors import OverloadedError, TopicNotFoundError
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -188,6 +188,29 @@ async def test_a_name_server_that_holds_no_more_requests_is_not_pressed() -> Non
         assert len(watches(transport)) == 1
 
 
+@pytest.mark.parametrize("status", [200, 304])
+async def test_one_that_holds_no_request_is_asked_again_only_after_a_while(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a cache in between may do."""
+    monkeypatch.setattr("eruca.aio.routes.WATCH_PAUSE_SECONDS", 60.0)
+
+    async def answer(request: Request) -> HttpResponse:
+        if "wait_seconds" in request.target and status == 304:
+            return HttpResponse(304, {}, b"")
+        return json_answer(route_of("orders", "a"), etag='"1"')
+
+    transport = ScriptedTransport(answer)
+    routes = Routes(NameServers(["http://n1"], transport), network="default", timeout=1)
+    await routes.publish_view("orders")
+    await until(lambda: watches(transport))
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert len(watches(transport)) == 1
+    await routes.close()
+
+
 async def test_a_refresh_asks_with_the_etag() -> None:
     async with routes_of() as (routes, server, transport):
         server.put("orders", "a")
@@ -295,6 +318,20 @@ async def test_a_route_that_cannot_be_read_is_a_transport_error(body: bytes) -> 
         NameServers(["http://n1"], ScriptedTransport(answer)), network="default", timeout=1
     )
     with pytest.raises(eruca.TransportError, match="route of orders"):
+        await routes.publish_view("orders")
+    await routes.close()
+
+
+async def test_a_list_of_brokers_that_cannot_be_read_is_a_transport_error() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        if request.target == "/v1/brokers":
+            return HttpResponse(200, {}, b"<html>")
+        return problem_answer(TopicNotFoundError("there is none"))
+
+    routes = Routes(
+        NameServers(["http://n1"], ScriptedTransport(answer)), network="default", timeout=1
+    )
+    with pytest.raises(eruca.TransportError, match="list of brokers"):
         await routes.publish_view("orders")
     await routes.close()
 
