@@ -113,6 +113,27 @@ async def test_where_a_group_stands_is_set_and_shown(
     }
 
 
+async def test_values_that_the_contract_does_not_allow_are_named_by_the_sdks_own_error(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    admin, queue = client.admin, eruca.MessageQueue(topic, "broker-a", 0)
+    await admin.groups.create(name)
+
+    with pytest.raises(eruca.ValidationError, match="queue_count"):
+        await admin.create_topic(name, queue_count=10**6)
+    with pytest.raises(eruca.ValidationError, match="retry_max_times"):
+        await admin.groups.create(name, retry_max_times=10**6)
+    with pytest.raises(eruca.ValidationError, match="offset"):
+        await admin.groups.commit(name, {queue: 2**70})
+    with pytest.raises(eruca.ValidationError, match="offset"):
+        await admin.groups.reset(name, topic, 2**70)
+    with pytest.raises(eruca.ValidationError, match="ids"):
+        await anext(admin.groups.redrive(name, ids={"broker-a": [-1]}))
+    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=None) as consumer:
+        with pytest.raises(eruca.ValidationError, match="offset"):
+            await consumer.commit({queue: 2**70})
+
+
 async def test_brokers_clusters_and_name_servers_tell_how_they_are(
     client: eruca.AsyncClient, cluster: InProcessCluster
 ) -> None:

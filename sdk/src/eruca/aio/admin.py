@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from eruca.aio.broker_api import parsed
+from eruca.aio.broker_api import checked_request, parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
 from eruca.aio.masters import Masters, on_each, on_those_that_know
 from eruca.aio.scheduled import HeldScheduled, Scheduled
@@ -113,12 +113,13 @@ class AsyncAdmin:
         Raises:
             BrokerNotFoundError: There is no such broker, or none at all.
         """
-        settings = TopicSettings(
-            read_queue_count=queue_count if read_queue_count is None else read_queue_count,
-            write_queue_count=queue_count if write_queue_count is None else write_queue_count,
-            permission=permission,
-            ordered=ordered,
-        )
+        with checked_request():
+            settings = TopicSettings(
+                read_queue_count=queue_count if read_queue_count is None else read_queue_count,
+                write_queue_count=queue_count if write_queue_count is None else write_queue_count,
+                permission=permission,
+                ordered=ordered,
+            )
         urls = await self._masters.all(cluster, broker_name)
 
         async def put(url: str) -> TopicConfig:

@@ -29,6 +29,7 @@ from eruca.aio.local_address import local_address
 from eruca.aio.send_lane import PendingBatch
 from eruca.aio.transport import (
     JSON_HEADER,
+    UNREADABLE,
     HttpTransport,
     path_segment,
     problem_error,
@@ -269,7 +270,7 @@ class BatchSender:
             if answer.status >= 300:
                 raise problem_error(answer, what)
             receipt = request.decoder.decode(answer.body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             failure = TransportError(f"{what}: the receipt cannot be read: {error}")
             self._report(queue, started, failure)
             raise failure from error

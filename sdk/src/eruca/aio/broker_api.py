@@ -5,10 +5,13 @@ Shared by administration and consumers; each call is one request with the client
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeVar
 
 import msgspec
+import pydantic
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
@@ -187,6 +190,24 @@ async def send_model(
     if answer.status >= 300:
         raise problem_error(answer, f"{method} {url}{target}")
     return answer
+
+
+@contextmanager
+def checked_request() -> Iterator[None]:
+    """Let a request be made of a caller's values; refuse what the contract does not allow in it.
+
+    Raises:
+        ValidationError: One of the values is not allowed: as the service would say.
+    """
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        first = faults[0]
+        name = ".".join(map(str, first["loc"]))
+        reason = first["msg"].removeprefix("Value error, ")
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise ValidationError(f"{name}: {reason}; got {first['input']!r:.80}{more}") from None
 
 
 def parsed(model: type[M], answer: HttpResponse, what: str) -> M:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.broker_api import parsed, send_model
+from eruca.aio.broker_api import checked_request, parsed, send_model
 from eruca.aio.masters import Masters, on_each, on_those_that_know
 from eruca.aio.transport import HttpResponse, path_segment, target_of
 from eruca.contract.errors import GroupNotFoundError, ValidationError
@@ -120,15 +120,16 @@ class AsyncGroupAdmin:
             subscription_mode: Whether members must subscribe to the same.
             broker_name: On this broker only.
         """
-        settings = GroupSettings(
-            start=start,
-            retry_max_times=retry_max_times,
-            retry_policy=retry_policy,
-            ordered=ordered,
-            consume_enabled=consume_enabled,
-            broadcast_enabled=broadcast_enabled,
-            subscription_mode=subscription_mode,
-        )
+        with checked_request():
+            settings = GroupSettings(
+                start=start,
+                retry_max_times=retry_max_times,
+                retry_policy=retry_policy,
+                ordered=ordered,
+                consume_enabled=consume_enabled,
+                broadcast_enabled=broadcast_enabled,
+                subscription_mode=subscription_mode,
+            )
         return await on_each(
             await self._masters.all(broker_name=broker_name),
             lambda url: self._call(GroupConfig, "PUT", url, _path(group), settings),
@@ -220,7 +221,8 @@ class AsyncGroupAdmin:
         """
         commits: dict[str, list[OffsetCommit]] = {}
         for queue, offset in sorted(offsets.items()):
-            commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
+            with checked_request():
+                commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
             commits.setdefault(await self._masters.url_of(queue), []).append(commit)
 
         async def store(url: str) -> None:
@@ -265,16 +267,18 @@ class AsyncGroupAdmin:
                 raise ValidationError(
                     f"queues: {topic} is not on {', '.join(unknown) or 'no broker'}"
                 )
-        place = ResetToOffset(offset=to) if isinstance(to, int) else to
+        with checked_request():
+            place = ResetToOffset(offset=to) if isinstance(to, int) else to
         names = {url: name for name, url in urls.items()}
 
         async def ask(url: str, *, dry_run: bool) -> ResetAnswer:
-            request = OffsetReset(
-                topic=topic,
-                to=place,
-                queue_ids=None if ids is None else ids[names[url]],
-                dry_run=dry_run,
-            )
+            with checked_request():
+                request = OffsetReset(
+                    topic=topic,
+                    to=place,
+                    queue_ids=None if ids is None else ids[names[url]],
+                    dry_run=dry_run,
+                )
             return await self._call(
                 ResetAnswer, "POST", url, f"{_path(group)}/offsets:reset", request
             )
@@ -380,17 +384,23 @@ class AsyncGroupAdmin:
             if per_second is None
             else max(1, min(int(per_second), REDRIVE_COUNT_MAX))
         )
+        with checked_request():
+            chosen = DeadLetterFilter.model_validate(
+                {"topic": topic, "reason": reason, "from": begin, "to": end}
+            )
+            requests = {
+                name: self._redrives(
+                    None if ids is None else ids.get(name, ()),
+                    chosen,
+                    limit=limit,
+                    dry_run=dry_run,
+                )
+                for name in urls
+            }
         loop = asyncio.get_running_loop()
         due_at = loop.time()
         for broker_name, url in sorted(urls.items()):
-            for request in self._redrives(
-                None if ids is None else ids.get(broker_name, ()),
-                DeadLetterFilter.model_validate(
-                    {"topic": topic, "reason": reason, "from": begin, "to": end}
-                ),
-                limit=limit,
-                dry_run=dry_run,
-            ):
+            for request in requests[broker_name]:
                 cursor: str | None = None
                 while True:
                     await asyncio.sleep(max(due_at - loop.time(), 0))
@@ -430,13 +440,13 @@ class AsyncGroupAdmin:
         *,
         limit: int,
         dry_run: bool,
-    ) -> Iterable[Redrive]:
+    ) -> Sequence[Redrive]:
         if ids is None:
-            yield Redrive(filter=chosen, limit=limit, dry_run=dry_run)
-            return
-        for first in range(0, len(ids), limit):
-            part = [*ids[first : first + limit]]
-            yield Redrive(ids=part, limit=limit, dry_run=dry_run)
+            return [Redrive(filter=chosen, limit=limit, dry_run=dry_run)]
+        return [
+            Redrive(ids=[*ids[first : first + limit]], limit=limit, dry_run=dry_run)
+            for first in range(0, len(ids), limit)
+        ]
 
     async def _call(
         self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None

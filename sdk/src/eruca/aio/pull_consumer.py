@@ -381,13 +381,15 @@ class AsyncPullConsumer:
                 raise outcome
 
     async def _commit_to_broker(self, offsets: Mapping[MessageQueue, int]) -> None:
-        from eruca.contract.groups import OffsetCommit  # pydantic: loaded when first needed
+        from eruca.aio.broker_api import checked_request  # pydantic: loaded when first needed
+        from eruca.contract.groups import OffsetCommit  # … as well
 
         assert self._settings.group is not None
-        commits = [
-            OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
-            for queue, offset in offsets.items()
-        ]
+        with checked_request():
+            commits = [
+                OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
+                for queue, offset in offsets.items()
+            ]
         url = await self._url(next(iter(offsets)))
         await self._context.broker_api.commit_offsets(url, self._settings.group, commits)
         self._committed.update(offsets)

@@ -176,15 +176,17 @@ class AsyncSimpleConsumer:
             StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
             ErucaError: A broker did not answer; its messages come again in any case.
         """
-        from eruca.contract.deliveries import DeliveryNacks  # pydantic: loaded when first needed
+        from eruca.aio.broker_api import checked_request  # pydantic: loaded when first needed
+        from eruca.contract.deliveries import DeliveryNacks  # … as well
 
         self._check_usable()
         for broker_name, some in _by_broker(deliveries).items():
             url = await self._url(some[0].message.queue.topic, broker_name)
             for handles in _parts(some):
-                nacks = DeliveryNacks(
-                    handles=handles, delay_seconds=delay_seconds, reason=reason, error=error
-                )
+                with checked_request():
+                    nacks = DeliveryNacks(
+                        handles=handles, delay_seconds=delay_seconds, reason=reason, error=error
+                    )
                 await self._api.nack(url, nacks)
 
     async def extend(

@@ -22,6 +22,7 @@ from eruca.contract.errors import (
     ErucaError,
     TimeoutExpiredError,
     TransportError,
+    ValidationError,
     error_of_problem,
 )
 from eruca.contract.records import Buffer
@@ -132,7 +133,7 @@ class HttpxTransport:
             raise TimeoutExpiredError(
                 f"{method} {url}{target}: no answer within {timeout:.3g} s"
             ) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last one: idna's
             raise TransportError(
                 f"{method} {url}{target}: {error or type(error).__name__}"
             ) from error
@@ -167,18 +168,28 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
 
 
 def path_segment(name: str) -> str:
-    """Return *name* as one segment of a path."""
-    return quote(name, safe="")
+    """Return *name* as one segment of a path; ValidationError if it has no form in UTF-8."""
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise _half_surrogate(name) from None
 
 
 def target_of(path: str, **query: str | float | bool | None) -> str:
-    """Return *path* with a query of what is not None."""
+    """Return *path* with a query of what is not None; ValidationError as for a segment."""
     pairs = [
         (name.rstrip("_"), str(value).lower() if isinstance(value, bool) else value)
         for name, value in query.items()
         if value is not None
     ]
-    return f"{path}?{urlencode(pairs)}" if pairs else path
+    try:
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+    except UnicodeEncodeError as error:
+        raise _half_surrogate(error.object) from None
+
+
+def _half_surrogate(text: str) -> ValidationError:
+    return ValidationError(f"{text!r:.80}: it holds half of a surrogate pair")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -348,10 +348,12 @@ async def test_a_message_that_is_refused_takes_no_stranger_down_with_it() -> Non
     [
         HttpResponse(201, {}, b"not json"),
         HttpResponse(201, {}, b"{}"),
+        HttpResponse(201, {}, b'{"x": "\xff"}'),
+        HttpResponse(201, {}, b'{"x":' + b"[" * 100_000),
         HttpResponse(502, {"content-type": "text/html"}, b"<h1>Bad gateway</h1>"),
         HttpResponse(500, {"content-type": "application/problem+json"}, b"garbage"),
     ],
-    ids=["no json", "no receipt", "a proxy's page", "a garbled problem"],
+    ids=["no json", "no receipt", "no UTF-8", "no end", "a proxy's page", "a garbled problem"],
 )
 async def test_an_answer_that_cannot_be_read_is_a_failed_attempt(answer: HttpResponse) -> None:
     async def broker(_: Request) -> HttpResponse:

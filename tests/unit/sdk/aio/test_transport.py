@@ -43,6 +43,8 @@ async def test_httpx_sends_what_it_is_given_and_reads_the_answer() -> None:
 
 async def test_httpx_gives_the_seams_errors() -> None:
     transport = HttpxTransport()
+    with pytest.raises(eruca.TransportError, match="xn--"):
+        await transport.request("GET", "http://xn--" + "a" * 70 + ".test", "/", timeout=5)
     async with peer(answering(OK)) as server:
         url = server.url
     with pytest.raises(eruca.TransportError, match=url):
@@ -134,3 +136,10 @@ def test_names_and_queries_are_quoted() -> None:
     assert target_of("/v1/x", a=None, from_="2026-01-01T00:00:00Z", b=True, c=1.5) == (
         "/v1/x?from=2026-01-01T00%3A00%3A00Z&b=true&c=1.5"
     )
+
+
+def test_a_name_without_a_form_in_utf_8_is_no_allowed_value() -> None:
+    with pytest.raises(eruca.ValidationError, match="surrogate"):
+        path_segment("a\udcff")
+    with pytest.raises(eruca.ValidationError, match="surrogate"):
+        target_of("/v1/x", key="a\udcff")
