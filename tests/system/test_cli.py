@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.clusters import running_cluster
-from support.command_line import Eruca
+from support.command_line import ERUCA, Eruca
 
 FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n"
 
@@ -369,6 +371,35 @@ def test_the_doctor_goes_the_way_that_the_sdk_goes(namesrv_url: str) -> None:
 
     [proxy] = [finding for finding in found["findings"] if finding["check"] == "proxy"]
     assert "do not go through" in proxy["detail"]
+
+
+def test_an_output_that_lacks_characters_shows_them_in_another_way(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-ascii")
+    eruca("send", "--topic=t-ascii", "naïve ✓")
+    eruca.environment |= {"PYTHONIOENCODING": "ascii"}
+
+    with eruca.start("doctor") as doctor:
+        found, errors = doctor.communicate(timeout=60)
+    with eruca.start("tail", "t-ascii", "--from=earliest", "--no-follow") as tail:
+        shown, _ = tail.communicate(timeout=60)
+
+    assert (doctor.returncode, tail.returncode) == (0, 0), errors
+    assert found.startswith("+ settings")
+    assert r"na\xefve \u2713" in shown
+
+
+def test_without_stdin_there_are_no_rows_to_send(eruca: Eruca) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", ERUCA, "send", "--topic=t-closed"],
+        env={**os.environ, **eruca.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "stdin is closed" in done.stderr
 
 
 def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) -> None:

@@ -12,6 +12,6 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def confirmed(question: str, *, instead: str = "give --yes") -> bool:
     """Ask on the terminal; where there is none, refuse and say what to do *instead*."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():  # None where it is closed
         raise typer.BadParameter(f"nobody is there to ask; {instead}")
     return typer.confirm(question, err=True)

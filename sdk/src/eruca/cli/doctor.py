@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eruca.cli.findings import Finding
 
 _MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
+_PLAIN_MARKS: Final = {"✓": "+", "!": "!", "✗": "-"}  # where the output's encoding has no others
 _SUBJECT_WIDTH: Final = 24
 _CHECK_WIDTH: Final = 15
 
@@ -48,7 +49,7 @@ async def doctor(
     async for finding in examine(session.namesrv_urls, write=write):
         found.append(finding)
         if not session.is_json:
-            console.print(_shown(finding))
+            console.print(_shown(finding, is_plain=not console.encoding.startswith("utf")))
     healthy = is_healthy(found)
     if session.is_json:
         session.show_json({"healthy": healthy, "findings": found})
@@ -61,11 +62,11 @@ async def doctor(
     return 0 if healthy else EXIT_FAILED
 
 
-def _shown(finding: Finding) -> Text:
+def _shown(finding: Finding, *, is_plain: bool) -> Text:
     from rich.text import Text
 
     mark, colour = _MARKS[finding.verdict]
-    text = Text(f"{mark} ", style=colour)
+    text = Text(f"{_PLAIN_MARKS[mark] if is_plain else mark} ", style=colour)
     text.append(f"{finding.subject:<{_SUBJECT_WIDTH}} {finding.check:<{_CHECK_WIDTH}} ", "default")
     text.append(finding.detail, "default" if mark == "✓" else colour)
     if finding.fix is not None:

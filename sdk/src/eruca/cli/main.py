@@ -5,6 +5,8 @@ Modules are imported when typer needs their options; what a command works with, 
 
 from __future__ import annotations
 
+import io
+import sys
 from importlib.metadata import version
 from typing import Annotated
 
@@ -87,4 +89,8 @@ def options(
 
 def run() -> None:
     """Run the command that the command line names."""
+    for stream in (sys.stdout, sys.stderr):
+        # A message may hold anything; what the terminal's encoding lacks is shown as an escape.
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="backslashreplace")
     app()

@@ -195,6 +195,8 @@ def _feed(session: Session, file: str | None, row_format: RowFormat, fields: Row
 
     csv.field_size_limit(BODY_SIZE_MAX)  # its own default is 128 KiB
     if file is None or file == "-":
+        if sys.stdin is None:
+            raise typer.BadParameter("stdin is closed; give messages or --file")
         if sys.stdin.isatty():
             session.say("reading lines from the terminal; Ctrl-D ends")
         return RowFeed(os.dup(sys.stdin.fileno()), row_format, fields)

@@ -148,12 +148,7 @@ def output_console() -> Console:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    # A message may hold anything; what the terminal's encoding lacks is shown as an escape.
-    try:
-        stream.write(text)
-    except UnicodeEncodeError:
-        encoding = stream.encoding or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.write(text)
     stream.flush()
 
 
