@@ -179,6 +179,22 @@ def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
     assert [look["lag"] for look in looks] == [1, 1, 1]
 
 
+def test_watching_in_a_pipe_shows_each_look_and_ends_with_whoever_reads(command: Eruca) -> None:
+    filled(command, "t-piped", 2)
+    command("consume", "t-piped", "-g", "g-piped", "--start=earliest", "-n1")
+    with command.start("group", "lag", "g-piped", "--watch", "--every=0.1") as process:
+        assert process.stdout is not None
+        titles = [process.stdout.readline()]
+        while len(titles) < 2:
+            line = process.stdout.readline()
+            titles += [line] if line.startswith("g-piped: ") else []
+        process.stdout.close()
+
+        assert process.wait(30) == 0
+
+    assert [title.startswith("g-piped: ") for title in titles] == [True, True]
+
+
 @pytest.fixture(scope="module")
 def dead(namesrv_url: str) -> str:
     """Make a group give up on three messages, and return its name."""

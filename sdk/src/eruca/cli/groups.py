@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -213,7 +213,7 @@ async def lag(
 ) -> None:
     """Show how far a group is behind, in all and in each queue; a dash is unknown.
 
-    With --watch and --output json each look is one line.
+    With --watch and --output json each look is one line; in a pipe, one table follows the other.
     """
     async with session.client() as client:
         await client.admin.groups.get(group)  # one that nobody knows is behind in nothing
@@ -320,12 +320,20 @@ async def _watch(
             at = datetime.now(UTC)
             session.show_line({"at": at} | _lag_document(await look()))
             await asyncio.sleep(every)
-    with Live(console=output_console(), auto_refresh=False) as live:
+    console = output_console()
+    # In a pipe nothing can be drawn over: there one table follows the other.
+    with (
+        Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live
+    ):
         while True:
+            session.check_reader()
             behind, now = await look(), datetime.now(UTC)
             title = f"{group}: {_total(behind, now)}"
             table = session.table(_LAG_HEADINGS, _lag_rows(behind, now), title=title)
-            live.update(table, refresh=True)
+            if live is None:
+                console.print(table, crop=False)
+            else:
+                live.update(table, refresh=True)
             await asyncio.sleep(every)
 
 
