@@ -191,7 +191,8 @@ class BatchSender:
             raise _final_error(course, error) from error
         topic = batch.messages[0].topic
         if retry.refresh_route and was_reached(error):
-            await self._routes.refresh(topic)  # the next attempt needs it
+            # The next attempt needs it, or tells that it is too late for one.
+            await self._routes.refresh(topic, within_seconds=_remaining(batch, or_less=True))
         elif retry.refresh_route:
             self._routes.refresh_soon(topic)
         if retry.wait_seconds:

@@ -200,7 +200,9 @@ class HalfSender:
         if retry is None:
             raise _final_error(course, error) from error
         if retry.refresh_route and was_reached(error):
-            await self._routes.refresh(course.topic)  # the next attempt needs it
+            # The next attempt needs it, or tells that it is too late for one.
+            within = course.remaining_seconds(or_less=True)
+            await self._routes.refresh(course.topic, within_seconds=within)
         elif retry.refresh_route:
             self._routes.refresh_soon(course.topic)
         if retry.wait_seconds:

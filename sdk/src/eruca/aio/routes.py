@@ -137,10 +137,12 @@ class Routes:
             self._due[topic] = earliest
             self._wake.set()
 
-    async def refresh(self, topic: str) -> None:
-        """Have the topic's route fetched now; where that fails, it stays as it was."""
+    async def refresh(self, topic: str, *, within_seconds: float | None = None) -> None:
+        """Have the topic's route fetched now; where that fails, or takes longer, it stays."""
         self._due.pop(topic, None)
-        await self._refresh(topic)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_seconds):
+                await self._refresh(topic)
 
     async def wait_until(self, topic: str, shows: Callable[[TopicRoute], bool]) -> None:
         """Wait until the topic's route shows what was just done, up to the time-out."""

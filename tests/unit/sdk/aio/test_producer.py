@@ -596,6 +596,30 @@ async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses() -> No
     assert result.queue.broker_name == "b"
 
 
+async def test_a_route_that_does_not_come_is_not_awaited_beyond_the_deadline() -> None:
+    has_told = False
+
+    async def name_server(_: Request) -> HttpResponse:
+        nonlocal has_told
+        if has_told:
+            await asyncio.Event().wait()
+        has_told = True
+        return json_answer(route_of("orders", "a"), etag='"1"')
+
+    async def broker(_: Request) -> HttpResponse:
+        return problem_answer(eruca.TopicNotFoundError("moved"))
+
+    client = eruca.AsyncClient(
+        "http://namesrv",
+        hot_transport=ScriptedTransport(broker),
+        transport=ScriptedTransport(name_server),
+        timeout=600,
+    )
+    async with client, client.producer(send_timeout=0.05) as producer:
+        with pytest.raises(eruca.SendFailedError, match="moved"):
+            await producer.send(message())
+
+
 async def test_no_name_server_at_all_is_an_error_within_the_deadline() -> None:
     async def silent(_: Request) -> HttpResponse:
         await asyncio.Event().wait()
