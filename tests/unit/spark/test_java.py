@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def fake_java(home: Path, version: str) -> Path:
     return home
 
 
+def java_behind(home: Path) -> Path:
+    """Return the home of the Java that a script around it calls."""
+    [called] = re.findall(r'^exec "(.*)/bin/java" ', (home / "bin" / "java").read_text(), re.M)
+    return Path(called)
+
+
 @pytest.fixture
 def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -32,7 +39,7 @@ def test_java_home_is_taken_where_it_is_new_enough(tmp_path: Path) -> None:
     other = fake_java(tmp_path / "other", "17.0.1")
     environment = {"JAVA_HOME": str(named), "PATH": str(other / "bin")}
 
-    assert find_java_home(environment) == named
+    assert java_behind(find_java_home(environment, tmp_path / "wrappers")) == named
 
 
 def test_the_path_is_looked_at_where_java_home_is_too_old(tmp_path: Path) -> None:
@@ -40,7 +47,7 @@ def test_the_path_is_looked_at_where_java_home_is_too_old(tmp_path: Path) -> Non
     other = fake_java(tmp_path / "other", "17.0.1")
     environment = {"JAVA_HOME": str(old), "PATH": str(other / "bin")}
 
-    assert find_java_home(environment) == other
+    assert java_behind(find_java_home(environment, tmp_path / "wrappers")) == other
 
 
 def test_a_link_on_the_path_leads_to_the_java_behind_it(tmp_path: Path) -> None:
@@ -48,7 +55,17 @@ def test_a_link_on_the_path_leads_to_the_java_behind_it(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
 
-    assert find_java_home({"PATH": str(tmp_path / "bin")}) == home
+    found = find_java_home({"PATH": str(tmp_path / "bin")}, tmp_path / "wrappers")
+    assert java_behind(found) == home
+
+
+def test_where_the_script_cannot_be_written_the_machine_s_java_is_taken_as_it_is(
+    tmp_path: Path,
+) -> None:
+    home = fake_java(tmp_path / "jdk", "21.0.8")
+    (tmp_path / "file").touch()
+
+    assert find_java_home({"JAVA_HOME": str(home)}, tmp_path / "file") == home
 
 
 @pytest.mark.usefixtures("no_wheel")
