@@ -1,4 +1,4 @@
-"""What the README says runs as it is written: a walk with curl, and examples in Python."""
+"""What README.md says runs as it is written, and what RUNNING.md names is there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from eruca_broker.settings import BrokerSettings
+from eruca_namesrv.settings import NamesrvSettings
+from eruca_query.settings import QuerySettings
+from eruca_txn_checker.settings import TxnCheckerSettings
 from support.clusters import running_cluster
 from support.command_line import Eruca
 from support.processes import running
 
 README = Path(__file__).parents[2] / "README.md"
+RUNNING = README.with_name("RUNNING.md").read_text()
+CLIENT_VARIABLES = {
+    "ERUCA_NAMESRV_URLS",
+    "ERUCA_NETWORK",
+    "ERUCA_OFFSETS_DIR",
+    "ERUCA_QUERY_URLS",
+    "ERUCA_TXN_CHECKER_URLS",
+}
+PACKAGES = {"eruca_namesrv", "eruca_broker", "eruca_txn_checker", "eruca_query", "eruca_postgres"}
 [WALK] = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
 NAMESRV_URL = "http://127.0.0.1:9876"
 
@@ -45,6 +59,22 @@ def test_the_walk_with_nothing_but_curl_ends_with_the_dead_letter_handed_out(
     assert (letter["reason"], letter["last_error"]) == ("nobody_home", "rang twice")
     [last] = answers[-1]["deliveries"]
     assert (last["message"]["body"], last["attempt"]) == ({"text": "for Ben"}, 1)
+
+
+def test_every_variable_and_metric_that_running_names_is_there() -> None:
+    named = set(re.findall(r"\bERUCA_[A-Z_]*[A-Z]\b", RUNNING))
+    kinds = (NamesrvSettings, BrokerSettings, TxnCheckerSettings, QuerySettings)
+    known = {variable for kind in kinds for variable in kind.variables().values()}
+    assert named - known == CLIENT_VARIABLES
+
+    metrics = set(re.findall(r"\beruca_[a-z_]+\b", RUNNING)) - PACKAGES
+    shown = ""
+    with running_cluster(txn_checkers=1, queries=1) as cluster:
+        for service in cluster.plan.services:
+            shown += httpx.get(f"{service.url}/metrics", trust_env=False).text
+    told = set(re.findall(r"^# TYPE (\w+) ", shown, re.MULTILINE))
+    assert metrics
+    assert metrics <= told
 
 
 def example(heading: str) -> str:
