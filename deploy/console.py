@@ -83,18 +83,21 @@ def ready_report(
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
     )
-    parts: list[RenderableType] = [Text(), table, _whole(summary)]
-    if (postgres_url := _postgres_url(plan)) is not None:
-        parts += [_whole("for programs that share its PostgreSQL:")]
-        its_url = f"export DATABASE_URL={shlex.quote(postgres_url)}"
-        parts += [_whole(f"  {its_url}", style="cyan")]
     explorer = (
         f"Every service's API, to read and to try: {plan.queries[0].url}/docs"
         if plan.queries
         else "Each service's API, to read and to try: /docs behind its URL"
     )
-    parts += [Text(), _whole(explorer, style="bold"), Text()]
-    return Group(*parts, _try_this(plan, environment), Text())
+    return Group(
+        Text(),
+        table,
+        _whole(summary),
+        Text(),
+        _whole(explorer, style="bold"),
+        Text(),
+        _try_this(plan, environment),
+        Text(),
+    )
 
 
 def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableType:
@@ -103,6 +106,8 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
     lines = (
         [] if standard in urls.split(";") else [f"export ERUCA_NAMESRV_URLS={shlex.quote(urls)}"]
     )
+    if (postgres_url := _postgres_url(plan)) is not None:
+        lines.append(f"export DATABASE_URL={shlex.quote(postgres_url)}")
     command = _command(environment)
     lines += [
         f"{command} topic create orders",

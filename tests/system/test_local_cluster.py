@@ -137,7 +137,7 @@ async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(tmp_path: P
     )
     assert process.stdout is not None
     lines: list[str] = []
-    while not any("Try, in another terminal" in line for line in lines):
+    while not any("/v1/topics/orders/queues" in line for line in lines):  # the last to be printed
         lines.append((await asyncio.wait_for(process.stdout.readline(), 60)).decode())
         assert lines[-1], "".join(lines)
     [told] = [line.strip() for line in lines if "DATABASE_URL=" in line]
