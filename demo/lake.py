@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.dataset import read_flights
+from eruca.cli.counts import counted
 
 _STOP_SECONDS: Final = 20.0
 _BODY: Final = "carrier STRING, arr_delay INT"
@@ -162,8 +163,9 @@ def show_lake(console: Console, lake: FlightsLake, in_file: Mapping[str, Delays]
     console.print()
     console.print(table)
     console.print(
-        f"{lake.rows:,} messages exported in {lake.export_seconds:.1f} s into {lake.files} Parquet "
-        f"files of {lake.size / 1e6:.1f} MB; the table took {lake.table_seconds:.1f} s"
+        f"{lake.rows:,} messages exported in {lake.export_seconds:.1f} s into "
+        f"{counted(lake.files, 'Parquet file')} of {lake.size / 1e6:.1f} MB; "
+        f"the table took {lake.table_seconds:.1f} s"
     )
 
 

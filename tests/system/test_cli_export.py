@@ -87,7 +87,7 @@ async def test_a_topic_becomes_a_file_of_each_kind_with_the_same_rows(tmp_path: 
     assert feather.read_table(tmp_path / "orders.arrow").equals(table)
     lines = [json.loads(line) for line in (tmp_path / "orders.ndjson").read_text().splitlines()]
     assert [line["offset_message_id"] for line in lines] == table["offset_message_id"].to_pylist()
-    assert "3000 messages" in said
+    assert "3,000 messages" in said
     assert not (tmp_path / "orders.parquet.parts").exists()
 
 

@@ -247,6 +247,8 @@ def test_dead_letters_are_found_where_only_one_broker_knows_the_group(
         client.admin.groups.commit("g-here", {queue: 0})
 
     assert command.json("dlq", "list", "g-here") == []
+    listed = command("dlq", "list", "g-here")
+    assert (listed.stdout, listed.stderr) == ("", "no dead letters\n")
     assert "no dead letter matches" in command("dlq", "redrive", "g-here", "--all", "-y").stderr
 
 

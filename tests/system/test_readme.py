@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,27 @@ def test_the_examples_do_what_they_say() -> None:
         assert eruca.bodies("orders") == ["order 18"]
         assert eruca.json("scheduled", "list") == []
         assert eruca.json("txn", "list") == []
+
+
+def test_the_example_of_a_group_ends_well_at_ctrl_c() -> None:
+    with running_cluster() as cluster:
+        [url] = cluster.namesrv_urls
+        Eruca(url)("topic", "create", "orders")
+        Eruca(url)("send", "--topic=orders", "--tag=paid", "order 17")
+        code = example("Consume as a group").replace(NAMESRV_URL, url)
+        with subprocess.Popen(
+            [sys.executable, "-W", "error", "-u", "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "1 order 17\n"
+
+            process.send_signal(signal.SIGINT)
+
+            assert process.communicate(timeout=60) == ("", "")
+        assert process.returncode == 0
 
 
 def objects(text: str) -> list[dict[str, Any]]:

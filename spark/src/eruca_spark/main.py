@@ -154,11 +154,13 @@ def export(
             )
         manifests = Lake(spark, lake).manifests()
     for name, rows in sorted(done.rows_by_topic.items()):
-        console.print(f"{name}: {rows:,} messages")
+        console.print(f"{name}: {_counted(rows, 'message')}")
     if done.missing_rows:
-        console.print(f"{done.missing_rows:,} messages were deleted before they were read")
+        lost = _counted(done.missing_rows, "message")
+        console.print(f"deleted before they were read: {lost}")
     held = sum(manifest.rows for manifest in manifests)
-    console.print(f"{lake} holds {held:,} messages in {len(manifests):,} batches")
+    batches = _counted(len(manifests), "batch", "batches")
+    console.print(f"{lake} holds {_counted(held, 'message')} in {batches}")
 
 
 @app.command()
@@ -284,7 +286,8 @@ def audit(
     for fault in faults:
         _errors().print(fault)
     if unsound or faults:
-        _errors().print(f"not sound: {len(unsound)} queues, {len(faults)} batches")
+        queues, batches = _counted(len(unsound), "queue"), _counted(len(faults), "batch", "batches")
+        _errors().print(f"not sound: {queues}, {batches}")
         raise typer.Exit(1)
 
 
@@ -353,7 +356,8 @@ def replay_command(
             rows = rows.where(where)
         with shown_tasks(spark, console, "replaying"):
             done = replay(rows, options, is_ordered=ordered)
-    console.print(f"{done.sent:,} messages sent to {to}, {done.skipped:,} were there already")
+    sent = _counted(done.sent, "message")
+    console.print(f"{sent} sent to {to}, already there: {done.skipped:,}")
 
 
 def _report(
@@ -414,6 +418,10 @@ def _console() -> Console:
     # Names of topics and paths are no markup, and a line is one line, wherever it goes.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH
     return Console(highlight=False, markup=False, soft_wrap=True, width=width)
+
+
+def _counted(count: int, noun: str, plural: str | None = None) -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _errors() -> Console:

@@ -81,6 +81,7 @@ async def list_(
             "redriven",
         ],
         (_row(held) for held in found),
+        none="no dead letters",
     )
 
 

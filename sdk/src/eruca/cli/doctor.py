@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.counts import counted
 from eruca.cli.session import Session, output_console
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ async def doctor(
     else:
         counts = Counter(str(finding.verdict) for finding in found)
         session.say(
-            f"{len(found)} checks: {counts['ok']} ok, {counts['warning']} warnings, "
-            f"{counts['fault']} faults"
+            f"{counted(len(found), 'check')}: {counts['ok']} ok, "
+            f"{counted(counts['warning'], 'warning')}, {counted(counts['fault'], 'fault')}"
         )
     return 0 if healthy else EXIT_FAILED
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eruca.cli.command import command
+from eruca.cli.counts import counted
 from eruca.cli.reading import checked_start
 from eruca.cli.session import Session
 from eruca.cli.starts import QueueEnd
@@ -130,7 +131,7 @@ async def _export(
     plan, missing = parts.plan, parts.missing()
     done = plan.rows - sum(partition.rows for partition in missing)
     if done:
-        session.say(f"goes on: {done} of {plan.rows} messages have been read before")
+        session.say(f"goes on: {done:,} of {counted(plan.rows, 'message')} had been read before")
     with progress_bar(MofNCompleteColumn()) as progress:
         reading = progress.add_task(plan.topic, total=plan.rows, completed=done)
         columns = parts.request.columns
@@ -269,4 +270,4 @@ def _show(session: Session, target: Path, plan: ExportPlan) -> None:
             {"file": str(target), "rows": plan.rows, "size": size, "incomplete": missing}
         )
     else:
-        session.say(f"{target}: {plan.rows} messages, {size} bytes")
+        session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")

@@ -13,6 +13,7 @@ import typer
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.counts import counted
 from eruca.cli.session import Session, output_console
 from eruca.cli.starts import START_HELP, QueueEnd, start_of
 from eruca.cli.topics import masters
@@ -352,10 +353,10 @@ def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
 
 
 def _total(behind: GroupLag, now: datetime) -> str:
-    lag = "an unknown number of" if behind.lag is None else f"{behind.lag:,}"
+    lag = behind.lag
+    what = "an unknown number of messages" if lag is None else counted(lag, "message")
     age = age_text(behind.oldest_unconsumed_at, now)
-    noun = "message" if behind.lag == 1 else "messages"
-    return f"{lag} {noun} behind" + (f", the oldest for {age}" if age else "")
+    return f"{what} behind" + (f", the oldest for {age}" if age else "")
 
 
 def _lag_rows(behind: GroupLag, now: datetime) -> Iterable[Sequence[object]]:

@@ -201,10 +201,10 @@ async def _find(session: Session, wanted: _Wanted, count: int, cursor: str | Non
 
     headings = (*MESSAGE_HEADINGS, "body") if wanted["bodies"] else MESSAGE_HEADINGS
     session.show_table(
-        headings, (message_row(message, bodies=wanted["bodies"]) for message in found.messages)
+        headings,
+        (message_row(message, bodies=wanted["bodies"]) for message in found.messages),
+        none=None if found.incomplete else "there is no such message",
     )
-    if not found.messages and not found.incomplete:
-        session.say("there is no such message")
     if found.next_cursor is not None:
         session.say(f"there may be more than {count}; see --count, or --cursor {found.next_cursor}")
     say_missing(session, found.incomplete)

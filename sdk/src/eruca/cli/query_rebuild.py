@@ -13,6 +13,7 @@ import typer
 
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.counts import counted
 from eruca.cli.session import Session
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ async def rebuild(
         session.say(f"begun: {', '.join(begun)}; eruca query status tells how far it is")
     else:
         rows = sum(log.rows for log in done)
-        session.say(f"made anew: {', '.join(begun)}; {rows:,} rows")
+        session.say(f"made anew: {', '.join(begun)}; {counted(rows, 'row')}")
     return 0
 
 
@@ -100,8 +101,8 @@ def _named(followed: Sequence[FollowedLog], brokers: Sequence[str] | None) -> li
 
 def _question(wanted: Sequence[FollowedLog]) -> str:
     names = ", ".join(log.broker_name for log in wanted)
-    rows = sum(log.rows for log in wanted)
-    return f"Make {rows:,} rows anew from what the logs of {names} hold? They answer until then."
+    rows = counted(sum(log.rows for log in wanted), "row")
+    return f"Make {rows} anew from what the logs of {names} hold? Old ones answer until then."
 
 
 async def _watch(

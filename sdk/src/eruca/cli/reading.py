@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eruca.cli.command import command
+from eruca.cli.counts import counted
 from eruca.cli.session import Session
 from eruca.cli.starts import START_HELP, Start, start_of
 from eruca.cli.topics import TopicArgument
@@ -95,6 +96,9 @@ async def tail(
             on_offset_out_of_range="earliest",
         ) as consumer,
     ):
+        if follow:
+            queues = counted(len(await consumer.assignment()), "queue")
+            session.say(f"following {topic}, {queues}; Ctrl-C stops")
         left = count
         while left is None or left > 0:
             session.check_reader()

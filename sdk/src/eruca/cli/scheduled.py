@@ -52,6 +52,7 @@ async def list_(
     session.show_table(
         ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes"],
         map(_row, found),
+        none="no message waits for its delivery",
     )
 
 

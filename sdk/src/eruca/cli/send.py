@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eruca.cli.command import EXIT_ROWS_SKIPPED, command
+from eruca.cli.counts import counted
 from eruca.cli.delays import Delay, delay_of
 from eruca.cli.session import Session
 
@@ -251,7 +252,8 @@ def _show_counts(session: Session, topic: str, counts: SendCounts) -> None:
             }
         )
         return
-    skipped = f", {counts.skipped} bad rows skipped" if counts.skipped else ""
+    skipped = f", {counted(counts.skipped, 'bad row')} skipped" if counts.skipped else ""
     session.say(
-        f"{counts.sent} messages sent to {topic} in {counts.seconds:.1f} s ({rate:,.0f}/s){skipped}"
+        f"{counted(counts.sent, 'message')} sent to {topic} in {counts.seconds:.1f} s "
+        f"({rate:,.0f}/s){skipped}"
     )

@@ -62,9 +62,22 @@ class Session:
 
         _write(sys.stdout, msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
 
-    def show_table(self, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print a table, or records where it is too wide; None is a dash, never 0."""
-        output_console().print(self.table(headings, rows), crop=False)
+    def show_table(
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        none: str | None = None,
+    ) -> None:
+        """Print a table, or records where it is too wide; None is a dash, never 0.
+
+        Without a row *none* is said instead, where it is given.
+        """
+        shown = list(rows)
+        if not shown and none is not None:
+            self.say(none)
+            return
+        output_console().print(self.table(headings, shown), crop=False)
 
     def table(
         self,

@@ -89,6 +89,7 @@ async def list_(
     session.show_table(
         ["transaction", "state", "group", "topic", "on", "begun at", "checks count", "last check"],
         map(_row, found),
+        none="no transactions",
     )
 
 
