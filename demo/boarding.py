@@ -82,7 +82,7 @@ async def call_passengers(
     async def recall(flight: Flight, message_id: str) -> None:
         async with limit:
             try:
-                await client.admin.cancel_scheduled(message_id)
+                await client.admin.recall_scheduled(message_id)
             except eruca.AlreadyDeliveredError:
                 return  # on a busy machine the recall comes too late: it is a call like any other
         calls.recalled.add(flight.row)

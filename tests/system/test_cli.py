@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -114,6 +115,10 @@ def test_messages_from_arguments_are_stored_with_tag_keys_and_properties(eruca: 
     receipts = eruca.json("send", "--topic=t-args", "order 17", "order 18", *options)
 
     assert [receipt["queue_offset"] for receipt in receipts] == [0, 1]
+    in_words = eruca("message", "show", receipts[0]["offset_message_id"]).stdout
+    assert re.search(rf"^message id +{receipts[0]['message_id']}$", in_words, re.MULTILINE)
+    assert re.search(r"^retries +0$", in_words, re.MULTILINE)
+    assert "_" not in eruca("send", "--topic=t-args", "order 19").stdout
     shown = eruca.json("message", "show", receipts[0]["offset_message_id"])
     assert shown["body"] == {"text": "order 17"}
     assert (shown["tag"], shown["keys"], shown["sharding_key"]) == ("paid", ["17", "x"], "a")

@@ -125,9 +125,9 @@ def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca)
     listed = command.json("scheduled", "list", "--topic=t-later")
     shown = command("scheduled", "list", "-t", "t-later").stdout.splitlines()
     some = command("scheduled", "list", "-t", "t-later", "-n1")
-    cancelled = command("scheduled", "cancel", first["message_id"]).stdout
+    recalled = command("scheduled", "recall", first["message_id"]).stdout
     left = command.json("scheduled", "list", "-t", "t-later")
-    unknown = command("scheduled", "cancel", "no-such-id", code=1)
+    unknown = command("scheduled", "recall", "no-such-id", code=1)
 
     assert first["queue_offset"] is None
     delay = datetime.fromisoformat(first["deliver_at"]) - datetime.fromisoformat(first["stored_at"])
@@ -135,7 +135,7 @@ def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca)
     assert len(listed) == len(shown) - 1 == 3
     assert listed[-1]["message_id"] == first["message_id"]
     assert "there are more than 1" in some.stderr
-    assert first["message_id"] in cancelled
+    assert first["message_id"] in recalled
     assert len(left) == 2
     assert "delay" in late.stderr
     assert "neither a span" in nonsense.stderr

@@ -160,9 +160,9 @@ async def test_a_message_is_recalled_wherever_it_waits(
         delivered = await producer.send(eruca.Message(topic, "y", delay_seconds=0.02))
 
     assert [m.text() for m in await received(client, topic, 1)] == ["y"]
-    assert await client.admin.cancel_scheduled(result.message_id) == [result.queue.broker_name]
+    assert await client.admin.recall_scheduled(result.message_id) == [result.queue.broker_name]
     assert [held async for held in client.admin.scheduled(topic=topic)] == []
     with pytest.raises(AlreadyDeliveredError):
-        await client.admin.cancel_scheduled(delivered.message_id)
+        await client.admin.recall_scheduled(delivered.message_id)
     with pytest.raises(ScheduledNotFoundError):
-        await client.admin.cancel_scheduled("no-such-message")
+        await client.admin.recall_scheduled("no-such-message")

@@ -347,7 +347,7 @@ class AsyncAdmin:
         async for held in Scheduled(self._context, self._masters).waiting(topic):
             yield held
 
-    async def cancel_scheduled(self, message_id: str) -> list[str]:
+    async def recall_scheduled(self, message_id: str) -> list[str]:
         """Recall a message that waits, by its unique id; return which brokers had it.
 
         It is never delivered then. Recalling again is harmless.
@@ -356,7 +356,7 @@ class AsyncAdmin:
             ScheduledNotFoundError: No broker has had a delayed message of this id.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
         """
-        return await Scheduled(self._context, self._masters).cancel(message_id)
+        return await Scheduled(self._context, self._masters).recall(message_id)
 
     # The name servers' table: each name server has its own, so changes go to all of them.
 

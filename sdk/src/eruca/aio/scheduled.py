@@ -44,10 +44,10 @@ class Scheduled:
         async for held in merged(streams, key=lambda held: held.message.deliver_at):
             yield held
 
-    async def cancel(self, message_id: str) -> list[str]:
+    async def recall(self, message_id: str) -> list[str]:
         """Recall a message; return which brokers have done so."""
 
-        async def cancel(url: str) -> None:
+        async def recall(url: str) -> None:
             await self._send("DELETE", url, f"{_PATH}/{path_segment(message_id)}")
 
         urls = await self._masters.all()
@@ -55,7 +55,7 @@ class Scheduled:
             f"no broker has been sent a message of id {message_id!r} to be delivered later",
             fix="give the unique id that sending told; see eruca scheduled list",
         )
-        return sorted(await on_those_that_know(urls, cancel, unknown))
+        return sorted(await on_those_that_know(urls, recall, unknown))
 
     async def _of_broker(
         self, broker_name: str, url: str, topic: str | None

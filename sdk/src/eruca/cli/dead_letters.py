@@ -75,7 +75,7 @@ async def list_(
             "from",
             "message id",
             "reason",
-            "tries count",
+            "attempts",
             "last error",
             "dead since",
             "redriven",

@@ -45,7 +45,7 @@ def message_fields(message: WholeMessage) -> Iterator[tuple[str, object]]:
         shown = (f"{name}={value}" for name, value in message.properties.items())
         yield "properties", one_line(", ".join(shown)) or None
         yield "sharding key", message.sharding_key and one_line(message.sharding_key)
-        yield "reconsume times", message.reconsume_times
+        yield "retries", message.reconsume_times
 
 
 def body_text(message: WholeMessage) -> str:

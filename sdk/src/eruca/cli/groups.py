@@ -43,7 +43,7 @@ _LAG_HEADINGS: Final = (
     "oldest waits",
     "owner",
 )
-_CONFIG_HEADINGS: Final = ("start", "retries count", "ordered", "enabled", "subscriptions")
+_CONFIG_HEADINGS: Final = ("start", "max retries", "ordered", "enabled", "subscriptions")
 _OFFSET_PREFIX: Final = "offset:"
 
 
@@ -79,7 +79,7 @@ async def create(
         int | None,
         typer.Option(
             "--retries",
-            help="Failed so many times more, a message is dead "
+            help="Tried again so often, a message is a dead letter "
             f"[a new group: {RETRY_TIMES_DEFAULT}].",
             min=0,
         ),
@@ -158,7 +158,7 @@ async def list_(
         return
     now = datetime.now(UTC)
     session.show_table(
-        ["group", "members count", "topics", "lag", "oldest waits"],
+        ["group", "members", "topics", "lag", "oldest waits"],
         (
             (name, members, ", ".join(topics) or None, behind, age_text(oldest, now))
             for name, members, topics, behind, oldest in rows
@@ -424,7 +424,7 @@ def _show_configs(session: Session, configs: Mapping[str, GroupConfig]) -> None:
         session.show_json(configs)
         return
     session.show_table(
-        ["broker", *_CONFIG_HEADINGS, "members count"],
+        ["broker", *_CONFIG_HEADINGS, "members"],
         ((name, *cells, configs[name].members) for name, cells in sorted(_cells(configs).items())),
     )
 

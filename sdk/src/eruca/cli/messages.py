@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,13 @@ from eruca.cli.session import Session
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
     from eruca.contract.messages import PulledMessage
+
+
+_HEADINGS: Final = {
+    "offset_message_id": "offset id",
+    "queue_id": "queue",
+    "reconsume_times": "retries",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +50,7 @@ async def show(
 
     fields = msgspec.to_builtins(message)
     body = fields.pop("body")
-    session.show_record((name, _plain(value)) for name, value in fields.items())
+    session.show_record((_heading(name), _plain(value)) for name, value in fields.items())
     session.show_text("")
     session.show_text(body.get("text") or f"base64:{body.get('base64', '')}")
 
@@ -70,7 +77,7 @@ async def find(
     from eruca.cli.shown_messages import one_line
 
     session.show_table(
-        ["stored at", "on", "queue", "queue offset", "offset_message_id", "tag", "keys", "body"],
+        ["stored at", "on", "queue", "queue offset", "offset id", "tag", "keys", "body"],
         (
             (
                 message.stored_at,
@@ -103,6 +110,11 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
             raise RecordNotFoundError(error.detail, fix=fix) from None
         detail = f"{topic} has no message of the id {message_id}"
         raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
+
+
+def _heading(name: str) -> str:
+    """Return a field of the contract as every command calls it."""
+    return _HEADINGS.get(name) or name.replace("_", " ")
 
 
 def _plain(value: object) -> object:

@@ -24,9 +24,9 @@ _STATUS_HEADINGS: Final = (
     "read to offset",
     "behind bytes",
     "as of",
-    "rows count",
+    "rows",
     "oldest",
-    "gaps count",
+    "gaps",
     "followed by",
     "rebuild",
 )

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True, help="See messages that are to be delivered later; recall one."
     )
     command(group, "list")(list_)
-    command(group, "cancel")(cancel)
+    command(group, "recall")(recall)
     app.add_typer(group, name="scheduled")
 
 
@@ -56,7 +56,7 @@ async def list_(
     )
 
 
-async def cancel(
+async def recall(
     session: Session,
     *,
     message_id: Annotated[
@@ -65,7 +65,7 @@ async def cancel(
 ) -> None:
     """Recall a message before it is delivered; it never is, then."""
     async with session.client() as client:
-        brokers = await client.admin.cancel_scheduled(message_id)
+        brokers = await client.admin.recall_scheduled(message_id)
     if session.is_json:
         session.show_json({"message_id": message_id, "cancelled_on": brokers})
     else:

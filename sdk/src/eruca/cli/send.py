@@ -181,10 +181,17 @@ async def _send_arguments(
     if session.is_json:
         session.show_json(receipts)
     else:
-        headings = ["message_id", "broker_name", "queue_id", "queue_offset", "durability"]
+        headings = {
+            "message_id": "message id",
+            "broker_name": "on",
+            "queue_id": "queue",
+            "queue_offset": "queue offset",
+            "durability": "durability",
+        }
         if any(result.deliver_at is not None for result in results):
-            headings.append("deliver_at")
-        session.show_table(headings, ([receipt[h] for h in headings] for receipt in receipts))
+            headings["deliver_at"] = "deliver at"
+        rows = ([receipt[name] for name in headings] for receipt in receipts)
+        session.show_table([*headings.values()], rows)
     return 0
 
 

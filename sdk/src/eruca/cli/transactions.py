@@ -87,7 +87,7 @@ async def list_(
         session.show_json(found)
         return
     session.show_table(
-        ["transaction", "state", "group", "topic", "on", "begun at", "checks count", "last check"],
+        ["transaction", "state", "group", "topic", "on", "begun at", "checks", "last check"],
         map(_row, found),
         none="no transactions",
     )

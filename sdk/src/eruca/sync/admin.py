@@ -225,7 +225,7 @@ class Admin:
         """
         return self._portal.iterate(self._twin.scheduled(topic))
 
-    def cancel_scheduled(self, message_id: str) -> list[str]:
+    def recall_scheduled(self, message_id: str) -> list[str]:
         """Recall a message that waits, by its unique id; return which brokers had it.
 
         It is never delivered then. Recalling again is harmless.
@@ -234,7 +234,7 @@ class Admin:
             ScheduledNotFoundError: No broker has had a delayed message of this id.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
         """
-        return self._portal.call(self._twin.cancel_scheduled, message_id)
+        return self._portal.call(self._twin.recall_scheduled, message_id)
 
     def kv(self, namespace: str, key: str) -> str:
         """Return a value.

@@ -54,7 +54,7 @@ class GroupAdmin:
             group: Its name.
             start: Where it begins in a topic it meets for the first time.
             retry_max_times: Failed so many times more, a message is a dead letter.
-            retry_policy: Delays between tries; None for RocketMQ's.
+            retry_policy: Delays before retries; None for RocketMQ's.
             ordered: Whether each queue is consumed in order.
             consume_enabled: Whether members get anything.
             broadcast_enabled: Whether members may be broadcasting.
