@@ -105,7 +105,10 @@ async def list_(
         str | None, typer.Option("--broker", help="Those of one broker, with their settings.")
     ] = None,
     system: Annotated[
-        bool, typer.Option("--system", help="The system's own topics as well.")
+        bool,
+        typer.Option(
+            "--system", help="The system's own as well, and groups' retry and dead-letter topics."
+        ),
     ] = False,
 ) -> None:
     """List topics: the names that live brokers have, or all there is to one broker's."""
@@ -117,7 +120,8 @@ async def list_(
             else:
                 session.show_table(["topic"], ([name] for name in names))
             return
-        configs = await client.admin.topics_of_broker(broker, include_system=system)
+        held = await client.admin.topics_of_broker(broker, include_system=system)
+        configs = [config for config in held if system or not _is_made_by_system(config.topic)]
     if session.is_json:
         session.show_json(configs)
     else:
@@ -168,16 +172,25 @@ def _fewer_queues(before: Mapping[str, TopicConfig], queues: int | None) -> str:
 
 
 async def _names(client: AsyncClient, *, system: bool) -> list[str]:
-    from eruca.contract.names import is_system_topic
-
     names = set(await client.admin.list_topics())
     if not system:
-        return sorted(name for name in names if not is_system_topic(name))
+        return sorted(name for name in names if not _is_made_by_system(name))
     # Brokers do not tell name servers what is theirs alone.
     for group in await client.admin.brokers():
         configs = await client.admin.topics_of_broker(group.broker_name, include_system=True)
         names.update(config.topic for config in configs)
     return sorted(names)
+
+
+def _is_made_by_system(topic: str) -> bool:
+    from eruca.contract.names import (
+        DEAD_LETTER_TOPIC_PREFIX,
+        RETRY_TOPIC_PREFIX,
+        is_system_topic,
+    )
+
+    of_group = topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
+    return of_group or is_system_topic(topic)
 
 
 async def show(session: Session, *, topic: TopicArgument) -> None:
