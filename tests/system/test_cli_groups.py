@@ -109,6 +109,25 @@ def test_a_member_is_shown_while_it_is_there(command: Eruca) -> None:
     assert "member" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "text"), [("--filter", "paid || refunded"), ("--sql", "price > 20")]
+)
+def test_a_member_with_another_filter_is_told_what_to_give(
+    command: Eruca, option: str, text: str
+) -> None:
+    name = f"filtered{option}"
+    command("topic", "create", f"t-{name}", "--queues=1")
+    with command.start("consume", f"t-{name}", "-g", f"g-{name}", option, text) as process:
+        assert process.stderr is not None
+        assert "is a member" in process.stderr.readline()
+
+        refused = command("consume", f"t-{name}", "-g", f"g-{name}", code=1)
+
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert f"give {option} '{text}', or use a group of your own" in refused.stderr
+
+
 def test_a_reset_is_looked_at_and_then_done(command: Eruca) -> None:
     filled(command, "t-reset", 4)
     command("group", "create", "g-reset", "--start=earliest")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -16,6 +17,7 @@ from eruca.cli.topics import TopicArgument
 from eruca.core.tag_expression import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
     from eruca.aio.push_consumer import AsyncPushConsumer
     from eruca.core.message_queue import MessageQueue
     from eruca.core.received_message import ReceivedMessage
@@ -64,6 +66,8 @@ async def consume(
                 await consumer.pause()  # before the next one is handed out
                 enough.set()
 
+    from eruca.contract.errors import SubscriptionConflictError
+
     async with session.client() as client:
         consumer = client.push_consumer(
             group,
@@ -76,9 +80,31 @@ async def consume(
             on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
         )
         consumer.subscribe(topic, wanted, show)
-        async with consumer:
-            session.say(f"{consumer.client_id} is a member of {group}")
-            await _until_done(session, consumer, enough)
+        try:
+            async with consumer:
+                session.say(f"{consumer.client_id} is a member of {group}")
+                await _until_done(session, consumer, enough)
+        except SubscriptionConflictError as error:
+            fix = await _advice(client, group, topic)
+            raise SubscriptionConflictError(error.detail, fix=fix) from None
+
+
+async def _advice(client: AsyncClient, group: str, topic: str) -> str:
+    """Return how a topic can be consumed although the group's members subscribe otherwise."""
+    own = "use a group of your own"
+    configs = await client.admin.groups.get(group)
+    filters = {
+        (one.topic, one.filter_type, one.filter)
+        for config in configs.values()
+        for one in config.subscriptions
+    }
+    if len(filters) != 1:
+        return own
+    [(its_topic, filter_type, text)] = filters
+    if its_topic != topic:
+        return own
+    option = "--filter" if filter_type == "tag" else "--sql"
+    return f"give {option} {shlex.quote(text)}, or {own}"
 
 
 async def _until_done(session: Session, consumer: AsyncPushConsumer, enough: asyncio.Event) -> None:
