@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from typer.testing import CliRunner, Result
 
-from eruca.cli.main import app
+from eruca.cli.app import app
 
 ERUCA: Final = Path(sys.executable).with_name("eruca")
 

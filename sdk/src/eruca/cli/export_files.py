@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from eruca.cli.main import INSTALLATION
 from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
 
@@ -73,7 +74,7 @@ def check_available(file_format: FileFormat) -> None:
         except ImportError:
             raise ValidationError(
                 f"{file_format} files are written with pyarrow, which is not installed",
-                fix="pip install 'eruca[arrow]', or export to a file that ends in .ndjson",
+                fix=f"{INSTALLATION}; or export to a file that ends in .ndjson",
             ) from None
 
 

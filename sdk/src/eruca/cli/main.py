@@ -1,90 +1,12 @@
-"""``eruca``: the command line. Each command lies in a module of its own subject.
-
-Modules are imported when typer needs their options; what a command works with, only when it runs.
-"""
+"""The script ``eruca``: the command line, or what to install where the SDK is there without it."""
 
 from __future__ import annotations
 
 import io
 import sys
-from importlib.metadata import version
-from typing import Annotated
+from typing import Final
 
-import typer
-
-from eruca.cli import (
-    cluster,
-    consuming,
-    dead_letters,
-    doctor,
-    export,
-    groups,
-    life_lines,
-    log,
-    messages,
-    query,
-    reading,
-    scheduled,
-    send,
-    topics,
-    transactions,
-)
-from eruca.cli.command import NamesrvOption, OutputOption
-from eruca.cli.session import Output, Session
-
-app = typer.Typer(
-    name="eruca",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Send, consume and find messages; look after topics and groups; see what is wrong.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 sent but for skipped rows, "
-    "130 stopped by Ctrl-C.",
-)
-
-for module in (
-    topics,
-    send,
-    reading,
-    consuming,
-    messages,
-    groups,
-    dead_letters,
-    transactions,
-    scheduled,
-    cluster,
-    log,
-    query,
-    life_lines,
-    export,
-    doctor,
-):
-    module.register(app)
-
-
-def _show_version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"eruca {version('eruca')}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    context: typer.Context,
-    namesrv: NamesrvOption = None,
-    output: OutputOption = None,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            help="Show the version and exit.",
-            is_eager=True,
-            callback=lambda value: _show_version(wanted=value),
-        ),
-    ] = False,
-) -> None:
-    """Keep what is given before the command's name."""
-    context.obj = Session(namesrv, output or Output.TABLE)
+INSTALLATION: Final = "in a copy of Eruca's repository: pip install './sdk[cli,arrow]'"
 
 
 def run() -> None:
@@ -93,4 +15,10 @@ def run() -> None:
         # A message may hold anything; what the terminal's encoding lacks is shown as an escape.
         if isinstance(stream, io.TextIOWrapper):  # None where it is closed
             stream.reconfigure(errors="backslashreplace")
+    try:
+        from eruca.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.exit(f"error: typer is not installed. To mend it: {INSTALLATION}")
     app()

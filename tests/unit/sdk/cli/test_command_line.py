@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from eruca.cli.main import app
+from eruca.cli.app import app
 
 
 def refusal(*arguments: str) -> str:
@@ -120,10 +120,26 @@ def test_a_file_that_is_not_there_is_one_line_that_names_it() -> None:
     )
 
 
+def test_without_the_extra_the_command_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['typer'] = None; sys.argv = ['eruca', 'topic', 'list'];"
+        "from eruca.cli.main import run; run()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: typer is not installed")
+    assert line.endswith("pip install './sdk[cli,arrow]'")
+
+
 def test_help_loads_neither_http_nor_the_sdk() -> None:
     """It is typed often, and they take longer to load than everything else."""
     program = (
-        "import sys, typer.testing; from eruca.cli.main import app;"
+        "import sys, typer.testing; from eruca.cli.app import app;"
         "typer.testing.CliRunner().invoke(app, ['send', '--help']);"
         "print({'httpx', 'msgspec', 'numpy', 'eruca.aio.client'} & set(sys.modules))"
     )

@@ -1,0 +1,85 @@
+"""``eruca``: the command line. Each command lies in a module of its own subject.
+
+Modules are imported when typer needs their options; what a command works with, only when it runs.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from eruca.cli import (
+    cluster,
+    consuming,
+    dead_letters,
+    doctor,
+    export,
+    groups,
+    life_lines,
+    log,
+    messages,
+    query,
+    reading,
+    scheduled,
+    send,
+    topics,
+    transactions,
+)
+from eruca.cli.command import NamesrvOption, OutputOption
+from eruca.cli.session import Output, Session
+
+app = typer.Typer(
+    name="eruca",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Send, consume and find messages; look after topics and groups; see what is wrong.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 sent but for skipped rows, "
+    "130 stopped by Ctrl-C.",
+)
+
+for module in (
+    topics,
+    send,
+    reading,
+    consuming,
+    messages,
+    groups,
+    dead_letters,
+    transactions,
+    scheduled,
+    cluster,
+    log,
+    query,
+    life_lines,
+    export,
+    doctor,
+):
+    module.register(app)
+
+
+def _show_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"eruca {version('eruca')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    namesrv: NamesrvOption = None,
+    output: OutputOption = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            is_eager=True,
+            callback=lambda value: _show_version(wanted=value),
+        ),
+    ] = False,
+) -> None:
+    """Keep what is given before the command's name."""
+    context.obj = Session(namesrv, output or Output.TABLE)
