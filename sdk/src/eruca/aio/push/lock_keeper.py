@@ -12,6 +12,9 @@ are asked for without it, and it is asked for again now and then.
 Queues that were given up without a word are uncertain as well. By our own clock a session ends
 before it does at the broker; a heartbeat in between renews it there, with locks that nobody here
 knows of any more. Were they left alone, they would keep everybody else out.
+
+What was asked for in a session that is over is given up with it: a lock granted in it may be
+somebody else's by the time that a late answer tells of it, when there may be another session.
 """
 
 from __future__ import annotations
@@ -88,6 +91,11 @@ class LockKeeper:
         """Find out whether the broker thinks we hold these, which we gave up without its word."""
         self._uncertain |= set(queues)
         self._ask()
+
+    def end_session(self) -> None:
+        """Give up what was asked for: the session is over, and so are the locks granted in it."""
+        for task in self._asking:
+            task.cancel()
 
     def close(self) -> None:
         """Ask for nothing more; leaving the group releases what is uncertain."""

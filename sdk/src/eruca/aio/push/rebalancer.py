@@ -140,7 +140,9 @@ class Rebalancer:
         }
 
     def lose_broker(self, broker_name: str) -> None:
-        """Lose all queues of a broker, where our session is over."""
+        """Lose all queues of a broker, where our session is over, and what was asked for there."""
+        if (keeper := self._keepers.get(broker_name)) is not None:
+            keeper.end_session()
         self.lose([held for q, held in self._held.items() if q.broker_name == broker_name])
 
     def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:

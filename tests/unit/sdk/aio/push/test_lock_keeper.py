@@ -214,6 +214,21 @@ async def test_a_lock_that_was_given_up_without_a_word_and_is_wanted_again_is_ke
     assert broker.released == []
 
 
+async def test_a_lock_that_was_granted_in_a_session_that_is_over_is_not_taken_over(
+    broker: Broker, member: Member
+) -> None:
+    broker.taken = {0}
+    member.keeper.want(QUEUES[:1])
+    await until(lambda: broker.asked)
+
+    broker.free(0)  # its answer is under way …
+    member.keeper.end_session()
+    assert member.granted == {}
+
+    await until(lambda: member.granted)  # … and what another request finds out counts
+    assert [ids for ids, _ in broker.asked] == [[0], [0]]
+
+
 async def test_a_broker_that_does_not_know_the_member_is_told_of(
     broker: Broker, member: Member
 ) -> None:
