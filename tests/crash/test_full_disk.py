@@ -90,6 +90,11 @@ def is_disk_full(answer: httpx.Response) -> bool:
     return answer.status_code == 503 and problem["code"] == "disk-full" and problem["retryable"]
 
 
+def members_of(client: httpx.Client, group: str) -> list[str]:
+    listed = client.get(f"/groups/{group}/members").json()["members"]
+    return [member["client_id"] for member in listed]
+
+
 @pytest.mark.parametrize(
     ("flush_mode", "limit"),
     [("sync", SEGMENT_SIZE // 3), ("async", 1_500)],
@@ -118,6 +123,45 @@ def test_files_that_may_not_grow_are_a_full_disk(
         assert process.stop() == 0
     with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
         producer.check(process.url, tmp_path)
+
+
+def test_members_of_every_group_are_forgotten_though_nothing_can_be_written(
+    tmp_path: Path,
+) -> None:
+    groups = ["g1", "g2", "g3"]
+    with (
+        running("eruca_broker", settings(tmp_path, "async")) as process,
+        httpx.Client(base_url=f"{process.url}/v1") as client,
+    ):
+        assert Producer().send(process.url).status_code == 201
+        for group in groups:
+            for name, seconds in (("stays", 60), ("dies", 3)):
+                beat = client.put(
+                    f"/groups/{group}/members/{name}",
+                    json={
+                        "incarnation": "1",
+                        "subscriptions": [{"topic": "orders"}],
+                        "session_seconds": seconds,
+                    },
+                )
+                assert beat.status_code == 201
+            locks = client.post(
+                f"/groups/{group}/locks",
+                json={
+                    "client_id": "dies",
+                    "incarnation": "1",
+                    "queues": [{"topic": "orders", "queue_id": 0}],
+                },
+            )
+            assert locks.json()["locks"]
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        assert is_disk_full(Producer().send_until_refused(process.url))
+
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        for group in groups:
+            while members_of(client, group) != ["stays"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)  # another process has no event to wait for
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from eruca.contract.errors import (
     ClientIdInUseError,
+    ErucaError,
     FilterSyntaxError,
     MemberNotFoundError,
     NotReadyError,
@@ -111,7 +112,7 @@ class Members:
         async with self._work.changes.turn(name):
             self._groups.get(name)
             self.session(name, client_id, incarnation, as_holder=True)
-            await self._free(name, client_id, "left")
+            await self._free(name, [client_id], "left")
             self._work.membership.remove(name, client_id)
             self._work.watchers.wake(name, (MEMBERS,))
 
@@ -165,20 +166,36 @@ class Members:
         return session
 
     async def free_over(self, name: str) -> None:
-        """End the group's sessions that are over; to be called in its turn."""
-        for client_id in self._work.membership.over(name, self._work.clock.monotonic()):
+        """End the group's sessions that are over; to be called in its turn.
+
+        Raises:
+            ErucaError: Their locks are not freed in the log; the sessions have ended.
+        """
+        over = self._work.membership.over(name, self._work.clock.monotonic())
+        for client_id in over:
             self._work.membership.remove(name, client_id)
             self.expiry_count += 1
+        if over:
             self._work.watchers.wake(name, (MEMBERS,))
-            await self._free(name, client_id, "expired")
+            await self._free(name, over, "expired")
 
     async def expiry_step(self) -> None:
-        """End every session that is over: for the expiry loop."""
+        """End every session that is over: for the expiry loop.
+
+        Raises:
+            ErucaError: The locks of some are not freed in the log; all sessions have ended.
+        """
+        failure: ErucaError | None = None
         for name in dict.fromkeys(
             group for group, _ in self._work.membership.due(self._work.clock.monotonic())
         ):
             async with self._work.changes.turn(name):
-                await self.free_over(name)
+                try:
+                    await self.free_over(name)
+                except ErucaError as error:  # the sessions of other groups are told of only once
+                    failure = error
+        if failure is not None:
+            raise failure
 
     async def _admit(
         self, group: Group, beat: Beat, heartbeat: Heartbeat
@@ -239,15 +256,21 @@ class Members:
             self._work.watchers.wake(name, (MEMBERS,))
         return session
 
-    async def _free(self, name: str, client_id: str, reason: _Reason) -> None:
+    async def _free(self, name: str, client_ids: Iterable[str], reason: _Reason) -> None:
         group = self._work.store.state.groups.get(name)
-        queues = [] if group is None else list(group.locks_of(client_id))
-        if queues:
-            keys = [QueueKey(*queue) for queue in queues]
+        if group is None:
+            return
+        queues_of = {client_id: list(group.locks_of(client_id)) for client_id in client_ids}
+        events = [
+            LocksReleased(name, [QueueKey(*queue) for queue in queues], reason)
+            for queues in queues_of.values()
+            if queues
+        ]
+        if events:
             try:
-                await self._work.changes.record(LocksReleased(name, keys, reason))
+                await self._work.changes.record(*events)
             finally:
-                self._work.watchers.wake(name, queues)
+                self._work.watchers.wake(name, [q for qs in queues_of.values() for q in qs])
 
     def _answer(self, group: Group, session: Session, locks: Iterable[LockToken]) -> MemberAnswer:
         return MemberAnswer(
