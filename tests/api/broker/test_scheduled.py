@@ -273,6 +273,24 @@ async def test_what_waits_for_a_deleted_topic_is_dropped(
     assert (await client.get("/topics/orders")).status_code == 404
 
 
+@pytest.mark.parametrize("is_carried", [False, True], ids=["in its place", "carried forward"])
+async def test_what_waits_for_a_deleted_topic_does_not_come_to_a_later_one_of_its_name(
+    client: httpx.AsyncClient, app: BrokerApp, *, is_carried: bool
+) -> None:
+    await send(client, delay_seconds=1)
+    await client.delete("/topics/orders")
+    await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
+    if is_carried:
+        broker = broker_of(app)
+        await broker.timers.carry_forward(broker.store.log_max_offset)
+
+    expected = await send(client, delay_seconds=1.1)
+    messages = await pull(client, wait_seconds=10)
+
+    assert [message["message_id"] for message in messages] == [expected["message_id"]]
+    assert broker_of(app).timers.counts.dropped == 1
+
+
 async def test_a_queue_that_is_gone_is_not_delivered_to(client: httpx.AsyncClient) -> None:
     await client.put("/topics/orders", json={"read_queue_count": 4, "write_queue_count": 4})
     answer = await client.post(

@@ -6,7 +6,7 @@ delivered exactly once: as long as the event is not in the log it is pending, af
 
 What cannot be delivered, because its topic has been deleted, its record cannot be read any more or
 fits into no segment with the event, ends with the same event, is counted and logged. Nothing else
-may hold up those behind it.
+may hold up those behind it. A later topic of the same name is another one.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``. There an interrupted
 delivery is repeated, and what outlives retention is lost.
@@ -31,6 +31,7 @@ from eruca_broker.core.scheduled import (
     properties_of,
     waiting,
 )
+from eruca_broker.core.state import Topic
 from eruca_broker.core.timers import Timer
 from eruca_broker.core.timers_events import TimersFired, fired_record_size_max
 from eruca_broker.store.message_store import MessageStore
@@ -167,7 +168,7 @@ class Timers:
         if raw is None or wanted is None:
             self._drop(plan, timer, "its record cannot be read")
             return
-        topic = self._store.state.topics.get(wanted.topic)
+        topic = self._topic_of(timer, wanted)
         if topic is None:
             self._drop(plan, timer, f"topic {wanted.topic!r} has been deleted")
         elif not self._store.is_leaving(wanted.topic):  # else it has gone in a moment
@@ -181,8 +182,20 @@ class Timers:
         if raw is None or destination is None:
             self._drop(plan, timer, "its record cannot be read")
             return
+        if self._topic_of(timer, destination) is None:
+            # Carried, it would be younger than a topic of that name that is another one.
+            self._drop(plan, timer, f"topic {destination.topic!r} has been deleted")
+            return
         wait = Wait(deliver_at_ms=timer.due_ms)
         plan.add(timer, wait.place, waiting(raw, wait, destination))
+
+    def _topic_of(self, timer: Timer, destination: Destination) -> Topic | None:
+        """Return the topic that a timer was set for, or None where that has been deleted.
+
+        There may be another of its name by now.
+        """
+        topic = self._store.state.topics.get(destination.topic)
+        return None if topic is None or timer.id < topic.created_at else topic
 
     def _read(self, timer: Timer) -> tuple[memoryview | None, Destination | None]:
         try:
