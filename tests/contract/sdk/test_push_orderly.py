@@ -208,3 +208,50 @@ async def test_stopping_an_orderly_consumer_ends_with_the_batch_in_hand(
     async with other:
         await gatherer.until_count(19)
     assert gatherer.texts == [str(n) for n in range(1, 20)]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_a_queue_that_is_lost_and_had_again_waits_for_the_handler_of_before(
+    client: eruca.AsyncClient, topic: str, kind: str
+) -> None:
+    begun: list[str] = []
+    busy: list[str] = []
+    most_busy = 0
+    go = threading.Event()
+    assigned: list[eruca.MessageQueue] = []
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, session_seconds=3, on_assigned=assigned.extend
+    )
+
+    def begin(message: eruca.ReceivedMessage) -> None:
+        nonlocal most_busy
+        begun.append(message.text())
+        busy.append(message.text())
+        most_busy = max(most_busy, len(busy))
+
+    def in_thread(message: eruca.ReceivedMessage) -> None:
+        begin(message)
+        go.wait(20)
+        busy.remove(message.text())
+
+    async def on_loop(message: eruca.ReceivedMessage) -> None:
+        begin(message)
+        await until(go.is_set)
+        busy.remove(message.text())
+
+    consumer.subscribe(topic, handler=on_loop if kind == "async" else in_thread)
+    [queue] = {result.queue for result in await send(client, topic, range(3), key="one queue")}
+    async with consumer:
+        await until(lambda: begun)
+        await client.admin.groups.reset(topic, topic, "earliest")
+        await until(lambda: assigned.count(queue) == 2)
+        running = consumer._running
+        assert running is not None
+        held = running._held[queue]
+        await until(lambda: held.process.count == 3)  # what is to be handled again is here
+        assert begun == ["0"]
+        go.set()
+        await until(lambda: len(begun) == 4)
+
+    assert begun == ["0", "0", "1", "2"]
+    assert most_busy == 1

@@ -5,6 +5,9 @@ concurrency says, and gives it up when the queue is empty, suspended, or has had
 An async handler is awaited; a plain function runs in a thread, several batches in a row as long as
 they succeed and are quick.
 
+A queue may be lost and be ours again while a handler of before is still busy: what comes then waits
+for it, so that no two handlers have messages of one queue.
+
 What became of a batch is decided by :mod:`eruca.core.orderly_result`. Where dead letters were made
 of some of its messages, it is put back without those: RocketMQ puts back all of it, and buries them
 twice.
@@ -27,6 +30,7 @@ from eruca.core.consume_context import ConsumeContext
 from eruca.core.consume_status import ConsumeStatus
 from eruca.core.handler_table import HandlerTable, Registration
 from eruca.core.keyed_queue import KeyedQueue
+from eruca.core.message_queue import MessageQueue
 from eruca.core.ordered_queue import OrderedQueue
 from eruca.core.orderly_result import (
     LOCK_LOOK_SECONDS,
@@ -122,6 +126,7 @@ class OrderlyRunner:
         self._places = asyncio.Semaphore(settings.concurrency)
         self._threads: ThreadPoolExecutor | None = None
         self._lanes: dict[HeldQueue, _Lane] = {}
+        self._lost: dict[MessageQueue, asyncio.Task[None]] = {}  # whose last batch is in hand still
         self._tasks = Background(on_failure)
         self._tasks.start(self._calls.watch(), "eruca time limits")
 
@@ -167,8 +172,12 @@ class OrderlyRunner:
         """Have nothing of a queue count any more."""
         held.drop()
         lane = self._lanes.pop(held, None)
-        if lane is not None:
-            lane.news.set()
+        if lane is None:
+            return
+        lane.news.set()
+        if lane.is_busy and lane.task is not None:
+            self._lost[held.queue] = lane.task
+            lane.task.add_done_callback(lambda _: self._lost.pop(held.queue))
 
     async def close(self) -> None:
         """Give up: async handlers are cancelled, threads left to themselves."""
@@ -180,6 +189,8 @@ class OrderlyRunner:
 
     async def _run(self, lane: _Lane) -> None:
         held = lane.held
+        if (before := self._lost.get(held.queue)) is not None:
+            await asyncio.wait((before,))
         while not held.is_draining and not held.is_dropped:
             lane.news.clear()
             now = time.monotonic()
