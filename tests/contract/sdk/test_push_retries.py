@@ -233,6 +233,27 @@ async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_go
     assert await committed(client, topic, topic) == 3
 
 
+async def test_an_ordered_consumer_that_waited_for_its_topic_retries_as_often_as_its_group_says(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    await client.admin.groups.create(name, start="earliest", retry_max_times=2)
+    attempts: list[int] = []
+    consumer = client.push_consumer(name, ordered=True, wait_for_topics=True, suspend_seconds=0.02)
+
+    @consumer.on(name)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        attempts.append(message.attempt)
+        raise ValueError("poison")
+
+    async with consumer:
+        await client.admin.create_topic(name, queue_count=1)
+        await send(client, name, [0])
+        await until_async(lambda: is_committed(client, name, 1))
+
+    assert attempts == [1, 2, 3]
+    assert len(await dead_letters(client, name)) == 1
+
+
 async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
     client: eruca.AsyncClient, topic: str
 ) -> None:

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from eruca.aio.push.background import Background
 from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.retry_limit import RetryLimit
 from eruca.core.consume_context import ConsumeContext
 from eruca.core.consume_status import ConsumeStatus
 from eruca.core.handler_table import HandlerTable, Registration
@@ -101,7 +102,7 @@ class OrderlyRunner:
         settings: The consumer's.
         handlers: Its handlers.
         send_backs: Where dead letters are made; None in broadcasting, where they are dropped.
-        retry_max_times: After so many retries a message is a dead letter.
+        retry_limit: Tells after how many retries a message is a dead letter.
         on_lost: Called with a queue whose session is over.
         on_failure: Called with an error of our own, which ends the consumer.
     """
@@ -112,14 +113,14 @@ class OrderlyRunner:
         handlers: HandlerTable,
         send_backs: Buries | None,
         *,
-        retry_max_times: int | None,
+        retry_limit: RetryLimit,
         on_lost: Callable[[HeldQueue], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._settings = settings
         self._handlers = handlers
         self._send_backs = send_backs
-        self._retry_max_times = retry_max_times
+        self._retry_limit = retry_limit
         self._on_lost = on_lost
         self._calls = Calls(settings)
         self._loop = asyncio.get_running_loop()
@@ -378,7 +379,9 @@ class OrderlyRunner:
         self, held: HeldQueue, messages: list[ReceivedMessage], outcome: Outcome
     ) -> list[ReceivedMessage]:
         """Count a failure of each; return those that are dead letters now."""
-        limit = self._retry_max_times
+        limit = await self._retry_limit.max_times(held.queue)
+        if held.is_dropped:
+            return []
         dead = [m for m in messages if is_exhausted(m.reconsume_times, limit)]
         if dead and self._send_backs is not None:
             unsent = await self._send_backs.bury(held, dead, outcome)

@@ -22,6 +22,7 @@ from eruca.aio.push.offset_file import OffsetFile, offsets_directory
 from eruca.aio.push.orderly_runner import OrderlyRunner
 from eruca.aio.push.reader import Reader
 from eruca.aio.push.rebalancer import Rebalancer
+from eruca.aio.push.retry_limit import RetryLimit
 from eruca.aio.push.send_backs import SendBacks
 from eruca.aio.push.standby import Standby
 from eruca.aio.push.url_book import UrlBook
@@ -120,14 +121,9 @@ class RunningConsumer:
     async def start(self) -> None:
         """Join, and begin."""
         self._standby.start()
-        brokers = await self._find_brokers()
-        retry_max_times = self._settings.retry_max_times
-        if brokers:
+        if brokers := await self._find_brokers():
             await self._membership.join(brokers)
-            if self._settings.ordered and retry_max_times is None:
-                config = await self._api.config(self._urls.url_of(min(self._joined(brokers))))
-                retry_max_times = config.retry_max_times
-        self._wire(retry_max_times)
+        self._wire()
         self._stop_listening = self._context.routes.on_change(self._on_route_change)
         assert self._division is not None
         assert self._commits is not None
@@ -207,10 +203,7 @@ class RunningConsumer:
                 names.update(queue.broker_name for queue in view.queues)
         return sorted(names)
 
-    def _joined(self, brokers: Iterable[str]) -> list[str]:
-        return [name for name in brokers if self._membership.is_alive(name)]
-
-    def _wire(self, retry_max_times: int | None) -> None:
+    def _wire(self) -> None:
         settings, context = self._settings, self._context
         send_backs = None
         file = None
@@ -234,7 +227,9 @@ class RunningConsumer:
                 settings,
                 self._handlers,
                 send_backs,
-                retry_max_times=retry_max_times,
+                retry_limit=RetryLimit(
+                    settings.retry_max_times, self._api, self._urls.url_of_queue
+                ),
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
             )
