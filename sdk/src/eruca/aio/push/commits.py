@@ -91,6 +91,7 @@ class Commits:
         self._seconds = seconds
         self._dirty: set[HeldQueue] = set()
         self._news = asyncio.Event()
+        self._turn = asyncio.Lock()  # or what was sent first might arrive last, and go back
 
     def note(self, held: HeldQueue) -> None:
         """Note that a queue may be committed further."""
@@ -117,7 +118,11 @@ class Commits:
                 await asyncio.sleep(self._seconds)
 
     async def flush(self) -> None:
-        """Commit what there is."""
+        """Commit what there is, once what is under way has been."""
+        async with self._turn:
+            await self._flush()
+
+    async def _flush(self) -> None:
         dirty, self._dirty = self._dirty, set()
         offsets = {
             held: held.process.commit_offset
