@@ -121,7 +121,8 @@ class PushConsumer:
         """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
 
         Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
-        be handled again by others.
+        be handled again by others. So a handler must not wait for this: it would wait for itself,
+        and be given up.
         """
         self._portal.call(self._twin.stop)
 
