@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import text
 
+from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.start import StartError
 from eruca_postgres.database import Database
@@ -41,8 +42,8 @@ class Service:
 @asynccontextmanager
 async def service(url: str) -> AsyncIterator[Service]:
     made = Service(url)
-    await made.gate.start()
     try:
+        await made.gate.start()
         yield made
     finally:
         await made.gate.stop()
@@ -80,9 +81,65 @@ async def test_a_database_that_goes_away_is_told_of_and_comes_back() -> None:
             assert running.starts == 1
 
 
+async def test_a_database_that_comes_back_without_the_tables_is_not_worked_with() -> None:
+    with embedded_server() as server:
+        async with service(server.url) as running:
+            async with running.database.transaction() as connection:
+                await connection.execute(text("DROP SCHEMA gated CASCADE"))
+            with pytest.raises(DatabaseUnavailableError, match="cannot be worked with"):
+                await count_things(running.database)
+            await until(lambda: not running.readiness.is_ready)
+
+            async with service(server.url) as another:
+                assert await count_things(another.database) == 0
+                await running.gate._step()  # the tables are there again, and others
+
+                assert not running.gate.is_open
+                assert "start this service again" in str(running.readiness.error().fix)
+
+
+async def test_a_database_that_takes_no_changes_is_waited_for() -> None:
+    with embedded_server() as server:
+        async with service(server.url) as running:
+            await set_read_only(server.url, is_on=True)
+            await until(lambda: not running.readiness.is_ready)
+            with pytest.raises(DatabaseUnavailableError, match="cannot be worked with"):
+                await delete_things(running.database)
+            assert "takes no changes" in running.readiness.error().detail
+            async with service(server.url) as another:
+                assert another.starts == 0
+
+                await set_read_only(server.url, is_on=False)
+                await until(lambda: running.readiness.is_ready and another.readiness.is_ready)
+                await delete_things(running.database)
+
+
+async def set_read_only(url: str, *, is_on: bool) -> None:
+    """Have the server at *url* take no changes, as a standby does, or take them again."""
+    database = Database(sqlalchemy_url(url), "public", connections_max=1)
+    connections = database.engine.execution_options(isolation_level="AUTOCOMMIT")
+    async with connections.connect() as connection:
+        value = "on" if is_on else "off"
+        await connection.execute(text(f"ALTER SYSTEM SET default_transaction_read_only = {value}"))
+        await connection.execute(text("SELECT pg_reload_conf()"))
+    await database.close()
+
+
+async def count_things(database: Database) -> int:
+    async with database.transaction() as connection:
+        count: int = (await connection.execute(text("SELECT count(*) FROM things"))).scalar_one()
+    return count
+
+
+async def delete_things(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(text("DELETE FROM things"))
+
+
 async def test_a_schema_of_a_newer_version_ends_the_start(postgres_url: str) -> None:
     async with service(postgres_url) as older, older.database.transaction() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = 'newer'"))
 
     with pytest.raises(StartError, match="newer version"):
-        await Service(postgres_url).gate.start()
+        async with service(postgres_url):
+            pass

@@ -24,6 +24,13 @@ RETRY_AFTER_SECONDS: Final = 2.0
 # Classes of SQLSTATE: no connection, too few resources, an operator, a failing system; and what was
 # rolled back for others' sake, which may be tried again.
 _UNAVAILABLE: Final = frozenset(("", "08", "53", "57", "58", "40"))
+# A server that answers and is not the one to work with: it takes no changes, as a standby does, or
+# has lost our tables.
+_WRONG_SERVER: Final = frozenset(("25006", "42P01"))
+_LOOK: Final = (
+    "SELECT current_setting('transaction_read_only')::bool,"
+    " to_regclass('alembic_version')::oid::bigint"
+)
 # A connection whose other end has vanished without a word is given up soon, not after hours.
 _KEEP_ALIVE: Final = {
     "keepalives_idle": 5,
@@ -109,13 +116,28 @@ class Database:
         except (exc.TimeoutError, OSError) as error:
             raise unavailable(error) from error
 
-    async def check(self) -> None:
-        """Raise DatabaseUnavailableError where PostgreSQL does not answer, or not soon."""
+    async def check(self) -> int | None:
+        """Return what tells the schema from any that is made later; None where there is none.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL does not answer, or not soon; or it takes no
+                changes.
+        """
         try:
             async with asyncio.timeout(CONNECT_SECONDS), self.transaction() as connection:
-                await connection.execute(text("SELECT 1"))
+                found = await connection.execute(text(_LOOK))
         except TimeoutError as error:
             raise unavailable(error) from error
+        is_read_only: bool
+        schema_id: int | None
+        is_read_only, schema_id = found.one()
+        if is_read_only:
+            raise DatabaseUnavailableError(
+                "PostgreSQL takes no changes: it is a standby, or set to be read-only",
+                fix="set DATABASE_URL to one that takes them; work goes on when it does",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        return schema_id
 
     async def close(self) -> None:
         """Close all connections."""
@@ -124,8 +146,11 @@ class Database:
 
 def is_unavailable(error: exc.DBAPIError) -> bool:
     """Tell whether *error* says that the server is not there, rather than what it thinks of us."""
-    return error.connection_invalidated or (
-        isinstance(error, exc.OperationalError) and _sql_state(error)[:2] in _UNAVAILABLE
+    state = _sql_state(error)
+    return (
+        error.connection_invalidated
+        or state in _WRONG_SERVER
+        or (isinstance(error, exc.OperationalError) and state[:2] in _UNAVAILABLE)
     )
 
 
@@ -136,7 +161,8 @@ def _sql_state(error: exc.DBAPIError) -> str:
 def unavailable(error: Exception) -> DatabaseUnavailableError:
     """Return what callers are told when the server is not there."""
     reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["not in time"]
+    is_there = isinstance(error, exc.DBAPIError) and _sql_state(error) in _WRONG_SERVER
     return DatabaseUnavailableError(
-        f"PostgreSQL does not answer: {reason[0]}",
+        f"PostgreSQL {'cannot be worked with' if is_there else 'does not answer'}: {reason[0]}",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

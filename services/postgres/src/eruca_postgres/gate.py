@@ -8,6 +8,10 @@ States::
 
     waiting ──it answers, migrations are run──▶ open ──it does not answer──▶ closed
                                                  ▲───────it answers────────────┘
+
+To answer is to have the schema that work began with, and to take changes. A server that comes back
+empty, or restored, is not worked with: what the service knows from the rows that are gone would get
+into the new ones. A further start begins from what is there.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from eruca_postgres.migrations import UnreachableError, upgrade
 
 PERIOD_SECONDS: Final = 1.0  # between two looks
 _FIX: Final = "start it, or set DATABASE_URL to one that runs; work goes on when it is back"
+_LOST: Final = (
+    "start this service again, and it makes what is missing; or bring the former database back"
+)
 
 _log = structlog.get_logger()
 
@@ -57,6 +64,7 @@ class DatabaseGate:
         self._readiness = readiness
         self._on_migrated = on_migrated
         self._is_migrated = False
+        self._schema_id: int | None = None  # of the schema that work began with
         self._fault: str | None = None
         self._loop = BackgroundLoop("database", self._step, period_seconds=PERIOD_SECONDS)
 
@@ -80,19 +88,22 @@ class DatabaseGate:
 
     async def _step(self) -> None:
         try:
-            if self._is_migrated:
-                await self._database.check()
-            else:
+            schema_id = await self._database.check()
+            if not self._is_migrated:
                 await self._migrate()
+            elif schema_id != self._schema_id:
+                self._close(f"schema {self._database.schema} is not the one that was there", _LOST)
+                return
         except DatabaseUnavailableError as error:
-            self._close(error.detail)
+            self._close(error.detail, error.fix or _FIX)
         except UnreachableError as error:
-            self._close(str(error).partition(";")[0])
+            self._close(str(error).partition(";")[0], _FIX)
         else:
             self._open()
 
     async def _migrate(self) -> None:
         await asyncio.to_thread(upgrade, self._url, self._database.schema, self._versions)
+        self._schema_id = await self._database.check()
         await self._on_migrated()
         self._is_migrated = True
 
@@ -102,8 +113,8 @@ class DatabaseGate:
         self._fault = None
         self._readiness.ready()
 
-    def _close(self, fault: str) -> None:
+    def _close(self, fault: str, fix: str) -> None:
         if self._fault is None:  # said once, not with every look
-            _log.error("no database", why=fault, fix=_FIX)
+            _log.error("no database", why=fault, fix=fix)
         self._fault = fault
-        self._readiness.not_ready(fault, fix=_FIX)
+        self._readiness.not_ready(fault, fix=fix)
