@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from support.checkers import Checked, checked_by, messages
-from support.in_process_cluster import InProcessCluster
+from support.checkers import Checked, checked_by, messages, take
+from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -318,6 +319,27 @@ async def test_a_deleted_topic_leaves_a_transaction_pending_and_says_why(
     assert (refused.status_code, refused.json()["code"]) == (404, "topic-not-found")
     assert rolled_back.json()["state"] == "rolled_back"
     assert "deleted" in (await checked.seen(transaction_id))["checks_sent"][0]["fault"]
+
+
+async def test_an_answer_that_the_broker_has_no_room_for_holds_up_nothing_else(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        in_process_cluster(tmp_path, brokers=1, timers_max=1) as cluster,
+        checked_by(cluster, database_url) as checked,
+    ):
+        late = {"body": {"text": "later"}, "delay_seconds": 600}
+        await checked.begin(message=late)
+        [check] = await checked.take()
+        await checked.broker.post("/v1/topics/payments/messages", json={"messages": [late]})
+
+        refused = await checked.answer(check["check_id"], "commit")
+        await checked.begin(producer_group="others")
+        numbers = [(await take(checked.http, group="others"))[0]["number"] for _ in range(5)]
+
+    assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
+    assert "the answer is kept" in refused.json()["detail"]
+    assert numbers == [1, 2, 3, 4, 5]  # longer than until a kept answer is told again
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from eruca.contract.errors import (
     DatabaseUnavailableError,
     ErucaError,
     OtherProducerGroupError,
+    OverloadedError,
     TopicNotFoundError,
     TransactionNotFoundError,
 )
@@ -122,12 +123,16 @@ class Answers:
         # It was answered before: the broker tells whether that was the same.
         return outcome_of(known, await self._tell(known, answer.answer, answer.reason))
 
-    async def settle_left(self, left: Sequence[KnownCheck]) -> None:
+    async def settle_left(self, left: Sequence[KnownCheck]) -> list[str]:
         """Tell a broker answers that it was not heard to know.
+
+        Return the ids of the checks whose answers it does not take now, and may take later: a
+        delayed message finds no room among its timers, say.
 
         Raises:
             ErucaError: It is away.
         """
+        refused: list[str] = []
         for known in left:
             try:
                 await self._calls_settle(known)
@@ -135,8 +140,14 @@ class Answers:
                 _log.warning(
                     "answer came to nothing", transaction=known.transaction_id, why=str(error)
                 )
+            except ErucaError as error:
+                if isinstance(error, AWAY) and not isinstance(error, OverloadedError):
+                    raise
+                refused.append(known.check_id)
+                _log.error("answer refused", transaction=known.transaction_id, why=str(error))
             else:
                 self.counts.told_again += 1
+        return refused
 
     async def _settle(self, known: KnownCheck) -> DecisionReceipt:
         try:

@@ -1,8 +1,9 @@
 """One broker's transactions that are due: granting their checks, or giving them up.
 
-Each step first tells the broker what it was not heard to know, and then looks for what is due. Who
-may check is decided by the broker alone, by the number of the check; so two instances that believe
-to be in charge never send the same one, and one that works on old rows is refused.
+Each step first tells the broker what it was not heard to know, and then looks for what is due. An
+answer that the broker does not take is let alone for a while, and holds up nothing else. Who may
+check is decided by the broker alone, by the number of the check; so two instances that believe to
+be in charge never send the same one, and one that works on old rows is refused.
 
 What this step has done shows in the rows once it was read back from the log. Until then such
 transactions are left alone; if that takes too long, they are tried again, which is harmless.
@@ -114,6 +115,7 @@ class DueWork:
         self._clock = clock
         self._is_refreshed = False
         self._let_alone: dict[str, float] = {}  # transaction id → until when, monotonic
+        self._refused_answers: dict[str, float] = {}  # check id → until when, monotonic
 
     def folded(self, transaction_ids: Collection[str]) -> None:
         """Say that the log has told of these."""
@@ -154,7 +156,9 @@ class DueWork:
             await self._refresh(lease)
         self._forget_expired()
         left, rows = await self._look()
-        await self._answers.settle_left(left)
+        refused = await self._answers.settle_left(left)
+        until = self._clock.monotonic() + REFUSED_SECONDS
+        self._refused_answers |= dict.fromkeys(refused, until)
         results = await asyncio.gather(
             *(self._act(row, lease) for row in rows), return_exceptions=True
         )
@@ -177,6 +181,7 @@ class DueWork:
                 connection,
                 self._broker_name,
                 before_ms=now_ms - SETTLE_AFTER_MS,
+                without=self._refused_answers,
                 limit=SETTLE_COUNT_MAX,
             )
             if len(self._let_alone) >= DONE_COUNT_MAX:
@@ -259,3 +264,6 @@ class DueWork:
     def _forget_expired(self) -> None:
         now = self._clock.monotonic()
         self._let_alone = {id_: until for id_, until in self._let_alone.items() if until > now}
+        self._refused_answers = {
+            id_: until for id_, until in self._refused_answers.items() if until > now
+        }

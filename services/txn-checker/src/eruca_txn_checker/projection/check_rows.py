@@ -246,15 +246,24 @@ async def note_fault(connection: AsyncConnection, check_id: str, fault: str) -> 
 
 
 async def settling_checks(
-    connection: AsyncConnection, broker_name: str, *, before_ms: int, limit: int
+    connection: AsyncConnection,
+    broker_name: str,
+    *,
+    before_ms: int,
+    without: Collection[str] = (),
+    limit: int,
 ) -> list[KnownCheck]:
-    """Return answers that the broker was not heard to know, given before *before_ms*."""
+    """Return answers that the broker was not heard to know, given before *before_ms*.
+
+    Those to the checks *without* are left out.
+    """
     found = await connection.execute(
         select(*_KNOWN)
         .where(
             checks.c.broker_name == broker_name,
             checks.c.is_settling,
             checks.c.answered_ms < before_ms,
+            checks.c.check_id != func.all(literal(sorted(without), ARRAY(TEXT))),
         )
         .order_by(checks.c.answered_ms)
         .limit(limit)
