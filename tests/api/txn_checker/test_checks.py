@@ -122,6 +122,18 @@ async def test_no_more_checks_are_taken_than_asked_for(patient: Checked) -> None
     assert await patient.take(wait_seconds=0) == []
 
 
+async def test_large_messages_come_in_several_answers(patient: Checked) -> None:
+    large = {"body": {"text": "x" * 3_000_000}}
+    begun = {await patient.begin(message=large) for _ in range(5)}
+    for transaction_id in begun:
+        await patient.seen(transaction_id, lambda shown: shown["checks_sent"])
+
+    taken = [await patient.take(max_count=32, wait_seconds=0) for _ in range(4)]
+
+    assert [len(checks) for checks in taken] == [2, 2, 1, 0]
+    assert {check["transaction_id"] for checks in taken for check in checks} == begun
+
+
 async def test_a_message_may_ask_to_be_let_alone_for_longer(checked: Checked) -> None:
     immune = await checked.begin(check_immunity_seconds=600)
     other = await checked.begin()

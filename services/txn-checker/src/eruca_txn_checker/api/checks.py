@@ -51,7 +51,9 @@ async def take_checks(
             examples=["10.1.2.3@4711#1"],
         ),
     ] = None,
-    max_count: Annotated[CheckCount, Query(description="checks in one answer")] = 1,
+    max_count: Annotated[
+        CheckCount, Query(description="checks in one answer, if they are not too large")
+    ] = 1,
     wait_seconds: Annotated[WaitSeconds, Query(examples=[20])] = 0,
 ) -> ProducerChecks:
     """Return checks of the group's transactions, each for this producer alone.

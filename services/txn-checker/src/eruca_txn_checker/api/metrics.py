@@ -69,7 +69,7 @@ class CheckerMetrics(Collector):
         )
         yield _counter(
             "questions_put_off",
-            "Checks taken and not sent: the broker or the producer was away",
+            "Checks taken and not sent: the broker or the producer was away, or there was no room",
             questions.given_back,
         )
 

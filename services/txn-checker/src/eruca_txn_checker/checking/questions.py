@@ -2,6 +2,9 @@
 
 The broker is asked for both at the moment of asking. It knows what the rows here may not know yet:
 a transaction that was decided a moment ago is not asked about.
+
+An answer to a producer has a limit of size, as one to a pull has: what exceeds it is given back and
+comes with the next.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from typing import Final
 
 import structlog
 
-from eruca.contract.errors import TransactionNotFoundError
+from eruca.contract.errors import ErucaError, TransactionNotFoundError
+from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.transactions import ProducerCheck, TransactionDetail
 from eruca_postgres.database import Database
-from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls
+from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.core.moments import moment
 from eruca_txn_checker.projection.check_rows import AskedCheck, close_unsent, give_back
 
-PARALLEL_MAX: Final = 16  # requests to brokers at a time, of one producer's
+PARALLEL_MAX: Final = 4  # requests to brokers at a time, of one producer's: each brings a body
 
 _log = structlog.get_logger()
 
@@ -31,14 +35,19 @@ class QuestionCounts:
 
     asked: int = 0
     decided_meanwhile: int = 0
-    given_back: int = 0  # the broker could not be asked for the message, or the producer had left
+    given_back: int = 0  # no message came from the broker, or no room for it, or the producer left
 
 
 @dataclass(slots=True)
 class _Sorted:
     questions: list[ProducerCheck] = field(default_factory=list)
     decided: list[str] = field(default_factory=list)
-    unanswered: list[str] = field(default_factory=list)
+    put_off: list[str] = field(default_factory=list)
+    size: int = 0  # bytes of the questions' messages, as they lie in the log
+
+    def has_room_for(self, size: int) -> bool:
+        """Tell whether one more message may come; the first always may."""
+        return not self.questions or self.size + size <= PULL_SIZE_MAX
 
 
 class Questions:
@@ -65,25 +74,31 @@ class Questions:
 
         async def look(check: AskedCheck) -> None:
             async with limit:
+                if not done.has_room_for(1):
+                    done.put_off.append(check.check_id)
+                    return
                 try:
                     detail = await self._calls.get(check.broker_name, check.transaction_id)
                 except TransactionNotFoundError:
                     done.decided.append(check.check_id)  # long ago, or lost with its broker's disk
-                except AWAY as error:
-                    done.unanswered.append(check.check_id)
+                except ErucaError as error:
+                    done.put_off.append(check.check_id)
                     _log.info("check put off", transaction=check.transaction_id, why=str(error))
                 else:
-                    if detail.state == "pending" and detail.message is not None:
-                        done.questions.append(_question(check, detail))
-                    else:
+                    if detail.state != "pending" or detail.message is None:
                         done.decided.append(check.check_id)
+                    elif done.has_room_for(size := int(detail.message["size"])):
+                        done.questions.append(_question(check, detail))
+                        done.size += size
+                    else:
+                        done.put_off.append(check.check_id)
 
         await asyncio.gather(*map(look, taken))
         if done.decided:
             async with self._database.transaction() as connection:
                 await close_unsent(connection, done.decided)
-        if done.unanswered:
-            await self.give_back(done.unanswered)
+        if done.put_off:
+            await self.give_back(done.put_off)
         self.counts.decided_meanwhile += len(done.decided)
         self.counts.asked += len(done.questions)
         return sorted(done.questions, key=lambda question: question.begun_at)
