@@ -313,6 +313,57 @@ async def test_beginning_again_is_harmless_until_it_is_decided(client: httpx.Asy
     assert len(await pull(client)) == 1
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"tag": "cancelled"},
+        {"keys": ["k", "l"]},
+        {"sharding_key": "another"},
+        {"properties": {"amount": "-100"}},
+        {"flag": 4},
+        {"delay_seconds": 61},
+        {"delay_seconds": None, "delay_level": 5},
+        {"delay_seconds": None},
+    ],
+    ids=str,
+)
+async def test_beginning_again_with_anything_else_in_the_message_is_refused(
+    client: httpx.AsyncClient, field: dict[str, Any]
+) -> None:
+    message = {
+        "message_id": "mine",
+        "tag": "paid",
+        "keys": ["k"],
+        "sharding_key": "one",
+        "properties": {"amount": "100"},
+        "flag": 3,
+        "delay_seconds": 60,
+    }
+    receipt = await begin(client, message=message)
+
+    again = await client.post("/transactions", json=new(message=message, queue_id=0))
+    other = await client.post("/transactions", json=new(message=message | field))
+
+    assert (again.status_code, again.json()) == (200, receipt | {"repeated": True})
+    assert (other.status_code, other.json()["code"]) == (409, "transaction-id-in-use")
+
+
+async def test_beginning_again_once_it_would_be_due_is_harmless(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    for name, deliver_at in (
+        ("future", "2023-11-14T22:14:00Z"),
+        ("past", "2023-11-14T22:13:00Z"),
+    ):
+        message = {"message_id": name, "deliver_at": deliver_at}
+        receipt = await begin(client, message=message)
+        clock.advance(60)
+
+        again = await client.post("/transactions", json=new(message=message))
+
+        assert (again.status_code, again.json()) == (200, receipt | {"repeated": True})
+
+
 async def test_two_beginnings_at_the_same_time_are_one(client: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(
         *(client.post("/transactions", json=new(message={"message_id": "one"})) for _ in range(4)),

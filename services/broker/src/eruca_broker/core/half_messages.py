@@ -45,6 +45,16 @@ _HALF_NAMES: Final = WAITING_NAMES | {
     name.encode()
     for name in (names.TRANSACTION_PREPARED, names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET)
 }
+_SAID_NAMES: Final = frozenset(
+    (
+        names.TAGS,
+        names.KEYS,
+        names.SHARDING_KEY,
+        names.DELAY,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+    )
+)
 _INT64: Final = struct.Struct(">q")
 
 
@@ -98,6 +108,15 @@ def delay_properties(
         names.TIMER_DELIVER_MS: deliver_at_ms,
     }
     return {name: str(value) for name, value in said.items() if value is not None}
+
+
+def said_properties(text: str) -> dict[str, str]:
+    """Return those of a half message's properties that its sender has said, but for its id."""
+    return {
+        name: value
+        for name, value in names.decode_properties(text).items()
+        if name in _SAID_NAMES or name not in names.RESERVED
+    }
 
 
 def wait_of(half: bytes | memoryview, now_ms: int) -> Wait | None:

@@ -90,7 +90,7 @@ def encode_messages(
     for message, pointer in zip(messages, pointers, strict=True):
         body = body_bytes(message.body, pointer)
         unique_id = message.message_id or next_unique_id()
-        properties = _stored_properties(message, unique_id, pointer)
+        properties = stored_properties(message, unique_id, pointer)
         size = layout.body + len(body) + len(topic_part) + 2 + len(properties)
         header = layout.header.pack(
             size,
@@ -160,30 +160,13 @@ def body_bytes(body: Body, pointer: str) -> bytes:
     return raw
 
 
-def queue_of_sharding_keys(
-    messages: Sequence[NewMessage], pointers: Sequence[str], queue_count: int
-) -> int | None:
-    """Return the queue that the sharding keys select, or None where no message has one.
+def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
+    """Return the stored text of a message's properties.
 
     Raises:
-        ValidationError: The messages of a batch, which lie in one queue, belong into several.
+        ValidationError: One of them is not allowed.
+        TooLargeError: Together they exceed the limit.
     """
-    selected: int | None = None
-    for message, pointer in zip(messages, pointers, strict=True):
-        if message.sharding_key is None:
-            continue
-        queue_id = queue_of_hash(string_hash(message.sharding_key), queue_count)
-        if selected is not None and queue_id != selected:
-            raise _fault(
-                f"{pointer}/sharding_key",
-                f"it selects queue {queue_id}, an earlier message's queue {selected}; a batch "
-                "lies in one queue",
-            )
-        selected = queue_id
-    return selected
-
-
-def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
     text = ""
     count = 1
     if message.tag is not None:  # in front, where it is found soonest
@@ -217,6 +200,29 @@ def _stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byt
             f"{PROPERTIES_SIZE_MAX}"
         )
     return encoded
+
+
+def queue_of_sharding_keys(
+    messages: Sequence[NewMessage], pointers: Sequence[str], queue_count: int
+) -> int | None:
+    """Return the queue that the sharding keys select, or None where no message has one.
+
+    Raises:
+        ValidationError: The messages of a batch, which lie in one queue, belong into several.
+    """
+    selected: int | None = None
+    for message, pointer in zip(messages, pointers, strict=True):
+        if message.sharding_key is None:
+            continue
+        queue_id = queue_of_hash(string_hash(message.sharding_key), queue_count)
+        if selected is not None and queue_id != selected:
+            raise _fault(
+                f"{pointer}/sharding_key",
+                f"it selects queue {queue_id}, an earlier message's queue {selected}; a batch "
+                "lies in one queue",
+            )
+        selected = queue_id
+    return selected
 
 
 @cache

@@ -1,7 +1,8 @@
 """Beginning a transaction: its half message, which nobody sees, and the event that tells of it.
 
 Who begins the same again, by an id of its own, is told what was stored; another message under that
-id is refused.
+id is refused. Where it goes is no part of a message: a client that begins it again may have come to
+another queue.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, TypeAlias
 from eruca.contract.errors import OverloadedError, TooLargeError, TransactionIdInUseError
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import broker_group_fault
-from eruca.contract.records import Host, decode_record
+from eruca.contract.records import Host, Record, decode_record
 from eruca.contract.transaction_events import TransactionBegun
 from eruca.contract.transactions import (
     TRANSACTION_ID_PATTERN,
@@ -28,8 +29,9 @@ from eruca_broker.core.half_messages import (
     delay_properties,
     half_message,
     queue_offset_of,
+    said_properties,
 )
-from eruca_broker.core.new_messages import body_bytes
+from eruca_broker.core.new_messages import body_bytes, stored_properties
 from eruca_broker.core.scheduled import PropertiesTooLargeError
 from eruca_broker.core.times import ms_not_before, rfc3339
 from eruca_broker.processors.send_message import Draft, Sender
@@ -129,7 +131,7 @@ class TransactionBeginning:
                 transaction_id=draft.unique_ids[0],
                 producer_group=request.producer_group,
                 immunity_seconds=request.check_immunity_seconds,
-                delay=None if draft.waits is None else _delay_of(request.message),
+                delay=_delay_of(request.message),
             )
         except PropertiesTooLargeError as error:
             raise TooLargeError(f"{_POINTER}: {error}") from error
@@ -166,11 +168,10 @@ class TransactionBeginning:
         if live.parked_at is not None:
             raise self._writes.conflict(self._writes.parked_by(live), "begun again")
         half, half_offset = self._writes.log.message_of(live)
-        body = body_bytes(request.message.body, _POINTER)
         if (live.producer_group, live.topic) != (
             request.producer_group,
             request.topic,
-        ) or decode_record(half).body != body:
+        ) or not _is_message_of(decode_record(half), request.message, transaction_id):
             raise TransactionIdInUseError(
                 f"transaction {transaction_id!r} of producer group {live.producer_group!r} was "
                 f"begun with another message for topic {live.topic!r}"
@@ -198,6 +199,17 @@ class TransactionBeginning:
                 "repeat; or raise ERUCA_BROKER_TRANSACTIONS_MAX",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
+
+
+def _is_message_of(half: Record, message: NewMessage, transaction_id: str) -> bool:
+    """Tell whether the half message says what *message* says."""
+    text = stored_properties(message, transaction_id, _POINTER).decode()
+    said = said_properties(text) | _delay_of(message)
+    return (half.body, half.flag, said_properties(half.properties)) == (
+        body_bytes(message.body, _POINTER),
+        message.flag,
+        said,
+    )
 
 
 def _delay_of(message: NewMessage) -> dict[str, str]:
