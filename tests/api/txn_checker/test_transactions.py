@@ -78,7 +78,7 @@ async def test_a_list_says_how_far_the_logs_have_been_read(checked: Checked) -> 
     assert by_name["broker-a"]["followed_by"] == checked.app.state.checker.name
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "Zm9v", "MSAyIDMgNA"])
+@pytest.mark.parametrize("cursor", ["", "x", "Zm9v", "MSAyIDMgNA", "MSBhACBi"])
 async def test_a_cursor_that_no_list_gave_is_refused(checked: Checked, cursor: str) -> None:
     refused = await checked.http.get("/v1/transactions", params={"cursor": cursor})
 

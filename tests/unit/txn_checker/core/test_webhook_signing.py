@@ -25,7 +25,9 @@ def test_the_example_of_standard_webhooks_is_signed_as_it_says() -> None:
     }
 
 
-@pytest.mark.parametrize("secret", ["twenty-four characters!!", "whsec_this is no base64"])
+@pytest.mark.parametrize(
+    "secret", ["twenty-four characters!!", "whsec_this is no base64", "whsec_naïve-secret-of-ours"]
+)
 def test_a_secret_that_is_no_base64_signs_as_it_is(secret: str) -> None:
     first = signed_headers(secret, "id", 1, b"body")
 

@@ -13,7 +13,6 @@ Source: Standard Webhooks 1.0.0.
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
@@ -51,6 +50,6 @@ def _key(secret: str) -> bytes:
     if secret.startswith(SECRET_PREFIX):
         try:
             return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii.Error, or a character beyond ASCII
             pass  # its owner's own text, which merely begins so
     return secret.encode()
