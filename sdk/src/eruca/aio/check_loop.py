@@ -30,9 +30,8 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
-from eruca.contract.limits import REASON_SIZE_MAX
 from eruca.contract.transactions import CheckAnswer
-from eruca.core.transactions import transaction_check, verdict_of
+from eruca.core.transactions import reason_of, transaction_check, verdict_of
 
 if TYPE_CHECKING:
     from eruca.aio.checkers import Checkers
@@ -181,7 +180,7 @@ class CheckLoop:
             _logger.warning(
                 "the check function failed at transaction %s", check.transaction_id, exc_info=error
             )
-            return "unknown", f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX]
+            return "unknown", reason_of(error)
 
     def _too_late(
         self, check: ProducerCheck, future: asyncio.Future[Any], seconds: float

@@ -33,7 +33,6 @@ from eruca.aio.local_calls import LocalCalls, returned_before
 from eruca.aio.producer import queue_of
 from eruca.aio.transaction_api import CheckApi, TransactionApi
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
-from eruca.contract.limits import REASON_SIZE_MAX
 from eruca.core.client_settings import checked_seconds
 from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
 from eruca.core.message import Message
@@ -47,7 +46,13 @@ from eruca.core.transaction_settings import (
     checked_immunity,
     checked_on_error,
 )
-from eruca.core.transactions import HalfMessage, TransactionResult, Verdict, verdict_of
+from eruca.core.transactions import (
+    HalfMessage,
+    TransactionResult,
+    Verdict,
+    reason_of,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -182,7 +187,7 @@ class AsyncTransaction:
             if (returned := returned_before(error)) is not None:
                 await self.conclude(verdict_of(returned.value))
             else:
-                await self.conclude(self._on_error, reason=_reason_of(error))
+                await self.conclude(self._on_error, reason=reason_of(error))
         except ErucaError as failure:
             error.add_note(f"transaction {self.transaction_id} is not what it should be: {failure}")
             _logger.warning("transaction %s after an error: %s", self.transaction_id, failure)
@@ -392,10 +397,6 @@ class AsyncTransactionProducer:
                 concurrency=settings.check_concurrency,
                 client_id=self._client_id,
             )
-
-
-def _reason_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX]
 
 
 def _wanted_queue(

@@ -105,6 +105,20 @@ async def test_an_error_of_local_code_rolls_back_if_that_is_asked_for() -> None:
     assert reason == "ZeroDivisionError: division by zero"
 
 
+async def test_an_error_that_cannot_be_sent_as_it_is_rolls_back_all_the_same() -> None:
+    client, hot = transaction_client(ScriptedBrokers())
+
+    def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+        raise ValueError("field \0 of \ud800")
+
+    async with client, client.transaction_producer("group") as producer:
+        with pytest.raises(ValueError, match="field"):
+            await producer.send_in_transaction(MESSAGE, execute, on_error="rollback")
+
+    assert decisions(hot.requests) == ["rollback"]
+    assert msgspec.json.decode(hot.requests[-1].body)["reason"] == "ValueError: field ? of ?"
+
+
 async def test_plain_local_code_runs_in_a_thread_beside_the_event_loop() -> None:
     client, _ = transaction_client(ScriptedBrokers())
     loop_turned, threads = threading.Event(), []
