@@ -27,6 +27,7 @@ from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import decode_record
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
+from eruca_broker.core.group_events import GroupSubscribed, Subscribed
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
@@ -328,6 +329,50 @@ async def test_a_state_larger_than_a_segment_is_written_in_parts(
     store = await opened(tmp_path, settings)
     assert store.state.topics.keys() == before["topics"].keys()  # type: ignore[attr-defined]
     await store.close()
+
+
+@BOTH_MODES
+async def test_parts_of_the_state_fit_into_segments_whatever_their_encoding_takes(
+    tmp_path: Path, mode: FlushMode
+) -> None:
+    """A control character takes six bytes of JSON."""
+    settings = small_settings(flush_mode=mode, segment_size=64 * 1024)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    subscribed = Subscribed("orders", f"a = '{chr(1) * 4_080}'", "sql92")
+    groups = {f"group-{number}" for number in range(10)}
+    for group in groups:
+        await store.change(GroupSubscribed(group, (subscribed,)))
+    for number in range(12):
+        await send(store, b"%d" % number * 20_000)
+    before = all_answers(store)
+    await abandon(store)
+
+    store = await opened(tmp_path, settings)
+
+    assert all_answers(store) == before
+    assert store.state.groups.keys() == groups
+    assert {group.subscriptions for group in store.state.groups.values()} == {(subscribed,)}
+    await store.close()
+
+
+async def test_a_state_that_no_segment_can_hold_begins_no_segment(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await send(store, b"before")
+    store.state.apply(
+        GroupSubscribed("large", (Subscribed("orders", "x" * store.segment_size, "tag"),)), 0
+    )
+
+    with pytest.raises(TooLargeError, match="a part of the state"):
+        await send(store, b"x" * (store.segment_size - 600))
+
+    assert store.segment_count == 1
+    await send(store, b"after")
+    await abandon(store)
+    reopened = await opened(tmp_path)
+    assert bodies(reopened) == [b"before", b"after"]
+    await reopened.close()
 
 
 @BOTH_MODES

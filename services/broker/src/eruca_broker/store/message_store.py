@@ -571,10 +571,12 @@ class MessageStore:
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
-        parts = self._snapshots.parts(
-            self._writer, visible_offset=self.visible_offset, segment_size=self.segment_size
+        return self._snapshots.batches(
+            self._writer,
+            visible_offset=self.visible_offset,
+            segment_size=self.segment_size,
+            batch_of=self._event_batch,
         )
-        return [(self._event_batch(part), part) for part in parts]
 
     def _event_batch(self, event: Event) -> Batch:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)

@@ -7,11 +7,13 @@ them makes it whole (:mod:`eruca_broker.core.snapshots`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
+from eruca.contract.records import BLANK_SIZE_MIN
+from eruca_broker.core.batch import Batch
 from eruca_broker.core.events import Event, StateSnapshot
 from eruca_broker.core.scheduled import DELAYED_TOPICS
 from eruca_broker.core.snapshots import SnapshotItem
@@ -21,7 +23,7 @@ from eruca_broker.core.timers_events import TimersCancelled, TimersFired, timer_
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.writer import Writer
 
-_ITEM_SIZE: Final = 1_024  # bytes of JSON; hardly any item takes a third of it
+_ITEM_SIZE: Final = 1_024  # bytes of JSON, as a guess; hardly any item takes a third of it
 
 
 class StateSnapshots:
@@ -47,15 +49,24 @@ class StateSnapshots:
         self._queues = queues
         self._begun_at = 0  # the one of which not all parts are published yet
 
-    def parts(
-        self, writer: Writer, *, visible_offset: int, segment_size: int
-    ) -> list[StateSnapshot]:
-        """Return the state as it will be behind everything that *writer* has accepted.
+    def batches(
+        self,
+        writer: Writer,
+        *,
+        visible_offset: int,
+        segment_size: int,
+        batch_of: Callable[[StateSnapshot], Batch],
+    ) -> list[tuple[Batch, Event]]:
+        """Return the state as it will be behind everything that *writer* has accepted, in parts.
+
+        How large a part becomes is only guessed beforehand; where one fits into no segment, all of
+        them are made smaller. An item that alone is too large stays so.
 
         Args:
             writer: Knows what is on its way into the log.
             visible_offset: Log offset up to which timers are known.
             segment_size: Bytes; a part is to take no more than about half of them.
+            batch_of: Makes a part's control record.
         """
         state = self._state
         coming = list(writer.unpublished_events())
@@ -66,8 +77,13 @@ class StateSnapshots:
         items_max = min(SNAPSHOT_ITEMS_MAX, max(segment_size // 2 // _ITEM_SIZE, 1))
         ends = list(self._queue_ends(state, writer))
         has_timers = any(topic in DELAYED_TOPICS for topic, _, _ in ends)
-        timers = self._timer_items(coming, visible_offset, items_max) if has_timers else ()
-        return state.snapshot(ends, items_max=items_max, more=timers)
+        while True:
+            timers = self._timer_items(coming, visible_offset, items_max) if has_timers else ()
+            parts = state.snapshot(ends, items_max=items_max, more=timers)
+            batches: list[tuple[Batch, Event]] = [(batch_of(part), part) for part in parts]
+            if items_max == 1 or all(b.size + BLANK_SIZE_MIN <= segment_size for b, _ in batches):
+                return batches
+            items_max //= 2
 
     def note(self, part: StateSnapshot, log_offset: int) -> None:
         """Take note of a part that is published."""

@@ -224,12 +224,12 @@ class Writer:
         """Write the state into the log now, at the start of a segment where there is none yet.
 
         Raises:
-            ErucaError: There is no room for it.
+            ErucaError: There is no room for it, or a part of it fits into no segment.
         """
         if not self._log.segments:
             self._roll(0)
         else:
-            self._accept_snapshot()
+            self._accept_snapshot(self._snapshot())
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self._accepted[-1].done = partial(self._settle, future)
         await future
@@ -343,18 +343,29 @@ class Writer:
         What no segment could hold together takes several. Those behind the snapshot's first have
         none at their start, so retention keeps all from there on.
         """
-        if size + BLANK_SIZE_MIN > self._log.segment_size:
-            raise TooLargeError(
-                f"the batch's {size} bytes do not fit into a segment of the log, "
-                f"{self._log.segment_size} bytes"
-            )
+        self._check_size(size, "the batch")
+        snapshot = self._snapshot()
         self._begin_segment()
-        self._accept_snapshot()
+        self._accept_snapshot(snapshot)
         if not self._log.fits(size):
             self._begin_segment()
 
-    def _accept_snapshot(self) -> None:
-        for batch, event in self._head_of_segment():
+    def _check_size(self, size: int, what: str) -> None:
+        if size + BLANK_SIZE_MIN > self._log.segment_size:
+            raise TooLargeError(
+                f"{what}'s {size} bytes do not fit into a segment of the log, "
+                f"{self._log.segment_size} bytes"
+            )
+
+    def _snapshot(self) -> Sequence[tuple[Batch, Event]]:
+        """Return what a segment begins with; raise TooLargeError where none can hold it."""
+        parts = self._head_of_segment()
+        for batch, _ in parts:
+            self._check_size(batch.size, "a part of the state")
+        return parts
+
+    def _accept_snapshot(self, parts: Sequence[tuple[Batch, Event]]) -> None:
+        for batch, event in parts:
             if not self._log.fits(batch.size):
                 self._begin_segment()
             self._accept(batch, self._store_host, None, event)
