@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
+from support.stores import abandon, batch
 
 pytestmark = pytest.mark.anyio
 
@@ -111,3 +113,28 @@ async def test_an_open_store_promises_no_index_until_its_next_checkpoint(tmp_pat
     assert opening is not None
     assert closed.index_timestamp > opening.index_timestamp == 0
     assert opening.flushed_offset == closed.flushed_offset
+
+
+async def test_what_a_killed_process_had_not_flushed_is_flushed_before_it_counts_as_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    await store.checkpoint()
+    for _ in range(6):
+        await store.append(batch("orders", 0, [b"x" * 30_000]))
+    assert store.segment_count > 2
+    await abandon(store)
+    flushed: set[str] = set()
+    fdatasync = os.fdatasync
+
+    def flush(descriptor: int) -> None:
+        fdatasync(descriptor)
+        flushed.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "fdatasync", flush)
+    store = await opened(tmp_path)
+
+    assert store.flushed_offset == store.log_max_offset
+    assert flushed >= {path.name for path in (tmp_path / "commitlog").iterdir()}
+    await store.close()

@@ -9,7 +9,7 @@ Steps, in order::
                               least through the last segment that was flushed: every record is
                               proved and dispatched; known entries change nothing
     4. the end                a torn tail is cut, and with it the group of records it is part of;
-                              damage below what was flushed is refused
+                              damage below what was flushed is refused; what is left is flushed
     5. the state              folded from the latest whole snapshot on; and which timers are
                               pending, from there and the queues where messages wait
 
@@ -104,6 +104,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     Raises:
         CorruptLogError: Durable records are damaged; the log has not been changed.
         UnreadableConfigError: A store of RocketMQ's has a ``config/`` that cannot be understood.
+        OSError: The disk refuses.
     """
     log = CommitLog.open(
         directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
@@ -144,6 +145,9 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         queues.truncate(end)
     is_full = walked.is_full and torn is None
     log.set_end(end, is_full=is_full, is_tail_clean=is_orderly and end == flushed)
+    if flushed < end:  # written by a process that may not have flushed it: now it is durable, too
+        for segment in log.segments_between(flushed, end):
+            segment.flush()
     index.truncate(end)
     queues.delete_expired(log.min_offset)
     index.delete_expired(log.min_offset)
