@@ -24,12 +24,13 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import decode_record
+from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.core.group_events import GroupSubscribed, Subscribed
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_broker.store.writer import Receipt
 from support.clocks import ManualClock
@@ -273,6 +274,28 @@ async def test_a_topic_that_is_being_deleted_takes_no_more_messages(store: Messa
     assert (await send(store, b"new")).queue_offset == 0
     assert bodies(store) == [b"new"]
     assert found_by_key(store) == [b"new"]
+
+
+@BOTH_MODES
+async def test_a_look_up_looks_at_nothing_of_a_deleted_topic(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(store, *(b"%d" % number for number in range(100)))
+    assert len(found_by_key(store)) == 100  # all is indexed
+    await store.change(TopicDeleted("orders"))
+    await store.change(ORDERS)
+    await send(store, b"new")
+    looked_at: list[int] = []
+    record = Reader.record
+
+    def look_at(self: Reader, log_offset: int, end_offset: int | None = None) -> Record:
+        looked_at.append(log_offset)
+        return record(self, log_offset, end_offset)
+
+    monkeypatch.setattr(Reader, "record", look_at)
+
+    assert found_by_key(store) == [b"new"]
+    assert len(looked_at) == 1
 
 
 @BOTH_MODES

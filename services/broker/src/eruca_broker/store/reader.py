@@ -256,15 +256,16 @@ class Reader:
         """Return the newest records of *topic* that have *key* as unique id or among their keys.
 
         The index knows hashes and seconds; the records themselves decide. Of those at the log
-        offsets *unindexed*, newest first, it does not know yet.
+        offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
+        is not looked at, however much it is.
         """
         found = []
         indexed = self._index.candidates(key_hash(topic, key), begin_ms, end_ms)
-        for record in self._candidates(chain(unindexed, indexed)):
+        lowest = max(since_offset, self._log.min_offset)
+        for record in self._candidates(chain(unindexed, indexed), lowest):
             properties = record.property_map()
             if (
                 record.topic == topic
-                and record.log_offset >= since_offset
                 and begin_ms <= record.store_timestamp <= end_ms
                 and (properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS)))
             ):
@@ -273,11 +274,14 @@ class Reader:
                     break
         return found
 
-    def _candidates(self, log_offsets: Iterable[int]) -> Iterator[Record]:
-        seen = set()
+    def _candidates(self, log_offsets: Iterable[int], lowest: int) -> Iterator[Record]:
+        """Yield the records at *log_offsets*, newest first, down to the log offset *lowest*."""
+        last = -1
         for offset in log_offsets:
-            if offset >= self._log.min_offset and offset not in seen:
-                seen.add(offset)
+            if offset < lowest:
+                return
+            if offset != last:  # a record may have the same key twice
+                last = offset
                 with suppress(RecordNotFoundError):  # of an index file damaged unnoticed
                     yield self.record(offset)
 
