@@ -34,7 +34,7 @@ from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_broker.store.writer import Receipt
 from support.clocks import ManualClock
-from support.limits import file_size_limit
+from support.limits import file_size_limit, open_files_limit
 from support.log_model import LogModel, read_log
 from support.stores import (
     abandon,
@@ -511,6 +511,52 @@ async def test_an_acknowledged_message_that_no_queue_has_room_for_is_there_later
     reopened = await opened(tmp_path)
     assert bodies(reopened, 3) == [b"hidden"]
     await reopened.close()
+
+
+@BOTH_MODES
+async def test_want_of_open_files_is_over_once_there_are_some(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    await store.checkpoint()
+    before = read_checkpoint(tmp_path)
+    await send(store, b"first", queue_id=0)
+
+    with open_files_limit(0):
+        await send(store, b"hidden", queue_id=3)  # in the log; its queue cannot be made
+        with pytest.raises(UnavailableError, match="Too many open files") as refused:
+            await send(store, b"refused", queue_id=3)
+        store.probe_disk()
+        with pytest.raises(OSError, match="Too many open files"):
+            await store.checkpoint()
+    assert type(refused.value) is type(store.refusal) is UnavailableError
+    assert "ulimit -n" in (refused.value.fix or "")
+
+    store.probe_disk()
+    await send(store, b"after", queue_id=3)
+
+    assert bodies(store, 3) == [b"hidden", b"after"]
+    await store.checkpoint()
+    assert read_checkpoint(tmp_path) != before
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_files_that_cannot_be_opened_for_a_flush_have_lost_nothing(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await send(store, b"kept")
+    assert found_by_key(store) == [b"kept"]  # so that only the flushes are left
+    with open_files_limit(0), pytest.raises(OSError, match="Too many open files"):
+        await store.checkpoint()
+
+    await store.checkpoint()
+
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.flushed_offset == store.log_max_offset
+    await store.close()
 
 
 async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from eruca.contract.errors import (
     SystemTopicError,
     TooLargeError,
     TopicNotFoundError,
+    UnavailableError,
     UnsupportedMediaTypeError,
     ValidationError,
 )
@@ -99,6 +100,7 @@ _SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     NotReadyError,
     DiskFullError,
     StoreFailedError,
+    UnavailableError,
 )
 _PULL_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     PermissionDeniedError,

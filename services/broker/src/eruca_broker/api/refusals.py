@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from eruca.contract.errors import DiskFullError, ErucaError, NotReadyError, StoreFailedError
+from eruca.contract.errors import (
+    DiskFullError,
+    ErucaError,
+    NotReadyError,
+    StoreFailedError,
+    UnavailableError,
+)
 
 WRITE_REFUSALS: Final[tuple[type[ErucaError], ...]] = (
     DiskFullError,
     NotReadyError,
     StoreFailedError,
+    UnavailableError,
 )
 """Why the store may take no writes for now; all are 503."""

@@ -23,6 +23,7 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     TransactionIdInUseError,
     TransactionNotFoundError,
+    UnavailableError,
     UnsupportedMediaTypeError,
     ValidationError,
 )
@@ -52,6 +53,7 @@ _WRITE_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     NotReadyError,
     DiskFullError,
     StoreFailedError,
+    UnavailableError,
 )
 _BEGIN_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     PermissionDeniedError,

@@ -64,7 +64,7 @@ from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state_snapshots import StateSnapshots
-from eruca_broker.store.writer import Clock, Receipt, Writer
+from eruca_broker.store.writer import SCARCITY_FIXES, Clock, Receipt, Writer
 from eruca_chassis.finishing import finished
 
 logger = structlog.get_logger(__name__)
@@ -464,8 +464,9 @@ class MessageStore:
         try:
             await asyncio.to_thread(queues.sync)
             await asyncio.to_thread(index.sync)
-        except OSError:
-            self._has_lost_pages = True  # the kernel may call the next flush of them a success
+        except OSError as error:
+            if error.errno not in SCARCITY_FIXES:  # else a file could not even be opened
+                self._has_lost_pages = True  # the kernel may call the next flush of them a success
             raise
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
@@ -497,7 +498,7 @@ class MessageStore:
                 await asyncio.get_running_loop().run_in_executor(None, self._log.prepare_next)
 
     def probe_disk(self) -> None:
-        """See whether a disk that was full has room again."""
+        """See whether there is room again on a disk that was full, or what else was short."""
         self._writer.probe()
 
     def segment_ages(self) -> list[float]:

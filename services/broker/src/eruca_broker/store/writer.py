@@ -17,8 +17,10 @@ as it will be asks :meth:`Writer.unpublished_events`, and a topic that is about 
 messages: they would lie behind its end.
 
 Failure: a write that fails takes back everything accepted since the last one, offsets included,
-and each append of it is refused; the log is as it was. A flush that fails is final: the kernel may
-have dropped the pages, so nothing is acknowledged any more until the store has been opened anew.
+and each append of it is refused; the log is as it was. Where it was for want of room, or of open
+files or memory, :meth:`Writer.probe` sees whether there is some again. A flush that fails is final:
+the kernel may have dropped the pages, so nothing is acknowledged any more until the store has been
+opened anew.
 
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
@@ -40,6 +42,7 @@ from eruca.contract.errors import (
     StoreFailedError,
     TooLargeError,
     TopicNotFoundError,
+    UnavailableError,
 )
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batch import Batch
@@ -52,6 +55,13 @@ from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
 
 DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+SCARCITY_FIXES: Final = {
+    errno.EMFILE: "let the broker open more files (ulimit -n), or take fewer connections "
+    "(ERUCA_BROKER_CONNECTIONS_MAX)",
+    errno.ENFILE: "let the system open more files (fs.file-max)",
+    errno.ENOMEM: "let the broker have more memory, or more mappings (vm.max_map_count)",
+}
+"""What helps, by the error that says what is short for now; nothing is wrong with the disk."""
 RETRY_AFTER_SECONDS: Final = 5.0
 
 
@@ -279,8 +289,8 @@ class Writer:
             self._publish_to(late, [])
 
     def probe(self) -> None:
-        """See whether a full disk has room again, and accept writes if so."""
-        if not isinstance(self.refusal, DiskFullError):
+        """See whether what was short is there again, room or else, and accept writes if so."""
+        if self.refusal is None or isinstance(self.refusal, StoreFailedError | NotReadyError):
             return
         try:
             self.retry_dispatch()
@@ -474,12 +484,17 @@ def renewed(error: ErucaError) -> ErucaError:
     return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
 
 
-def refusal_of(error: OSError | DamagedQueueError, what: str) -> DiskFullError | StoreFailedError:
-    """Return why writes are refused after *error*."""
-    is_full = isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS
-    kind = DiskFullError if is_full else StoreFailedError
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return kind(f"{what}: {reason}", retry_after_seconds=RETRY_AFTER_SECONDS)
+def refusal_of(error: OSError | DamagedQueueError, what: str) -> UnavailableError:
+    """Return why writes are refused after *error*: for good, or until :meth:`Writer.probe`."""
+    kind: type[UnavailableError] = StoreFailedError
+    reason, fix = str(error), None
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        if error.errno in DISK_FULL_ERRNOS:
+            kind = DiskFullError
+        elif error.errno in SCARCITY_FIXES:
+            kind, fix = UnavailableError, SCARCITY_FIXES[error.errno]
+    return kind(f"{what}: {reason}", fix=fix, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 def _flush_all(segments: Sequence[Segment]) -> None:
