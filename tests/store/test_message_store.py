@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from eruca.contract.errors import (
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
+from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.core.group_events import GroupSubscribed, Subscribed
+from eruca_broker.core.scheduled import Destination, Wait, waiting
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import Reader
@@ -40,6 +43,7 @@ from support.stores import (
     abandon,
     all_answers,
     batch,
+    message,
     scratch_directory,
     small_settings,
     without_log_lines,
@@ -463,6 +467,36 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
     assert log_of(tmp_path) == bodies(store) == [*kept, b"after"]
     await store.close()
     assert not (tmp_path / "abort").exists()
+
+
+@BOTH_MODES
+async def test_a_full_key_index_hides_nothing_and_loses_no_timer(
+    tmp_path: Path, mode: FlushMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is in the next snapshot, or behind the place from where on queues tell it."""
+    monkeypatch.setattr("eruca_broker.store.dispatcher.INDEX_BACKLOG_MAX", 1)
+    settings = replace(small_settings(flush_mode=mode), index_slots=64 * 1024)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    wait = Wait(deliver_at_ms=ManualClock().now_ms() + 3_600_000)
+    later = waiting(message("orders", 0, b"later", keys="k"), wait, Destination("orders", 0))
+
+    with file_size_limit(store.segment_size):  # an index file is larger
+        await store.append(batch_of_records(*wait.place, [later]), settings.store_host)
+        assert isinstance(store.refusal, DiskFullError)
+        assert len(store.timers) == 1
+        with pytest.raises(DiskFullError, match="key index"):
+            await send(store, b"refused")
+        store.probe_disk()
+        assert isinstance(store.refusal, DiskFullError)
+        for _ in range(2):  # as when timers are carried forward
+            await store.append_group([batch("orders", 0, [b"x" * 20_000])], despite_full_disk=True)
+    assert store.segment_count > 1
+    await abandon(store)
+
+    store = await opened(tmp_path, settings)
+    assert len(store.timers) == 1
+    await store.close()
 
 
 @BOTH_MODES

@@ -63,8 +63,10 @@ class Dispatcher:
     def dispatch(self, appended: Sequence[Appended], end_offset: int) -> None:
         """Make *appended*, which fill the log up to *end_offset*, visible.
 
+        Their keys are kept for the index, which may be behind; see :meth:`bound_backlog`.
+
         Raises:
-            OSError: A projection could not be written. Repeating the call is harmless.
+            OSError: A consume queue could not be written. Repeating the call is harmless.
         """
         if appended and appended[0].log_offset < self.queued_offset:
             appended = [item for item in appended if item.log_offset >= self.queued_offset]
@@ -87,11 +89,18 @@ class Dispatcher:
             self._queues.queue(topic, queue_id).put_run(first, b"".join(entries))
         self._backlog.add(keyed)
         self.queued_offset = end_offset
+        if not self._backlog.count:
+            self.indexed_offset = end_offset
+
+    def bound_backlog(self) -> None:
+        """Bring the key index up to date where it is as far behind as it may be.
+
+        Raises:
+            OSError: The index could not be written; nothing else is concerned.
+        """
         backlog = self._backlog
         if backlog.count >= INDEX_BACKLOG_MAX or backlog.size >= INDEX_BACKLOG_SIZE_MAX:
             self.catch_up_index()
-        elif not backlog.count:
-            self.indexed_offset = end_offset
 
     @property
     def is_index_behind(self) -> bool:

@@ -287,6 +287,7 @@ class Writer:
             self._dispatcher.dispatch(self._undispatched, self._visible_offset())
             late, self._undispatched = self._undispatched, []
             self._publish_to(late, [])
+        self._dispatcher.bound_backlog()
 
     def probe(self) -> None:
         """See whether what was short is there again, room or else, and accept writes if so."""
@@ -398,18 +399,27 @@ class Writer:
         waiting = [*self._undispatched, *published] if self._undispatched else published
         try:
             self._dispatcher.dispatch(waiting, self._visible_offset())
-            self._undispatched = []
         except (OSError, DamagedQueueError) as error:
             # The messages are in the log; only their visibility is late. New ones are refused, so
             # that what waits for dispatch stays bounded.
             self._undispatched = list(waiting)
-            self.refusal = refusal_of(error, "a consume queue or the key index failed")
+            self.refusal = refusal_of(error, "a consume queue failed")
+        else:
+            self._undispatched = []
+            self._bound_backlog()
         events = [(a.event, a.log_offset) for a in published if a.event is not None]
         self._publish_to([] if self._undispatched else waiting, events)
         for appended in published:
             self._conclude(appended)
             if appended.done is not None:
                 appended.done(appended)
+
+    def _bound_backlog(self) -> None:
+        try:
+            self._dispatcher.bound_backlog()
+        except OSError as error:
+            # Everything is visible; only its keys wait. They stay few, for nothing more is taken.
+            self.refusal = refusal_of(error, "the key index failed")
 
     def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
         for appended in failed:
