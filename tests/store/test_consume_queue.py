@@ -306,6 +306,20 @@ def test_a_cut_leaves_nothing_that_could_come_back(tmp_path: Path) -> None:
         assert rows(queue) == expected_rows(2, 16)
 
 
+@pytest.mark.parametrize("limit", [None, 5_000], ids=["stopped", "killed"])
+@pytest.mark.parametrize("first", [1, 9, 10, 11, 20, 35])
+def test_where_a_queue_without_entries_begins_is_not_forgotten(
+    tmp_path: Path, first: int, limit: int | None
+) -> None:
+    open_queue(tmp_path).begin(first)
+
+    queue = open_queue(tmp_path, limit=limit)
+
+    assert (queue.min_offset, queue.max_offset) == (first, first)
+    put_all(queue, first, first + 3)
+    assert rows(open_queue(tmp_path)) == expected_rows(first, first + 3)
+
+
 def test_a_queue_that_lost_all_entries_may_begin_elsewhere(tmp_path: Path) -> None:
     for start in (0, 3, 8, 30):
         queue = open_queue(tmp_path / str(start))

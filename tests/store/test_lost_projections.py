@@ -18,6 +18,7 @@ import pytest
 
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.recovery import _Walker
 from support.clocks import ManualClock
 from support.stores import abandon, all_answers, batch, small_settings
 
@@ -211,3 +212,29 @@ async def test_foreign_files_among_the_projections_do_no_harm(
     answers = await answers_of(directory)
 
     assert answers == expected
+
+
+async def test_queues_of_which_nothing_is_left_are_looked_for_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(directory, ("consumequeue",))
+    walks: list[int] = []
+    rebuild = _Walker.rebuild
+
+    def count_and_rebuild(self: _Walker) -> object:
+        walks.append(1)
+        return rebuild(self)
+
+    monkeypatch.setattr(_Walker, "rebuild", count_and_rebuild)
+    (directory / "abort").touch()  # as after a kill
+    for _ in range(3):
+        store = await MessageStore.open(directory, SETTINGS, CLOCK)
+        assert store.queue_range("rare", 1) == (3, 3)
+        await store.checkpoint()
+        await abandon(store)
+
+    assert len(walks) == 1
+    store = await MessageStore.open(directory, SETTINGS, CLOCK)
+    receipt = await store.append(batch("rare", 1, [b"more"]))
+    assert (receipt.queue_offset, store.queue_range("rare", 1)) == (3, (3, 4))
+    await store.close()

@@ -214,6 +214,15 @@ class ConsumeQueue:
         self._set_end(end if files.last >= files.first else 0)
         self.min_offset = min(self.min_offset, self.max_offset)
 
+    def begin(self, first: int) -> None:
+        """Let the queue, which has no entry, begin at *first*, above 0; a file tells so from now on.
+
+        Raises:
+            OSError: The disk refused; calling again tries again.
+        """
+        assert not self._last_end
+        self._pad(first - 1 - (first - 1) % self.files.entries_per_file, first)
+
     def correct_min(self, min_log_offset: int) -> None:
         """Move ``min_offset`` past the entries whose records are before *min_log_offset*."""
         self.min_offset = partition_point(
@@ -258,10 +267,12 @@ class ConsumeQueue:
 
     def _begin(self, first: int) -> None:
         """Prepare a queue without entries for its first one: pad its file up to there."""
+        self._pad(first - first % self.files.entries_per_file, first)
+
+    def _pad(self, start: int, first: int) -> None:
         files = self.files
         files.cut(0)  # padding of an earlier beginning
         self.changed_from = 0
-        start = first - first % files.entries_per_file
         padding = memoryview(FILLER * (first - start))
         while padding:
             written = files.write(start, padding)

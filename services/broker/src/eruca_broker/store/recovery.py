@@ -160,6 +160,9 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         _retract(directory, promises)
         walker.rebuild()
         folded = _fold(directory, log, queues, index, last_store_timestamp)
+        for place, queue_end in folded.state.queue_ends.items():
+            if _lacks(queues, place, queue_end):  # all it had has expired
+                queues.queue(*place).begin(queue_end)  # or every start would look for it again
     dispatcher.queued_offset = dispatcher.indexed_offset = end
     logger.info(
         "store opened",
