@@ -215,7 +215,7 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, self.max_offset)
 
     def begin(self, first: int) -> None:
-        """Let the queue, which has no entry, begin at *first*, above 0; from now on a file says so.
+        """Let the queue, which has no entry, begin at *first*, above 0; a file tells so.
 
         Raises:
             OSError: The disk refused; calling again tries again.
