@@ -31,7 +31,8 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.transactions import CheckAnswer
-from eruca.core.transactions import reason_of, transaction_check, verdict_of
+from eruca.core.failure_text import text_of_error
+from eruca.core.transactions import transaction_check, verdict_of
 
 if TYPE_CHECKING:
     from eruca.aio.checkers import Checkers
@@ -180,7 +181,7 @@ class CheckLoop:
             _logger.warning(
                 "the check function failed at transaction %s", check.transaction_id, exc_info=error
             )
-            return "unknown", reason_of(error)
+            return "unknown", text_of_error(error)
 
     def _too_late(
         self, check: ProducerCheck, future: asyncio.Future[Any], seconds: float

@@ -34,6 +34,7 @@ from eruca.aio.producer import queue_of
 from eruca.aio.transaction_api import CheckApi, TransactionApi
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.client_settings import checked_seconds
+from eruca.core.failure_text import text_of_error
 from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
@@ -50,7 +51,6 @@ from eruca.core.transactions import (
     HalfMessage,
     TransactionResult,
     Verdict,
-    reason_of,
     verdict_of,
 )
 
@@ -187,7 +187,7 @@ class AsyncTransaction:
             if (returned := returned_before(error)) is not None:
                 await self.conclude(verdict_of(returned.value))
             else:
-                await self.conclude(self._on_error, reason=reason_of(error))
+                await self.conclude(self._on_error, reason=text_of_error(error))
         except ErucaError as failure:
             error.add_note(f"transaction {self.transaction_id} is not what it should be: {failure}")
             _logger.warning("transaction %s after an error: %s", self.transaction_id, failure)

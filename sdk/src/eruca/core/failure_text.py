@@ -1,7 +1,8 @@
 """What is told of a failure in the program's own code, in words that can be sent.
 
 An exception may hold anything: text that UTF-8 cannot say, as names of files that the system could
-not decode, or a ``__str__`` that raises itself. Neither may make a second failure of the first.
+not decode, a NUL, which no database takes, or a ``__str__`` that raises itself. None of them may
+make a second failure of the first.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def text_of_value(value: object) -> str:
 
 
 def sendable(text: str) -> str:
-    """Return as much of *text* as is kept; what UTF-8 has no bytes for is written as an escape."""
-    shown = text[:ERROR_TEXT_SIZE_MAX].encode("utf-8", "backslashreplace")
+    """Return as much of *text* as is kept; what cannot be sent is written as an escape."""
+    escaped = text[:ERROR_TEXT_SIZE_MAX].replace("\0", r"\x00")
+    shown = escaped.encode("utf-8", "backslashreplace")
     return shown[:ERROR_TEXT_SIZE_MAX].decode("utf-8", "ignore")

@@ -33,7 +33,6 @@ import msgspec
 from msgspec import Struct
 
 from eruca.contract.errors import ValidationError
-from eruca.contract.limits import REASON_SIZE_MAX
 from eruca.contract.messages import PulledMessage
 from eruca.core.delivery import received_message
 from eruca.core.message import Message
@@ -110,12 +109,6 @@ def verdict_of(returned: object) -> Verdict:
             fix='return "commit", "rollback" or "unknown"',
         )
     return verdict
-
-
-def reason_of(error: BaseException) -> str:
-    """Return *error* as the reason of a decision or answer; what cannot be sent in it becomes ?."""
-    text = f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX]
-    return text.replace("\0", "?").encode(errors="replace").decode()
 
 
 def transaction_check(check: ProducerCheck) -> TransactionCheck:

@@ -27,10 +27,10 @@ def test_an_exceptions_name_and_text_are_told() -> None:
     assert text_of_error(ValueError("no such aircraft")) == "ValueError: no such aircraft"
 
 
-def test_what_utf_8_cannot_say_is_written_as_an_escape() -> None:
-    error = ValueError(os.fsdecode(b"no file \xff"))
+def test_what_cannot_be_sent_is_written_as_an_escape() -> None:
+    error = ValueError(os.fsdecode(b"no file \xff\0"))
 
-    assert text_of_error(error) == "ValueError: no file \\udcff"
+    assert text_of_error(error) == r"ValueError: no file \udcff\x00"
 
 
 def test_an_exception_that_cannot_be_shown_is_named() -> None:
@@ -45,7 +45,8 @@ def test_a_value_that_cannot_be_shown_is_named() -> None:
 @given(text=ANY_TEXT)
 def test_as_much_is_told_as_is_kept(text: str) -> None:
     shown = sendable(text).encode()
+    whole = text.replace("\0", r"\x00").encode("utf-8", "backslashreplace")
 
     assert len(shown) <= ERROR_TEXT_SIZE_MAX
-    if len(text.encode("utf-8", "backslashreplace")) <= ERROR_TEXT_SIZE_MAX:
-        assert shown == text.encode("utf-8", "backslashreplace")
+    if len(whole) <= ERROR_TEXT_SIZE_MAX:
+        assert shown == whole

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from eruca.contract.errors import ValidationError
-from eruca.contract.limits import REASON_SIZE_MAX
 from eruca.contract.transactions import ProducerCheck
 from eruca.core.message_queue import MessageQueue
-from eruca.core.transactions import reason_of, transaction_check, verdict_of
+from eruca.core.transactions import transaction_check, verdict_of
 from support.scripted_transactions import check_of
 
 
@@ -27,12 +26,6 @@ def test_a_function_says_one_of_three_things() -> None:
 def test_anything_else_is_no_answer(said: object) -> None:
     with pytest.raises(ValidationError, match="says nothing about a transaction"):
         verdict_of(said)
-
-
-def test_whatever_an_error_says_can_be_sent_as_a_reason() -> None:
-    assert reason_of(ValueError("caf\u00e9")) == "ValueError: caf\u00e9"
-    assert reason_of(ValueError("a\0b\ud800c")) == "ValueError: a?b?c"
-    assert len(reason_of(ValueError("x" * 2 * REASON_SIZE_MAX))) == REASON_SIZE_MAX
 
 
 def test_a_check_shows_the_message_where_a_commit_would_store_it() -> None:
