@@ -182,7 +182,8 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
             exchange = Exchange(self, request, self.client)
             self._latest = exchange
-            self._unset_keepalive_if_required()
+            if self.timeout_keep_alive_task is not None:
+                self._unset_keepalive_if_required()
             self._begin(exchange)
             exchange.add(_own_copy(data, end, body_end))
             self._complete(exchange)
@@ -241,8 +242,9 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _takes_exchanges(self) -> bool:
         """Tell whether a request may be an exchange now: uvicorn has nothing to do."""
+        begun = self._begun
         return not (
-            self._asgi_request() is not None
+            (begun is not None and not begun.response_complete)
             or self.pipeline
             or self._is_ending
             or not self._has_room
