@@ -116,7 +116,9 @@ async def test_an_error_that_cannot_be_sent_as_it_is_rolls_back_all_the_same() -
             await producer.send_in_transaction(MESSAGE, execute, on_error="rollback")
 
     assert decisions(hot.requests) == ["rollback"]
-    assert msgspec.json.decode(hot.requests[-1].body)["reason"] == r"ValueError: field \x00 of \ud800"
+    assert (
+        msgspec.json.decode(hot.requests[-1].body)["reason"] == r"ValueError: field \x00 of \ud800"
+    )
 
 
 async def test_plain_local_code_runs_in_a_thread_beside_the_event_loop() -> None:
