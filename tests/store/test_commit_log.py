@@ -224,17 +224,40 @@ def test_a_segment_made_ahead_is_gone_after_an_orderly_close(tmp_path: Path) -> 
     assert list(content(tmp_path)) == [name(0)]
 
 
-def test_a_segment_made_to_follow_one_that_was_taken_back_is_not_used(tmp_path: Path) -> None:
+def test_a_segment_made_to_follow_one_that_was_taken_back_goes_with_it(tmp_path: Path) -> None:
+    """A crash would leave a gap among the files, and the log could not be opened any more."""
     log = empty_log(tmp_path)
     log.roll()
     log.prepare_next()
+
     log.take_back()
 
+    assert list(content(tmp_path)) == [name(0)]
     log.roll()
     log.write()
-
     assert list(content(tmp_path)) == [name(0), name(SIZE)]
     assert [segment.base_offset for segment in log.segments] == [0, SIZE]
+
+
+def test_a_segment_that_cannot_be_removed_stops_the_next_roll_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    log = empty_log(tmp_path)
+    add(log, b"kept")
+    log.write()
+    log.roll()
+    add(log, b"lost")
+    (tmp_path / name(SIZE)).unlink()
+    (tmp_path / name(SIZE)).mkdir()  # which cannot be unlinked
+
+    log.take_back()
+
+    assert (log.end_offset, len(log.segments)) == (4, 1)
+    with pytest.raises(FileExistsError):
+        log.roll()
+    assert add(log, b"next") == 4
+    log.write()
+    assert (tmp_path / name(0)).read_bytes() == padded(b"keptnext")
 
 
 def test_rolling_while_the_next_segment_is_being_made_waits_for_it(

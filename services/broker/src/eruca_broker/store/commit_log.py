@@ -167,14 +167,23 @@ class CommitLog:
         self.written_offset = self.end_offset
 
     def take_back(self) -> None:
-        """Forget everything added since the last write, and what a failed write has left of it."""
+        """Forget everything added since the last write, and what a failed write has left of it.
+
+        New segments go from the last one on, so that no crash leaves a gap among the files. One
+        that the disk does not let go is in the way of the next roll, which says so.
+        """
         self._added.clear()
-        with self._making:
-            for _ in range(self._new_segments):
-                self.segments.pop().delete()
-        self._new_segments = 0
         self.end_offset = self.written_offset
         self._is_tail_foul = True
+        with self._making:
+            surplus = [self.segments.pop() for _ in range(self._new_segments)]
+            if surplus and self._next is not None:  # made to follow the last of them
+                surplus.insert(0, self._next)
+                self._next = None
+            self._new_segments = 0
+            with suppress(OSError):
+                for segment in surplus:
+                    segment.delete()
         with suppress(OSError):
             self._cut_tail()  # the next write tries again
 
@@ -265,9 +274,7 @@ class CommitLog:
         """Return the segment that follows the last one; the lock is held."""
         base = self.segments[-1].end_offset if self.segments else self.end_offset
         following, self._next = self._next, None
-        if following is not None and following.base_offset != base:
-            following.delete()  # made to follow one that was taken back
-            following = None
+        assert following is None or following.base_offset == base
         return following or Segment.create(
             self._directory, base, self.segment_size, is_warm=self.is_warming
         )
