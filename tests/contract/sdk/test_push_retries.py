@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -123,6 +124,12 @@ async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
     assert "the database is gone" in str(letter["last_error"])
 
 
+@pytest.fixture
+def unlogged(caplog: pytest.LogCaptureFixture) -> None:
+    """Log nothing: what is no UTF-8 cannot be told between the tests' processes."""
+    caplog.set_level(logging.CRITICAL, "eruca")
+
+
 class UnshowableError(Exception):
     """An exception that fails when its text is asked for."""
 
@@ -140,6 +147,7 @@ class UnshowableError(Exception):
     ids=["not in UTF-8", "not to be shown", "cancelled"],
 )
 @pytest.mark.parametrize("kind", ["async", "plain", "ordered"])
+@pytest.mark.usefixtures("unlogged")
 async def test_whatever_a_handler_raises_is_its_messages_failure_and_no_other(
     client: eruca.AsyncClient, topic: str, failure: BaseException, last_error: str, kind: str
 ) -> None:

@@ -72,6 +72,7 @@ from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.config_snapshots import UnreadableConfigError
 from eruca_broker.store.directory_lock import StoreLockedError
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.scrub import Scrub
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
@@ -145,9 +146,15 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             TransactionRoutes(broker.transactions, broker.in_flight),
         )
         app.state.broker = broker
-        metrics = BrokerMetrics(broker)
+        scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
+        metrics = BrokerMetrics(broker, scrub)
         app.registry.register(metrics)
-        upkeep = Upkeep(store, _retention(settings), carry_forward=partial(_carry_forward, broker))
+        upkeep = Upkeep(
+            store,
+            _retention(settings),
+            carry_forward=partial(_carry_forward, broker),
+            scrub=scrub,
+        )
         timer_loop = TimerLoop(store, broker.timers, clock)
         registration = _registration(settings, broker, urls, clock)
         app.stop_hooks += [

@@ -124,6 +124,12 @@ class BrokerSettings(ServiceSettings):
         default=0.90, gt=0, le=1, description="used part of the disk: refuse writes, too"
     )
 
+    scrub_hours: float = Field(
+        default=24,
+        ge=0,
+        description="in so many hours all of the log is read and proved once more; 0: never",
+    )
+
     auto_create_topics: bool = Field(
         default=True, description="whether sending to an unknown topic creates it"
     )

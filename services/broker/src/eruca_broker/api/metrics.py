@@ -18,13 +18,15 @@ from prometheus_client.registry import Collector
 
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.processors.send_message import APPEND_BUCKETS
+from eruca_broker.store.scrub import Scrub
 
 
 class BrokerMetrics(Collector):
     """Samples of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, scrub: Scrub | None) -> None:
         self._broker = broker
+        self._scrub = scrub
 
     def describe(self) -> list[Metric]:
         """Return nothing: what there is, ``collect`` says."""
@@ -63,6 +65,16 @@ class BrokerMetrics(Collector):
         for projection in store.projections():
             behind.add_metric([projection.name], max(end - projection.log_offset, 0))
         yield behind
+        if (scrub := self._scrub) is not None:
+            yield _gauge(
+                "eruca_broker_damaged_records",
+                "Records of the log that the scrub has found damaged",
+                scrub.damaged_count,
+            )
+            yield _gauge("eruca_broker_scrub_offset", "Where the scrub is", scrub.offset)
+            yield _counter(
+                "eruca_broker_scrub_rounds", "Times all of the log was read", scrub.rounds
+            )
 
     def _traffic(self) -> Iterator[Metric]:
         sent, pulled = self._broker.sender.counts, self._broker.puller.counts

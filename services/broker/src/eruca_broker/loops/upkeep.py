@@ -1,4 +1,4 @@
-"""What keeps a store in order while it serves: flushing, checkpoints, retention.
+"""What keeps a store in order while it serves: flushing, checkpoints, retention, the scrub.
 
 Each is one step of a supervised loop; a step that fails is logged, counted and tried again.
 """
@@ -16,6 +16,7 @@ import structlog
 from eruca.contract.errors import DiskFullError, ErucaError
 from eruca_broker.core.retention import RetentionRules, decide
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.scrub import STEP_SECONDS, Scrub
 from eruca_chassis.loops import BackgroundLoop
 
 FLUSH_SECONDS: Final = 0.5  # RocketMQ's flushIntervalCommitLog
@@ -37,6 +38,7 @@ class Upkeep:
         rules: RetentionRules,
         *,
         carry_forward: Callable[[int], Awaitable[None]],
+        scrub: Scrub | None = None,
     ) -> None:
         self._store = store
         self._rules = rules
@@ -49,6 +51,8 @@ class Upkeep:
             BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
             BackgroundLoop("retention", self._retain, period_seconds=RETENTION_SECONDS),
         ]
+        if scrub is not None:
+            self._loops.append(BackgroundLoop("scrub", scrub.step, period_seconds=STEP_SECONDS))
 
     def start(self) -> None:
         """Start the loops on the running event loop."""

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -81,6 +81,14 @@ class Projection:
 
     name: str
     log_offset: int
+
+
+class LogFile(NamedTuple):
+    """A file of the log, for those who read it by themselves."""
+
+    path: Path
+    base_offset: int  # log offset of its first byte
+    end_offset: int  # … behind its last
 
 
 class MessageStore:
@@ -545,6 +553,12 @@ class MessageStore:
     def segment_ends(self) -> list[int]:
         """Return the log offset behind each segment, oldest first."""
         return [segment.end_offset for segment in self._log.segments]
+
+    def log_file(self, log_offset: int) -> LogFile:
+        """Return the file that holds *log_offset*, which is in the log."""
+        segment = self._log.segment_at(log_offset)
+        assert segment is not None
+        return LogFile(segment.path, segment.base_offset, segment.end_offset)
 
     # --- Inside -----------------------------------------------------------------------------------
 

@@ -1,0 +1,180 @@
+"""The scrub over real files: it goes round, keeps its pace, and finds what has been damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eruca.contract.records import LAYOUT_V4
+from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.scrub import STEP_SECONDS, STRETCH_SIZE, Scrub
+from support.clocks import ManualClock
+from support.stores import batch, small_settings
+
+pytestmark = pytest.mark.anyio
+
+SEGMENT_SIZE = 24 * 1024
+BODY = b"0123456789" * 100
+AT_ONCE = STEP_SECONDS / 3600  # hours: a round in each step
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def filled(
+    directory: Path, *, batches: int = 30, body: bytes = BODY
+) -> tuple[MessageStore, list[int]]:
+    """Return an open store with flushed messages in several segments, and their log offsets."""
+    settings = small_settings(segment_size=max(SEGMENT_SIZE, 4 * len(body)))
+    store = await MessageStore.open(directory, settings, ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    offsets = [(await store.append(batch("orders", 0, [body]))).log_offset for _ in range(batches)]
+    await store.flush()
+    return store, offsets
+
+
+def file_of(directory: Path, store: MessageStore, log_offset: int) -> Path:
+    base = log_offset // store.segment_size * store.segment_size
+    return directory / "commitlog" / f"{base:020d}"
+
+
+def flip(directory: Path, store: MessageStore, log_offset: int) -> None:
+    """Change one bit of the log."""
+    with file_of(directory, store, log_offset).open("r+b") as file:
+        file.seek(log_offset % store.segment_size)
+        byte = file.read(1)[0]
+        file.seek(log_offset % store.segment_size)
+        file.write(bytes((byte ^ 1,)))
+
+
+async def go_round(scrub: Scrub) -> None:
+    rounds = scrub.rounds
+    while scrub.rounds == rounds:
+        await scrub.step()
+
+
+async def test_a_sound_log_is_gone_round_again_and_again(tmp_path: Path) -> None:
+    store, _ = await filled(tmp_path)
+    assert store.segment_count > 1
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    for number in range(1, 4):
+        await go_round(scrub)
+        assert (scrub.rounds, scrub.damaged_count, scrub.offset) == (number, 0, 0)
+
+    await store.close()
+
+
+async def test_damaged_records_are_found_in_each_round_until_they_are_mended(
+    tmp_path: Path,
+) -> None:
+    store, offsets = await filled(tmp_path)
+    places = [offset + LAYOUT_V4.body for offset in (offsets[3], offsets[4], offsets[-1])]
+    for place in places:
+        flip(tmp_path, store, place)
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    await go_round(scrub)
+    assert scrub.damaged_count == 3
+    await go_round(scrub)
+    assert scrub.damaged_count == 3
+
+    for place in places:
+        flip(tmp_path, store, place)
+    await go_round(scrub)
+    await go_round(scrub)
+    assert scrub.damaged_count == 0
+    await store.close()
+
+
+async def test_what_it_finds_is_logged_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, offsets = await filled(tmp_path)
+    flip(tmp_path, store, offsets[5] + LAYOUT_V4.body)
+
+    await go_round(Scrub(store, hours=AT_ONCE))
+
+    told = capsys.readouterr().out
+    assert "a record of the log is damaged" in told
+    assert f"log_offset={offsets[5]}" in told
+    assert str(file_of(tmp_path, store, offsets[5])) in told
+    await store.close()
+
+
+async def test_a_file_that_cannot_be_read_is_damage_and_the_next_is_read(tmp_path: Path) -> None:
+    store, offsets = await filled(tmp_path, batches=60)
+    assert store.segment_count > 2
+    lost = file_of(tmp_path, store, store.segment_size)
+    lost.rename(lost.with_suffix(".away"))
+    flip(tmp_path, store, offsets[-1] + LAYOUT_V4.body)
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    await go_round(scrub)
+
+    assert scrub.damaged_count == 2
+    lost.with_suffix(".away").rename(lost)
+    await store.close()
+
+
+async def test_records_larger_than_what_is_read_at_a_time_are_proved(tmp_path: Path) -> None:
+    store, offsets = await filled(tmp_path, batches=5, body=bytes(range(256)) * 4_000)
+    assert offsets[1] - offsets[0] > STRETCH_SIZE
+    flip(tmp_path, store, offsets[2] + 1_000_000)
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    await go_round(scrub)
+
+    assert scrub.damaged_count == 1
+    await store.close()
+
+
+async def test_a_round_takes_its_time(tmp_path: Path) -> None:
+    store, _ = await filled(tmp_path, batches=200)
+    steps = 50
+    share = store.flushed_offset / steps
+    scrub = Scrub(store, hours=steps * AT_ONCE)
+
+    for number in range(1, steps):
+        await scrub.step()
+        assert share * number <= scrub.offset <= share * number + store.segment_size
+
+    assert scrub.rounds == 0
+    await go_round(scrub)
+    await store.close()
+
+
+async def test_it_goes_on_behind_what_retention_has_deleted(tmp_path: Path) -> None:
+    store, _ = await filled(tmp_path, batches=60)
+    scrub = Scrub(store, hours=1_000)
+    await scrub.step()
+    assert 0 < scrub.offset <= store.segment_size
+    assert list(store.delete_oldest_segments(2)) == [store.segment_size, 2 * store.segment_size]
+
+    fast = Scrub(store, hours=AT_ONCE)
+    fast.offset = scrub.offset
+    await go_round(fast)
+
+    assert (fast.offset, fast.damaged_count) == (2 * store.segment_size, 0)
+    await store.close()
+
+
+async def test_what_is_not_flushed_yet_is_left_for_later(tmp_path: Path) -> None:
+    store, offsets = await filled(tmp_path)
+    receipt = await store.append(batch("orders", 0, [BODY]))
+    flip(tmp_path, store, receipt.log_offset + LAYOUT_V4.body)
+    assert store.flushed_offset <= receipt.log_offset
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    await go_round(scrub)
+    assert scrub.damaged_count == 0
+
+    await store.flush()
+    await go_round(scrub)
+    assert scrub.damaged_count == 1
+    assert receipt.log_offset > offsets[-1]
+    await store.close()
