@@ -103,7 +103,8 @@ class Queues:
 
     async def rest(self, request: Request) -> HttpResponse:
         if request.url == "http://namesrv":
-            if "wait_seconds" in request.target:
+            is_known = request.headers.get("if-none-match") == f'"{self.brokers}"'
+            if "wait_seconds" in request.target and is_known:
                 await self.route_changed.wait()
             return json_answer(route_of("orders", *self.brokers), etag=f'"{self.brokers}"')
         if request.method == "PUT":

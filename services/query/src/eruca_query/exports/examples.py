@@ -34,14 +34,7 @@ PLAN: Final = {
             ],
         }
     ],
-    "incomplete": [
-        {
-            "broker_name": "broker-b",
-            "reason": "broker_unreachable",
-            "detail": "no name server knows it now with topic flights, of which it has or had "
-            "messages",
-        }
-    ],
+    "incomplete": [],
 }
 LINES: Final = (
     '{"queue_offset":1000,"tag":"UA","body":{"text":"{\\"flight\\":1545}"}}\n'
