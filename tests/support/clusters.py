@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import eruca
 from deploy.cluster import LocalCluster
+from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 
 SMALL_STORE = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
 _SECONDS = 100.0
@@ -36,9 +39,19 @@ def running_cluster(
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(cluster.start(), loop).result(_SECONDS)
+        _wait_until_announced(cluster, CHECKERS_NAMESPACE, txn_checkers)
+        _wait_until_announced(cluster, QUERY_SERVICES_NAMESPACE, queries)
         yield cluster
     finally:
         asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result(_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def _wait_until_announced(cluster: LocalCluster, namespace: str, count: int) -> None:
+    """Return when clients can find the instances of a service, which say where they are."""
+    deadline = time.monotonic() + _SECONDS
+    with eruca.Client(cluster.namesrv_urls) as client:
+        while len(client.admin.list_kv(namespace)) < count:  # each look is a request
+            assert time.monotonic() < deadline, f"nobody is announced in {namespace}"
