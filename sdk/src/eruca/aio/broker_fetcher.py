@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from eruca.aio.queues_aside import QueuesAside
 from eruca.aio.transport import JSON_HEADER, problem_error
 from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
 from eruca.contract.limits import PULL_COUNT_MAX, PULL_QUEUE_COUNT_MAX, PULL_SIZE_MAX
@@ -40,7 +41,7 @@ from eruca.core.pull_positions import offset_after_miss
 from eruca.core.pull_settings import PullSettings
 from eruca.core.received_message import ReceivedMessage
 from eruca.core.record_batch import decode_messages
-from eruca.core.refused_queues import LOOK_SECONDS, UNREADABLE_ERRORS, refused_places
+from eruca.core.refused_queues import UNREADABLE_ERRORS, refused_places
 from eruca.core.subscription_filter import filter_type
 from eruca.core.tag_expression import Subscription
 
@@ -105,8 +106,7 @@ class BrokerFetcher:
         self._flows: dict[MessageQueue, QueueFlow] = {}
         self._requests: dict[asyncio.Task[None], Sequence[QueueFlow]] = {}
         self._pause: asyncio.TimerHandle | None = None
-        self._refused: set[MessageQueue] = set()  # until the next look
-        self._look: asyncio.TimerHandle | None = None
+        self._aside = QueuesAside(self.kick)
         self._is_closed = False
 
     @property
@@ -121,7 +121,7 @@ class BrokerFetcher:
     def remove(self, queue: MessageQueue) -> QueueFlow:
         """Pull from a queue no longer."""
         flow = self._flows.pop(queue)
-        self._refused.discard(queue)
+        self._aside.queues.discard(queue)
         flow.epoch += 1  # an answer under way is not wanted any more
         return flow
 
@@ -133,7 +133,7 @@ class BrokerFetcher:
         ready = [
             flow
             for queue, flow in self._flows.items()
-            if queue not in self._refused and flow.has_room(prefetch.count_max)
+            if queue not in self._aside.queues and flow.has_room(prefetch.count_max)
         ]
         for start in range(0, len(ready), PULL_QUEUE_COUNT_MAX):
             self._start(ready[start : start + PULL_QUEUE_COUNT_MAX])
@@ -149,9 +149,9 @@ class BrokerFetcher:
     async def close(self) -> None:
         """Give up every request."""
         self._is_closed = True
-        for timer in (self._pause, self._look):
-            if timer is not None:
-                timer.cancel()
+        self._aside.close()
+        if self._pause is not None:
+            self._pause.cancel()
         tasks = list(self._requests)
         for task in tasks:
             task.cancel()
@@ -255,23 +255,16 @@ class BrokerFetcher:
         if isinstance(error, TopicNotFoundError):
             for flow in flows:
                 flow.begin_anew()
-        self._refused |= {flow.queue for flow in flows}
-        if self._flows.keys() <= self._refused:
-            self._refused.clear()  # all are asked for again, after the pause of a failure
+        refused = {flow.queue for flow in flows}
+        if self._flows.keys() <= self._aside.queues | refused:
+            self._aside.queues.clear()  # all are asked for again, after the pause of a failure
             raise error
+        self._aside.add(refused)
         _logger.warning(
             "%d queues at %s are not read just now: %s", len(flows), self.broker_name, error
         )
         for topic in {flow.queue.topic for flow in flows}:
             self._context.routes.refresh_soon(topic)
-        if self._look is None and not self._is_closed:
-            loop = asyncio.get_running_loop()
-            self._look = loop.call_later(LOOK_SECONDS, self._look_again)
-
-    def _look_again(self) -> None:
-        self._look = None
-        self._refused.clear()
-        self.kick()
 
     def _take_in(self, flow: QueueFlow, answer: bytes, pulled: PulledRecords, epoch: int) -> None:
         if epoch != flow.epoch:

@@ -17,7 +17,6 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 
-LOOK_SECONDS: Final = 3.0  # between two looks whether queues that were refused can be read again
 UNREADABLE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
 _POINTER: Final = re.compile(r"/body/queues/([0-9]{1,6})", re.ASCII)
 

@@ -26,11 +26,12 @@ from typing import Final
 
 from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
+from eruca.aio.queues_aside import QueuesAside
 from eruca.contract.errors import ErucaError, MemberNotFoundError
 from eruca.contract.groups import GrantedLock, QueueRelease, WantedQueue
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.message_queue import MessageQueue
-from eruca.core.refused_queues import LOOK_SECONDS, refused_places
+from eruca.core.refused_queues import refused_places
 
 HOLD_SECONDS: Final = 20.0  # one held request; within WAIT_SECONDS_MAX
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
@@ -72,8 +73,7 @@ class LockKeeper:
         self._background = background
         self._wanted: frozenset[MessageQueue] = frozenset()
         self._uncertain: set[MessageQueue] = set()
-        self._refused: set[MessageQueue] = set()  # until the next look
-        self._look: asyncio.TimerHandle | None = None
+        self._aside = QueuesAside(self._ask)
         self._asking: dict[asyncio.Task[None], frozenset[MessageQueue]] = {}
         self._failure_count = 0
         self._pause: asyncio.TimerHandle | None = None
@@ -100,16 +100,16 @@ class LockKeeper:
     def close(self) -> None:
         """Ask for nothing more; leaving the group releases what is uncertain."""
         self._is_closed = True
-        for timer in (self._pause, self._look):
-            if timer is not None:
-                timer.cancel()
+        self._aside.close()
+        if self._pause is not None:
+            self._pause.cancel()
         for task in self._asking:
             task.cancel()
 
     def _ask(self) -> None:
         if self._is_closed or self._pause is not None or not self._is_member(self._name):
             return
-        not_now = self._refused.union(*self._asking.values())
+        not_now = self._aside.queues.union(*self._asking.values())
         unwanted = self._uncertain - self._wanted - not_now
         for queues, wait in ((self._wanted - not_now, HOLD_SECONDS), (unwanted, 0.0)):
             asked = sorted(queues)
@@ -168,15 +168,7 @@ class LockKeeper:
     def _set_aside(self, queues: Collection[MessageQueue], error: ErucaError) -> None:
         """Ask for no more of these until the next look; the request has changed nothing."""
         _logger.info("%d queues at broker %s are refused: %s", len(queues), self._name, error)
-        self._refused |= set(queues)
-        if self._look is None and not self._is_closed:
-            loop = asyncio.get_running_loop()
-            self._look = loop.call_later(LOOK_SECONDS, self._look_again)
-
-    def _look_again(self) -> None:
-        self._look = None
-        self._refused.clear()
-        self._ask()
+        self._aside.add(queues)
 
     async def _release(self, locks: dict[MessageQueue, GrantedLock]) -> None:
         releases = [
