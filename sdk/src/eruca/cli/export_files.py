@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from eruca.cli.main import INSTALLATION
+from eruca.cli.installation import INSTALLATION
 from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
 

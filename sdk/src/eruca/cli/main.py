@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Final
 
-INSTALLATION: Final = "in a copy of Eruca's repository: pip install './sdk[cli,arrow]'"
+from eruca.cli.installation import INSTALLATION
 
 
 def run() -> None:
