@@ -32,7 +32,8 @@ from support.transaction_model import TransactionModel
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 7
+ROUNDS_MIN = 7
+TOLD_MIN = 50  # transactions of which clients know; what less would prove little
 SEGMENT_SIZE = 64 * 1024
 GROUP, TOPIC = "orders", "payments"
 BY_PRODUCER: Final = {"producer_group": GROUP}
@@ -188,7 +189,9 @@ def test_no_commit_is_lost_or_doubled_whenever_the_broker_is_killed(
     if is_retained:
         hours = ";".join(map(str, range(24)))
         options |= {"ERUCA_BROKER_RETENTION_HOURS": "0", "ERUCA_BROKER_DELETE_HOURS": hours}
-    for _ in range(ROUNDS):
+    rounds = 0
+    while rounds < ROUNDS_MIN or len(books.told) < TOLD_MIN:
+        rounds += 1
         with running("eruca_broker", options) as process:
             put_topic(process.url)
             asyncio.run(work_until(process.url, books, lambda: process.stop(signal.SIGKILL)))
@@ -200,7 +203,6 @@ def test_no_commit_is_lost_or_doubled_whenever_the_broker_is_killed(
         asyncio.run(finish(process.url, books))
         process.stop(signal.SIGTERM)
     model = books.learn(tmp_path)
-    assert len(books.told) > 50
     assert not model.pending
     assert not model.parked
     carried = sum(b'"transaction_carried"' in record.body for record in books.records.values())
