@@ -112,11 +112,22 @@ async def test_the_explorers_page_is_granted_what_it_asks_for(
     assert granted.headers["access-control-allow-headers"] == "*"
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        FROM_ELSEWHERE,
+        # Over plain HTTP to another machine a browser says no more than this.
+        {"origin": "http://elsewhere.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1.elsewhere.example"},
+        {"origin": "http://elsewhere.example", "host": "10.0.0.7:10911"},
+    ],
+)
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/v1/things/a"), ("POST", "/v1/parts")])
 async def test_a_page_of_another_site_changes_nothing(
-    client: httpx.AsyncClient, method: str, path: str
+    client: httpx.AsyncClient, method: str, path: str, headers: dict[str, str]
 ) -> None:
-    refused = await client.request(method, path, headers=FROM_ELSEWHERE)
+    refused = await client.request(method, path, headers=headers)
 
     assert (refused.status_code, refused.json()["code"]) == (403, "cross-site")
     assert "access-control-allow-origin" not in refused.headers
@@ -134,7 +145,14 @@ async def test_a_page_of_another_site_is_not_shown_an_answer(client: httpx.Async
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"origin": "http://service", "sec-fetch-site": "same-origin"}]
+    "headers",
+    [
+        {},
+        {"origin": "http://service", "sec-fetch-site": "same-origin"},
+        {"origin": "http://10.0.0.7:10911", "host": "10.0.0.7:10911"},
+        {"origin": "http://desk.example", "host": "Desk.example:10911"},
+        {"origin": "http://[::1]:10931", "host": "[::1]:10911"},
+    ],
 )
 async def test_programs_and_the_services_own_page_are_not_asked_where_they_come_from(
     client: httpx.AsyncClient, headers: dict[str, str]

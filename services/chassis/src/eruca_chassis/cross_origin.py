@@ -6,9 +6,14 @@ A browser lets any page send requests to any address, this machine's own include
 - pages of the *allowed* sites, such as the docs explorer's, may call everything and read what is
   answered, head and body; what the browser asks beforehand (a preflight) is granted;
 - pages of other sites may read nothing, and from a foreign one nothing is taken that could change
-  something. Otherwise any page could write through a service that listens on its reader's machine;
+  something. Otherwise any page could write through a service that listens on its reader's machine,
+  or in its reader's network;
 - what comes without ``Origin`` is none of this module's business: no browser sent it, or the page
   is the service's own.
+
+``Sec-Fetch-Site`` is sent over HTTPS and to the browser's own machine alone. Without it a page is
+foreign if its host is not the one that the request is for. Ports do not count, nor do they in what
+browsers call a site.
 
 Source: Fetch Standard, "CORS protocol"; W3C Fetch Metadata Request Headers.
 """
@@ -74,7 +79,7 @@ class CrossOrigin:
         """
         if scope["method"] in _HARMLESS or self.allows(scope):
             return
-        if header(scope, b"sec-fetch-site") == b"cross-site":
+        if _is_foreign(scope):
             raise CrossSiteError("a page of another site may not call this service")
 
 
@@ -106,6 +111,23 @@ async def send_preflight(send: Send, methods: Sequence[str]) -> int:
     await send({"type": "http.response.start", "status": _NO_CONTENT, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
     return _NO_CONTENT
+
+
+def _is_foreign(scope: Scope) -> bool:
+    """Tell whether the request comes from a page of another site."""
+    origin, distance = header(scope, b"origin"), header(scope, b"sec-fetch-site")
+    if distance is not None:
+        return distance == b"cross-site"
+    if origin is None:
+        return False
+    page, service = _host_of(origin), _host_of(b"http://" + (header(scope, b"host") or b""))
+    return page is None or page != service
+
+
+def _host_of(url: bytes) -> str | None:
+    """Return the host in *url*; None where that is no origin, such as the ``null`` of a sandbox."""
+    match = _ORIGIN.fullmatch(url.decode("latin-1").lower())
+    return None if match is None else match[2]
 
 
 def _grant(scope: Scope) -> list[Header]:
