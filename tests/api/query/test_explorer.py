@@ -58,3 +58,19 @@ async def test_the_page_may_call_every_service_it_shows(tmp_path: Path) -> None:
     [connect] = re.findall(r"connect-src ([^;]*);", page.headers["content-security-policy"])
     shown = ["'self'", *cluster.broker_urls.values(), *cluster.namesrv_urls]
     assert connect == " ".join(shown)
+
+
+async def test_what_is_set_for_clients_is_not_meant_for_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ERUCA_NAMESRV_URLS", "http://127.0.0.1:1")
+    monkeypatch.setenv("ERUCA_NETWORK", "inside")
+    monkeypatch.setenv("ERUCA_TIMEOUT_SECONDS", "soon")
+    settings = QuerySettings.model_validate({"DATABASE_URL": "postgresql://127.0.0.1:1/none"})
+    app = create_app(settings)
+
+    async with client_of(app):
+        client_settings = app.state.client.settings
+
+    assert client_settings.namesrv_urls == (settings.namesrv_urls,)
+    assert client_settings.network == "default"

@@ -1,10 +1,10 @@
-"""The broker's settings: URLs that lead nowhere stop the start."""
+"""The broker's settings: what leads nowhere, or is none, stops the start."""
 
 from __future__ import annotations
 
 import pytest
 
-from eruca_broker.settings import BrokerSettings, advertised_urls
+from eruca_broker.settings import BrokerSettings, advertised_urls, split_hours
 from eruca_chassis.settings import SettingsError
 
 
@@ -32,6 +32,22 @@ def test_a_url_that_leads_nowhere_is_named_with_its_variable(
 
     [line] = refused.value.faults
     assert line.startswith(f"ERUCA_BROKER_{variable}={value}: {fault}")
+
+
+@pytest.mark.parametrize("hours", ["04,05", "24", "-1", "four", "4;005"])
+def test_what_is_no_hour_is_refused(monkeypatch: pytest.MonkeyPatch, hours: str) -> None:
+    monkeypatch.setenv("ERUCA_BROKER_DELETE_HOURS", hours)
+
+    with pytest.raises(SettingsError) as refused:
+        BrokerSettings.load()
+
+    [line] = refused.value.faults
+    assert line.startswith(f"ERUCA_BROKER_DELETE_HOURS={hours}: '{hours}': hours are 00 to 23, sep")
+
+
+def test_hours_are_written_with_one_digit_or_two() -> None:
+    assert split_hours("4; 05;23;") == {4, 5, 23}
+    assert split_hours("") == frozenset()
 
 
 def test_a_name_that_no_url_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,28 @@ def test_a_url_that_leads_nowhere_stops_the_start(
     assert line.startswith(f"ERUCA_QUERY_ADVERTISED_URL={url}: {fault}")
 
 
+@pytest.mark.parametrize(
+    ("urls", "fault"),
+    [
+        ("nonsense", "'nonsense': write http(s)://HOST"),
+        ("http://h:1;http://h:99999", "'http://h:99999': 99999 is no port"),
+        ("http://u:p@h:1", "'http://u:p@h:1': write http(s)://HOST"),
+        ("", "holds no URL; write one such as http://127.0.0.1:9876"),
+        (" ; ", "holds no URL; write one such as http://127.0.0.1:9876"),
+    ],
+)
+def test_name_servers_that_nobody_can_ask_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch, urls: str, fault: str
+) -> None:
+    monkeypatch.setenv("ERUCA_QUERY_NAMESRV_URLS", urls)
+
+    with pytest.raises(SettingsError) as refused:
+        QuerySettings.load()
+
+    [line] = refused.value.faults
+    assert line.startswith(f"ERUCA_QUERY_NAMESRV_URLS={urls}: {fault}")
+
+
 def test_a_slash_behind_the_url_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERUCA_QUERY_ADVERTISED_URL", "https://query.example:9880/")
 

@@ -67,7 +67,7 @@ from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
-from eruca_broker.settings import BrokerSettings, split_hours, split_urls
+from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.config_snapshots import UnreadableConfigError
 from eruca_broker.store.directory_lock import StoreLockedError
@@ -79,6 +79,7 @@ from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.held import HeldRequests as HeldPlaces
 from eruca_chassis.openapi import finish
 from eruca_chassis.readiness import GATED_PREFIX
+from eruca_chassis.settings import split_urls
 from eruca_chassis.start import StartError
 
 _DESCRIPTION: Final = """

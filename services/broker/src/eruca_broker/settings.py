@@ -18,18 +18,10 @@ from eruca.contract.limits import (
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
-from eruca_chassis.settings import ServiceSettings, at_least, checked_segment
+from eruca_chassis.settings import ServiceSettings, at_least, checked_segment, checked_urls
 
+_HOUR: Final = re.compile(r"[01]?[0-9]|2[0-3]")
 _NAMED_URL: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,64})=)?(https?://[^\s/?#;=]+)/?")
-
-
-def _checked_urls(text: str) -> str:
-    for url in split_urls(text):
-        try:
-            checked_url(url)
-        except ValueError as error:
-            raise ValueError(f"{url!r}: {error}; separate several by ';'") from None
-    return text
 
 
 def _checked_advertised(text: str | None) -> str | None:
@@ -54,7 +46,7 @@ class BrokerSettings(ServiceSettings):
     )
     id: BrokerId = Field(default=0, description="0 is the master of its name")
     cluster: ClusterName = Field(default="eruca", description="the cluster it belongs to")
-    namesrv_urls: Annotated[str, AfterValidator(_checked_urls)] = Field(
+    namesrv_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
         default="http://127.0.0.1:9876",
         description="every name server, separated by ';'; empty: none is told",
     )
@@ -197,15 +189,10 @@ def split_hours(text: str) -> frozenset[int]:
     Raises:
         ValueError: One is no hour of a day.
     """
-    hours = frozenset(int(part) for part in text.split(";") if part.strip())
-    if not all(0 <= hour < 24 for hour in hours):
+    hours = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(map(_HOUR.fullmatch, hours)):
         raise ValueError(f"{text!r}: hours are 00 to 23, separated by ';'")
-    return hours
-
-
-def split_urls(text: str) -> list[str]:
-    """Return the URLs in *text*, which are separated by semicolons, without trailing slashes."""
-    return [url.strip().rstrip("/") for url in text.split(";") if url.strip()]
+    return frozenset(map(int, hours))
 
 
 def advertised_urls(text: str) -> dict[str, str]:

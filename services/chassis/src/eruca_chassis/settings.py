@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar, Final, Self, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from eruca.contract.urls import checked_url
 from eruca_chassis.cross_origin import origins_of
 from eruca_chassis.logging import LogLevel, LogStyle
 
@@ -57,6 +58,25 @@ def checked_segment(name: str) -> str:
     if not name.strip("."):
         raise ValueError("must not be dots alone; add a letter or a digit")
     return name
+
+
+def checked_urls(text: str) -> str:
+    """Return *text* if it is the URLs of servers, as :func:`split_urls` wants them; or empty.
+
+    Raises:
+        ValueError: One of them leads nowhere.
+    """
+    for url in split_urls(text):
+        try:
+            checked_url(url)
+        except ValueError as error:
+            raise ValueError(f"{url!r}: {error}; separate several by ';'") from None
+    return text
+
+
+def split_urls(text: str) -> list[str]:
+    """Return the URLs in *text*, which are separated by semicolons, without trailing slashes."""
+    return [url.strip().rstrip("/") for url in text.split(";") if url.strip()]
 
 
 def _checked_origins(text: str) -> str:

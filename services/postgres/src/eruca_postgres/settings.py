@@ -13,7 +13,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from eruca.contract.urls import checked_url
-from eruca_chassis.settings import ServiceSettings, checked_segment
+from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, NETWORK_DEFAULT
+from eruca_chassis.settings import ServiceSettings, checked_segment, checked_urls, split_urls
 
 DRIVER: Final = "postgresql+psycopg"
 _SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})
@@ -35,6 +36,12 @@ def _checked_without_slash(url: str) -> str:
     return checked_url(url.removesuffix("/"))
 
 
+def _checked_name_servers(text: str) -> str:
+    if not split_urls(checked_urls(text)):
+        raise ValueError(f"holds no URL; write one such as {NAMESRV_URLS_DEFAULT}")
+    return text
+
+
 class ProjectionSettings(ServiceSettings):
     """What a service with a SQL projection can be told."""
 
@@ -43,13 +50,12 @@ class ProjectionSettings(ServiceSettings):
         description="where clients reach it; unset: from host and port",
     )
     name: InstanceName
-    namesrv_urls: str = Field(
-        default="http://127.0.0.1:9876",
-        min_length=1,
+    namesrv_urls: Annotated[str, AfterValidator(_checked_name_servers)] = Field(
+        default=NAMESRV_URLS_DEFAULT,
         description="URLs of all name servers, separated by semicolons",
     )
-    network: str | None = Field(
-        default=None, description="which of the brokers' URLs to use; unset: the default ones"
+    network: str = Field(
+        default=NETWORK_DEFAULT, min_length=1, description="which of the brokers' URLs to use"
     )
     database_url: str | None = Field(
         default=None,

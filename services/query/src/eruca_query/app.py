@@ -16,6 +16,7 @@ import structlog
 from eruca import AsyncClient
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
+from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.explorer.routes import ExploredServices
@@ -81,7 +82,11 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
             database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
             stack.push_async_callback(database.close)
             client = await stack.enter_async_context(
-                AsyncClient(settings.namesrv_urls, network=settings.network)
+                AsyncClient(
+                    settings.namesrv_urls,
+                    network=settings.network,
+                    timeout=TIMEOUT_SECONDS_DEFAULT,  # or it would be that of clients started here
+                )
             )
             app.state.client = client
             service, keeper = _wire(settings, database, client, clock)

@@ -18,6 +18,7 @@ from eruca import AsyncClient
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.names import CHECKERS_NAMESPACE
 from eruca.contract.transactions import DecisionReceipt
+from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.held import HeldRequests
@@ -95,7 +96,11 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
             database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
             stack.push_async_callback(database.close)
             client = await stack.enter_async_context(
-                AsyncClient(settings.namesrv_urls, network=settings.network)
+                AsyncClient(
+                    settings.namesrv_urls,
+                    network=settings.network,
+                    timeout=TIMEOUT_SECONDS_DEFAULT,  # or it would be that of clients started here
+                )
             )
             checker, keeper = _wire(settings, database, client, held, clock)
             app.state.checker = checker
