@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from eruca.contract.errors import StoreFailedError
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca_broker.api.hot import COMMIT_PATH, ROLLBACK_PATH, HotHandlers
 from eruca_broker.app import BrokerApp
 from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
 
@@ -222,6 +224,21 @@ async def test_status_and_metrics_tell_what_is_going_on(
     assert 'eruca_broker_append_seconds_bucket{le="+Inf"} 3.0' in metrics
     assert f"eruca_broker_log_max_offset {float(status['log']['max_offset'])}" in metrics
     assert 'eruca_broker_projection_behind_bytes{projection="consume_queues"} 0.0' in metrics
+
+
+async def test_a_method_that_a_hot_path_refuses_is_counted_by_that_path(
+    client: httpx.AsyncClient,
+) -> None:
+    templates = {route.template for route in HotHandlers().routes.routes}
+    templates -= {COMMIT_PATH, ROLLBACK_PATH}  # where an ordinary route sees an id with a colon
+    for template in templates:
+        path = re.sub(r"\{\w+\}", "0", template)
+        assert (await client.patch(f"http://broker{path}")).status_code == 405
+
+    metrics = (await client.get("http://broker/metrics")).text
+
+    counted = re.findall(r'total\{method="PATCH",route="([^"]+)",status="405"\} 1\.0', metrics)
+    assert set(counted) == templates
 
 
 async def test_topics_and_groups_have_a_limit_with_a_name(tmp_path: Path) -> None:

@@ -270,10 +270,12 @@ class ServiceApp(FastAPI):
 
     def _metrics_of(self, scope: Scope) -> RouteMetrics:
         if not self._templates:
-            self._templates = {
-                context.endpoint: context.path or UNKNOWN_ROUTE
+            named = {
+                (context.endpoint, context.path or UNKNOWN_ROUTE)
                 for context in iter_route_contexts(self.routes)
             }
+            self._templates = dict(named)
+            assert len(self._templates) == len(named)  # by its endpoint a route is known here
         template = self._templates.get(scope.get("endpoint"), UNKNOWN_ROUTE)
         return self.metrics.route(scope["method"], template)
 
