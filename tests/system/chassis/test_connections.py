@@ -116,6 +116,32 @@ async def test_garbage_is_refused_with_a_problem_and_the_connection_closed() -> 
         assert await reader.read() == b""
 
 
+@pytest.mark.parametrize(
+    ("head", "detail"),
+    [
+        (b"GET /v1/gr\xc3\xbc\xc3\x9fe HTTP/1.1\r\n", "the request's URL cannot be read"),
+        (b"GET /v1/parts?name=\xff HTTP/1.1\r\n", "the request's URL cannot be read"),
+        (b"GET http://[::1/ HTTP/1.1\r\n", "the request's URL cannot be read"),
+        (b"BREW / HTTP/1.1\r\n", "what arrived is not HTTP/1.1: invalid method encountered"),
+        (b"GET / HTTP/1.1\r\nHost : x\r\n", "what arrived is not HTTP/1.1: invalid header token"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n", "the request's head is larger than 65536"),
+    ],
+    ids=["a path", "a query", "a host", "a method", "a header", "a length"],
+)
+async def test_what_cannot_be_read_of_a_head_is_named(head: bytes, detail: str) -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(head + b"\r\n")
+
+        _, _, body = await answer_of(reader)
+
+    problem = json.loads(body)
+    assert problem["detail"].startswith(detail)
+    assert ("%XX" in (problem["fix"] or "")) == ("URL" in detail)
+
+
 async def test_garbage_behind_a_request_is_answered_in_its_place_and_is_no_defect() -> None:
     with capture_logs() as logs:
         async with (

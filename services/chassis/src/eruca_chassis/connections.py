@@ -143,15 +143,16 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
             except httptools.HttpParserUpgrade as upgrade:
                 data = self._without_upgrade(data[upgrade.args[0] :])
-            except httptools.HttpParserError:
-                self.refuse(RequestError("what arrived is not HTTP/1.1"))
+            except httptools.HttpParserError as error:
+                is_small = self._loose_size <= HEAD_SIZE_MAX
+                self.refuse(_unreadable(error) if is_small else _head_too_large())
                 return
         receiving = self._receiving
         if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
             room = receiving.gather()
             let_read(self.transport, BodyReceiver(self, room, self._received))
         if self._loose_size > HEAD_SIZE_MAX:
-            self.refuse(TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes"))
+            self.refuse(_head_too_large())
         elif len(self.pipeline) > PIPELINE_MAX:
             self.cut("it sent more than PIPELINE_MAX requests ahead")
 
@@ -573,6 +574,23 @@ def _new_parser(callbacks: object) -> httptools.HttpRequestParser:
     parser = httptools.HttpRequestParser(callbacks)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
+
+
+def _unreadable(error: httptools.HttpParserError) -> RequestError:
+    """Return what is told of a request that the parser does not take."""
+    # A URL that passes there may fail when it is taken apart, in a callback.
+    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+    if isinstance(cause, httptools.HttpParserInvalidURLError):
+        return RequestError(
+            "the request's URL cannot be read",
+            fix="write it in ASCII, and any other character as the %XX of its UTF-8",
+        )
+    reason = str(error)
+    return RequestError(f"what arrived is not HTTP/1.1: {reason[:1].lower()}{reason[1:]}")
+
+
+def _head_too_large() -> TooLargeError:
+    return TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes")
 
 
 def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:
