@@ -291,6 +291,20 @@ async def test_an_upload_beyond_its_limit_is_refused_and_the_rest_not_kept() -> 
         assert (await answer_of(reader))[0] == 200
 
 
+async def test_a_trailer_is_no_header() -> None:
+    chunked = b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n%b\r\n"
+    trailer = b"1\r\na\r\n0\r\nX-Request-Id: trailer\r\n\r\n"
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(chunked % b"" + trailer)
+        assert (await answer_of(reader))[1]["x-request-id"] != "trailer"
+
+        writer.write(chunked % b"X-Request-Id: header\r\n" + trailer)
+        assert (await answer_of(reader))[1]["x-request-id"] == "header"
+
+
 async def test_requests_sent_ahead_are_answered_in_order() -> None:
     async with (
         serving(Things().app(), limits()) as (_, address),

@@ -355,7 +355,8 @@ class ServiceProtocol(HttpToolsProtocol):
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
-        self.headers = self.scope["headers"] = headers
+        self.headers = headers
+        self.scope["headers"] = list(headers)  # without the trailers that may follow a body
         has_body = self.parser.get_method() != b"HEAD"
         self.scope["extensions"] = lending_by(self) if has_body else {}
         self.expect_100_continue = any(
