@@ -199,6 +199,34 @@ async def test_a_reset_by_an_operator_moves_members_that_run(
     assert len(lost) == 4
 
 
+@pytest.mark.parametrize("is_told", [False, True], ids=["at the release", "by a heartbeat"])
+async def test_a_reset_while_queues_are_handed_over_leaves_none_without_a_reader(
+    client: eruca.AsyncClient, topic: str, *, is_told: bool
+) -> None:
+    gatherer, may_end = Gatherer(), asyncio.Event()
+
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        await gatherer(message)
+        await may_end.wait()
+
+    lost: list[eruca.MessageQueue] = []
+    first = client.push_consumer(topic, start="earliest", session_seconds=3, on_lost=lost.extend)
+    first.subscribe(topic, handler=handle)
+    second = member(client, topic, Gatherer(), session_seconds=3)
+    await send_evenly(client, topic, 1)
+    async with first:
+        await gatherer.until_count(4)
+        async with second:
+            await until(lambda: len([q for q in first.assignment if q.topic == topic]) == 2)
+
+            await client.admin.groups.reset(topic, topic, to="earliest")
+            if is_told:
+                await until(lambda: len(lost) == 4)
+            may_end.set()
+
+            await until_shared([first, second], topic, queues=4)
+
+
 async def test_groups_each_get_everything(client: eruca.AsyncClient, topic: str) -> None:
     gatherers = [Gatherer(), Gatherer(), Gatherer()]
     consumers = []

@@ -9,9 +9,10 @@ granted again to its holder stays the same lock.
 A queue that the broker cannot lock, its topic having been deleted, say, is set aside: the others
 are asked for without it, and it is asked for again now and then.
 
-Queues that were given up without a word are uncertain as well. By our own clock a session ends
+Queues that were given up and not released are uncertain as well. By our own clock a session ends
 before it does at the broker; a heartbeat in between renews it there, with locks that nobody here
-knows of any more. Were they left alone, they would keep everybody else out.
+knows of any more. And a reset of the group's offsets gives a lock a new token: what is lost by the
+old one is still ours. Were such locks left alone, they would keep everybody else out.
 
 What was asked for in a session that is over is given up with it: a lock granted in it may be
 somebody else's by the time that a late answer tells of it, when there may be another session.
@@ -88,7 +89,7 @@ class LockKeeper:
         self._ask()
 
     def doubt(self, queues: Collection[MessageQueue]) -> None:
-        """Find out whether the broker thinks we hold these, which we gave up without its word."""
+        """Find out whether the broker thinks we hold these, which were given up, not released."""
         self._uncertain |= set(queues)
         self._ask()
 

@@ -148,21 +148,18 @@ class Rebalancer:
     def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
         """Lose queues, as far as they are still held by these tokens."""
         gone = [self._held[queue] for queue in tokens if queue in self._held]
-        self._drop([held for held in gone if held.token == tokens[held.queue]])
+        self.lose([held for held in gone if held.token == tokens[held.queue]])
 
     def lose(self, lost: Collection[HeldQueue]) -> None:
-        """Read queues no more that somebody else may have, the broker not having said so."""
+        """Read queues no more that somebody else may have, or we ourselves by a later token."""
         lost = [held for held in lost if self._held.get(held.queue) is held]
-        self._drop(lost)
-        for name in {held.queue.broker_name for held in lost}:
-            self._keeper(name).doubt([h.queue for h in lost if h.queue.broker_name == name])
-
-    def _drop(self, lost: Collection[HeldQueue]) -> None:
         if not lost:
             return
         for held in lost:
             del self._held[held.queue]
             self._reading.drop(held)
+        for name in {held.queue.broker_name for held in lost}:
+            self._keeper(name).doubt([h.queue for h in lost if h.queue.broker_name == name])
         queues = sorted(held.queue for held in lost)
         self._background.start(self._reading.tell_lost(queues), "eruca lost queues")
         self.kick()
@@ -293,6 +290,15 @@ class Rebalancer:
         await self._reading.finish(held)
         if held.is_dropped:
             return
+        is_released = await self._release(held)
+        if self._held.get(held.queue) is held:
+            del self._held[held.queue]
+        self._reading.drop(held)
+        if not is_released:
+            self._keeper(held.queue.broker_name).doubt([held.queue])
+
+    async def _release(self, held: HeldQueue) -> bool:
+        """Commit a queue's final offset and release its lock; tell whether the broker has."""
         assert self._membership is not None
         assert held.token is not None
         release = QueueRelease(
@@ -308,15 +314,11 @@ class Rebalancer:
             except (RequestError, RefusedError) as error:  # repeating it does not help
                 _logger.warning("%s was lost while it was handed over: %s", held.queue, error)
                 self._membership.beat_soon(held.queue.broker_name)
-                break
+                return False
             except ErucaError as error:
                 _logger.info("%s is not released yet: %s", held.queue, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _AGAIN_SECONDS_MAX)
             else:
-                break
-        else:  # nobody answered before the session was over
-            self._keeper(held.queue.broker_name).doubt([held.queue])
-        if self._held.get(held.queue) is held:
-            del self._held[held.queue]
-        self._reading.drop(held)
+                return True
+        return False  # nobody answered before the session was over
