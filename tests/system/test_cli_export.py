@@ -223,12 +223,16 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
         refused = await command("export", "orders", "--to", file, code=1)
         is_there = file.exists() or parts.exists()
         said = await command("export", "orders", "--to", file, "--allow-incomplete")
+        none = await command(
+            "export", "parcels", "--to", tmp_path / "none.ndjson", "--allow-incomplete", code=1
+        )
 
     assert "broker-z" in refused
     assert "broker-a" not in refused
     assert "--allow-incomplete" in refused
     assert not is_there
     assert "of broker-z may be missing" in said
+    assert "nothing of parcels can be exported" in none
     assert len(file.read_text().splitlines()) == 30
 
 

@@ -627,6 +627,28 @@ async def test_a_broker_that_has_gone_is_named_and_its_rows_are_not_left_out(
         assert {queue.broker_name for queue in without_it.queues} == {"broker-a"}
 
 
+async def test_a_topic_that_nobody_has_but_a_broker_that_is_away_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    """A broker that restarts takes along the topics that no other one has."""
+    async with exports(tmp_path) as (_, service):
+        service.holders.names = ["broker-z"]
+        plan = await service.plan("parcels")
+        start = '{"broker-z/0":5}'
+        starting = await service.http.get("/v1/exports/parcels/plan", params={"start": start})
+        rows = await service.records("parcels", ["broker-z/0:0-1"])
+        of_a_live_one = await service.records("parcels", ["broker-a/0:0-1"])
+        service.holders.names = ["broker-a"]
+        live = await service.http.get("/v1/exports/parcels/plan")
+
+    assert (plan.rows, plan.queues) == (0, [])
+    assert [missing.broker_name for missing in plan.incomplete] == ["broker-z"]
+    for refused in (starting, rows):
+        assert "broker-z" in problem(refused, 503, "broker-unreachable")["detail"]
+    for refused in (of_a_live_one, live):
+        problem(refused, 404, "topic-not-found")
+
+
 async def test_without_a_name_server_it_is_said_that_none_answers(tmp_path: Path) -> None:
     async with in_process_cluster(tmp_path, brokers=1) as cluster:
         cluster.namesrv_urls = ["http://127.0.0.1:1"]

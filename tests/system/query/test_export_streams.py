@@ -264,9 +264,11 @@ async def test_a_broker_that_dies_ends_the_stream_short_and_the_rest_is_read_lat
         assert beginning + offsets_of(rest.content) == list(range(COUNT))
 
 
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 async def test_a_broker_that_restarts_in_time_is_waited_for_and_nothing_is_missing(
-    tmp_path: Path,
+    tmp_path: Path, by: signal.Signals
 ) -> None:
+    """One that is told to stop takes leave of the name servers, and with it goes its topic."""
     async with (
         in_process_cluster(tmp_path, brokers=0) as cluster,
         export_service(cluster, export_patience_seconds=60) as service,
@@ -281,7 +283,7 @@ async def test_a_broker_that_restarts_in_time_is_waited_for_and_nothing_is_missi
             ) as answer:
                 pieces = answer.aiter_raw(SMALL_BUFFER)
                 await read_until(pieces, WHOLE_BATCHES_SIZE, received)
-                await asyncio.to_thread(broker.stop, signal.SIGKILL)
+                await asyncio.to_thread(broker.stop, by)
                 await stack.enter_async_context(killable_broker(cluster, tmp_path))
                 async for piece in pieces:
                     received += piece

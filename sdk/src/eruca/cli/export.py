@@ -201,11 +201,21 @@ def _moment(text: str) -> str:
 
 
 def _with_a_partition(plan: ExportPlan) -> ExportPlan:
-    """Return *plan* with a partition without rows, where it has none: it tells the columns."""
+    """Return *plan* with a partition without rows, where it has none: it tells the columns.
+
+    Raises:
+        BrokerUnreachableError: There is no queue to read even that from.
+    """
+    from eruca.contract.errors import BrokerUnreachableError
     from eruca.contract.exports import ExportPartition, ExportRange
 
     if plan.partitions:
         return plan
+    if not plan.queues:
+        raise BrokerUnreachableError(
+            f"nothing of {plan.topic} can be exported: no broker that has it is there",
+            fix="wait until one is back",
+        )
     queue = plan.queues[0]
     nothing = ExportRange(
         broker_name=queue.broker_name,

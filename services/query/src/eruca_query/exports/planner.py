@@ -81,12 +81,17 @@ async def plan_export(
 
     Raises:
         BrokerUnreachableError: A broker with a share of it is away.
+        TopicNotFoundError: Nobody has the topic, as far as can be told.
         QueueNotFoundError: A start names a queue that is not there.
         RangeDeletedError: Retention has deleted messages from a start on.
         ValidationError: There are too many queues, or the partitions would be.
     """
     taken_at = datetime.now(UTC)
     names = brokers.names
+    if not names:
+        holders = await find_missing(brokers.topic, names, from_time=None, to_time=None)
+        said = {missing.broker_name for missing in holders if missing.broker_name is not None}
+        await brokers.check_held(said | {queue.broker_name for queue in wish.start})
     if wish.missing == "refuse":
         names = sorted({*names, *(queue.broker_name for queue in wish.start)})
     queues = {

@@ -59,6 +59,7 @@ class RangeReader:
         self._find = find
         self._workers = workers
         self._ranges = ranges
+        self._names = sorted({a_range.broker_name for a_range in ranges})
         self._form = form
         self._patience_seconds = patience_seconds
         self._brokers: TopicBrokers | None = None
@@ -73,14 +74,13 @@ class RangeReader:
             ValidationError: A range ends behind its queue's end.
             BrokerUnreachableError: A broker is away.
         """
-        self._brokers = await self._find()
-        names = sorted({a_range.broker_name for a_range in self._ranges})
+        brokers = await self._found()
         offsets = {
             (name, queue.queue_id): queue
-            for name, queues in (await self._brokers.queues(names)).items()
+            for name, queues in (await brokers.queues(self._names)).items()
             for queue in queues
         }
-        check_ranges(self._brokers.topic, self._ranges, offsets)
+        check_ranges(brokers.topic, self._ranges, offsets)
 
     async def rows(self) -> AsyncGenerator[RangeRows, None]:
         """Yield the rows of all messages of the ranges, in order, as soon as those are there.
@@ -113,10 +113,16 @@ class RangeReader:
                 await asyncio.sleep(pause)
                 self._brokers = None  # it may be elsewhere when it comes back
 
-    async def _begin_once(self, a_range: ExportRange, offset: int) -> RangeRows:
+    async def _found(self) -> TopicBrokers:
         if self._brokers is None:
-            self._brokers = await self._find()
-        step = self._brokers.step(
+            found = await self._find()
+            await found.check_held(self._names)
+            self._brokers = found
+        return self._brokers
+
+    async def _begin_once(self, a_range: ExportRange, offset: int) -> RangeRows:
+        brokers = await self._found()
+        step = brokers.step(
             a_range.broker_name,
             a_range.queue_id,
             offset,

@@ -10,7 +10,8 @@ They are asked for expressly, so that nobody reads them who does not mean to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
@@ -46,6 +47,27 @@ class TopicBrokers:
     def names(self) -> list[str]:
         """The brokers that may have the topic, sorted."""
         return sorted(self._urls)
+
+    async def check_held(self, said: Collection[str]) -> None:
+        """Make sure that there is the topic: on a live broker, or on one of *said* that is away.
+
+        A name server forgets the topics of a broker with it, so one that restarts takes along those
+        that no other broker has.
+
+        Raises:
+            TopicNotFoundError: No live broker has it, and none is away that is said to have it.
+            UnavailableError: No name server answers.
+        """
+        if self._urls:
+            return
+        if said:
+            with _asking_name_servers():
+                live = {group.broker_name for group in await self._client.admin.brokers()}
+            if not live.issuperset(said):
+                return
+        raise TopicNotFoundError(
+            f"no live broker has topic {self.topic}", fix=TopicNotFoundError.fix_of(self.topic)
+        )
 
     async def queues(self, broker_names: list[str]) -> dict[str, list[QueueOffsets]]:
         """Return what each queue on each of *broker_names* holds, of each broker at one moment.
@@ -125,32 +147,43 @@ class TopicBrokers:
 
 
 async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:
-    """Return the brokers of *topic*, as a name server knows them now.
+    """Return the brokers of *topic*, as a name server knows them now: none where it knows none.
 
     Raises:
-        TopicNotFoundError: No live broker has it.
         UnavailableError: No name server answers.
     """
+    with _asking_name_servers():
+        by_name = await _urls_by_name(client, topic)
+    network = client.settings.network
+    urls = {name: _master_url(urls, network) for name, urls in by_name.items()}
+    return TopicBrokers(client, topic, urls)
+
+
+async def _urls_by_name(
+    client: AsyncClient, topic: str
+) -> dict[str, Mapping[int, Mapping[str, str]]]:
+    """Return where the processes of each broker are, by broker name and id."""
+    if is_system_topic(topic):
+        return {
+            group.broker_name: {broker.broker_id: broker.urls for broker in group.brokers}
+            for group in await client.admin.brokers()
+        }
     try:
-        if is_system_topic(topic):
-            by_name = {
-                group.broker_name: {broker.broker_id: broker.urls for broker in group.brokers}
-                for group in await client.admin.brokers()
-            }
-        else:
-            route = await client.admin.route(topic)
-            by_name = {broker.broker_name: broker.urls for broker in route.brokers}
+        route = await client.admin.route(topic)
+    except TopicNotFoundError:
+        return {}
+    return {broker.broker_name: broker.urls for broker in route.brokers}
+
+
+@contextmanager
+def _asking_name_servers() -> Iterator[None]:
+    """Raise UnavailableError where none answers."""
+    try:
+        yield
     except ClientError as error:
         raise UnavailableError(
             error.detail, fix=error.fix, retry_after_seconds=RETRY_AFTER_SECONDS
         ) from error
-    if not by_name:
-        raise TopicNotFoundError(
-            f"no live broker has topic {topic}", fix=TopicNotFoundError.fix_of(topic)
-        )
-    network = client.settings.network
-    urls = {name: _master_url(urls, network) for name, urls in by_name.items()}
-    return TopicBrokers(client, topic, urls)
 
 
 def _master_url(urls: Mapping[int, Mapping[str, str]], network: str) -> str | None:
