@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from eruca.contract.records import encode_record
@@ -10,6 +12,7 @@ from eruca_query.core.log_tails import LogTail
 from support.records import example_record
 
 SOUND = encode_record(example_record(topic="flights"))
+BODY_SIZE = 256 * 1024  # bytes
 
 
 def tail_of(data: bytes) -> LogTail:
@@ -21,6 +24,26 @@ def test_what_is_sound_is_found() -> None:
 
     assert [message.topic for message in tail.messages(containing=b"k1")] == ["flights"]
     assert tail.damage is None
+
+
+def test_what_occurs_everywhere_is_looked_for_once_in_each_record() -> None:
+    records = [
+        encode_record(example_record(topic="flights", body=letter * BODY_SIZE))
+        for letter in (b"y", b"z", b"z", b"y", b"z")
+    ]
+    tail = tail_of(b"".join(records))
+    assert len(list(tail.messages())) == len(records)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    found = list(tail.messages(containing=b"z"))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [message.log_offset for message in found] == [
+        message.log_offset for message in tail.messages(containing=b"zzz")
+    ]
+    assert len(found) == 3
+    assert most - before < BODY_SIZE
 
 
 @pytest.mark.parametrize(

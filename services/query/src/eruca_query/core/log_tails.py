@@ -90,12 +90,14 @@ class LogTail:
         return max(ends, default=None)
 
     def _rows_containing(self, text: bytes, columns: BlockColumns) -> Int64Array:
-        found, at = [], self.block.data.find(text)
+        """Return which records hold *text*; of each only the first place is looked for."""
+        starts = columns.columns.starts
+        rows, at = [], self.block.data.find(text)
         while at >= 0:
-            found.append(at)
-            at = self.block.data.find(text, at + 1)
-        rows = np.searchsorted(columns.columns.starts, np.array(found, np.int64), side="right") - 1
-        return np.unique(rows)
+            row = int(np.searchsorted(starts, at, side="right")) - 1
+            rows.append(row)
+            at = self.block.data.find(text, int(starts[row + 1])) if row + 1 < len(starts) else -1
+        return np.array(rows, np.int64)
 
     def _told(self) -> BlockFacts:
         if self._facts is None:
