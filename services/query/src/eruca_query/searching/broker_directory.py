@@ -1,11 +1,13 @@
 """Which brokers there are, where they are reached, and what their records call them.
 
 The name servers are asked at most every few seconds, and at once where a broker did not answer at
-the address that was known.
+the address that was known. Whoever asks while they are being asked waits for the same answer; and
+that they do not answer is remembered, too, or each step of a request would wait for them in turn.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -38,22 +40,27 @@ class BrokerDirectory:
         self._clock = clock
         self._known = KnownBrokers()
         self._good_until = 0.0
+        self._asking = asyncio.Lock()
 
     def forget(self) -> None:
         """Ask anew the next time: somebody was not where he was said to be."""
-        self._good_until = 0.0
+        if self._known.fault is None:  # else there was nobody to ask, a moment ago
+            self._good_until = 0.0
 
     async def brokers(self) -> KnownBrokers:
         """Return the living brokers; those known before where no name server answers."""
-        if self._clock.monotonic() < self._good_until:
+        async with self._asking:
+            if self._clock.monotonic() >= self._good_until:
+                self._known = await self._ask()
+                self._good_until = self._clock.monotonic() + REMEMBER_SECONDS
             return self._known
+
+    async def _ask(self) -> KnownBrokers:
         try:
             groups = await self._client.admin.brokers()
-            self._known = _known_of(groups, self._client.settings.network)
+            return _known_of(groups, self._client.settings.network)
         except (ErucaError, ValueError) as error:  # ValueError: of a broker without an address
             return KnownBrokers(self._known.urls, self._known.hosts, str(error))
-        self._good_until = self._clock.monotonic() + REMEMBER_SECONDS
-        return self._known
 
 
 def _known_of(groups: list[BrokerGroup], network: str) -> KnownBrokers:
