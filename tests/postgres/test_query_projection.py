@@ -446,6 +446,36 @@ async def test_being_told_again_twice_forgets_what_the_first_time_had_built(
     assert len(await model.partitions()) == len(chunks) * len(PARTITIONED)
 
 
+async def test_what_is_deleted_while_the_log_is_told_again_passes_on_as_well(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold_all(log)
+    before = await model.rows()
+
+    await model.fold(log.block(0, 3))
+    await model.fold(log.block(6, 9))  # the first six have been deleted at the broker meanwhile
+    await model.fold(log.block(9, 12))
+
+    assert await model.rows() == before
+    assert await model.gaps() == []
+    assert await model.rows(serving=False) == []
+    await model.drop_old(T0)
+    chunks = await model.chunks()
+    assert sum(count for *_, count in chunks) == len(before)
+
+
+async def test_what_is_deleted_and_was_never_read_is_a_gap_while_the_log_is_told_again(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(0, 6))
+
+    await model.fold(log.block(0, 3))
+    await model.fold(log.block(8, 12))
+
+    assert await model.offsets() == [*log.offsets[:6], *log.offsets[8:12]]
+    assert await model.gaps() == [(log.offsets[6], log.offsets[8])]
+
+
 async def test_a_log_that_has_lost_its_end_answers_with_what_it_holds(
     model: ReadModel, log: Log
 ) -> None:

@@ -9,7 +9,8 @@ What a stretch of the log means follows from where it begins, compared with wher
 
 A generation that is being built takes the serving one's place when it has come as far, or to the
 end of the log. What only the old one has, for the log does not go back as far any more, passes on
-to it: chunks, gaps, addresses and ends of topics, up to where the new one begins.
+to it: chunks, gaps, addresses and ends of topics, up to where the new one begins. So one that is
+being built has no gaps: where the log does not go on, another is begun there instead.
 """
 
 from __future__ import annotations
@@ -64,32 +65,31 @@ async def generation_for(
         return Generation(
             broker_no, 1, is_serving=True, serving=1, serving_offset=block.from_offset
         )
-    serving = rows[True]
-    current = rows.get(False, serving)
-    if block.from_offset < current.log_offset:
-        if current is not serving:
-            await _end(connection, broker_no, current.generation)
-        number = current.generation + 1
+    serving, building = rows[True], rows.get(False)
+    number = serving.generation
+    if building is not None and building.log_offset == block.from_offset:
+        number = building.generation
+    elif building is not None or block.from_offset < serving.log_offset:
+        if building is not None:
+            await _end(connection, broker_no, building.generation)
+        number = max(row.generation for row in rows.values()) + 1
         await _begin(connection, broker_no, number, block.from_offset, is_serving=False)
-        return Generation(
-            broker_no,
-            number,
-            is_serving=False,
-            serving=serving.generation,
-            serving_offset=serving.log_offset,
-        )
-    if block.from_offset > current.log_offset:
+    if block.from_offset > serving.log_offset:
         await connection.execute(
             insert(gaps).values(
                 broker_no=broker_no,
-                generation=current.generation,
-                from_offset=current.log_offset,
+                generation=number,
+                from_offset=serving.log_offset,
                 to_offset=block.from_offset,
                 noticed_at=func.now(),
             )
         )
     return Generation(
-        broker_no, current.generation, current is serving, serving.generation, serving.log_offset
+        broker_no,
+        number,
+        is_serving=number == serving.generation,
+        serving=serving.generation,
+        serving_offset=serving.log_offset,
     )
 
 
