@@ -296,12 +296,12 @@ class AsyncPullConsumer:
             assignment.news.clear()
             await self._complete()
             assignment.raise_fault()
+            if self._commit_is_due():
+                await self._auto_commit()  # first: where messages keep coming, no poll ever waits
             messages = assignment.take(max_count)
             if messages:
                 self._batch.replace(messages)
                 return
-            if self._commit_is_due():
-                await self._auto_commit()
             now = loop.time()
             if now >= deadline:
                 assignment.raise_failure()
