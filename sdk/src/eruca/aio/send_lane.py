@@ -70,17 +70,14 @@ class PendingBatch:
                 future.set_exception(error)
 
     def drop_cancelled(self) -> None:
-        """Take out the messages nobody waits for any more; none of them has left yet."""
-        futures = self.futures
-        if not any(map(asyncio.Future.cancelled, futures)):
+        """Take out the messages nobody waits for any more; none of them has been stored."""
+        if not any(map(asyncio.Future.cancelled, self.futures)):
             return
-        kept = [
-            (message, future)
-            for message, future in zip(self.messages, futures, strict=True)
-            if not future.cancelled()
-        ]
-        self.messages = [message for message, _ in kept]
-        self.futures = [future for _, future in kept]
+        kept = [place for place, future in enumerate(self.futures) if not future.cancelled()]
+        self.messages = [self.messages[place] for place in kept]
+        self.futures = [self.futures[place] for place in kept]
+        if self.message_ids is not None:  # part of a batch that was refused
+            self.message_ids = [self.message_ids[place] for place in kept]
 
     def part(self, start: int, end: int) -> PendingBatch:
         """Return some of its messages as a batch of their own, ids included."""

@@ -12,6 +12,7 @@ import pytest
 import eruca
 from eruca.aio.transport import HttpResponse
 from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError
+from eruca.contract.properties import UNIQ_KEY, decode_properties
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -341,6 +342,29 @@ async def test_a_message_that_is_refused_takes_no_stranger_down_with_it() -> Non
         )
 
     assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Exception)] == [5]
+
+
+async def test_nor_does_one_that_is_given_up_while_its_batch_is_refused() -> None:
+    gone: list[asyncio.Future[eruca.SendResult]] = []
+    stored: dict[str, str] = {}  # bodies by unique id
+
+    async def broker(request: Request) -> HttpResponse:
+        if b"bad" in bodies(request):
+            gone[0].cancel()
+            return problem_answer(eruca.ValidationError("bad message"))
+        for record in request.records:
+            stored[decode_properties(record.properties)[UNIQ_KEY]] = record.body.decode()
+        return receipt_answer(request)
+
+    client, _ = client_of(broker)
+    async with client, client.producer() as producer:
+        sent = [await producer.submit(message(text)) for text in ("bad", "a", "gone", "b")]
+        gone.append(sent.pop(2))
+        _, *results = await asyncio.gather(*sent, return_exceptions=True)
+
+    received = [result for result in results if isinstance(result, eruca.SendResult)]
+    assert [stored[result.message_id] for result in received] == ["a", "b"]
+    assert len(stored) == 2
 
 
 @pytest.mark.parametrize(
