@@ -8,9 +8,11 @@ from collections import Counter
 import pytest
 
 import eruca
+from eruca.aio.http1 import CONNECTIONS_MAX
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BODY_SIZE_MAX
 from support.in_process_cluster import InProcessCluster
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -266,6 +268,24 @@ async def test_more_than_the_buffer_holds_is_sent_all_the_same(
         )
 
     assert len(await stored(client, topic)) == 601
+
+
+async def test_sends_do_not_wait_for_consumers_of_the_same_client(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    """Each of them has a request that its broker holds, on a connection of its own."""
+    queue = eruca.MessageQueue(topic, "broker-a", 0)
+    consumers = [client.pull_consumer(queues=[queue]) for _ in range(CONNECTIONS_MAX)]
+    polls = [asyncio.create_task(consumer.poll(wait=20)) for consumer in consumers]
+    await until_told(
+        lambda: client.admin.broker_status("broker-a"),
+        lambda status: status.held_requests >= CONNECTIONS_MAX,
+    )
+
+    async with client.producer() as producer:
+        await producer.send(eruca.Message(topic, "through"), queue=queue)
+
+    assert {len(messages) for messages in await asyncio.gather(*polls)} == {1}
 
 
 async def test_a_cancelled_send_that_has_not_left_is_taken_back(

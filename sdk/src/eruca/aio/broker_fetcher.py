@@ -210,7 +210,7 @@ class BrokerFetcher:
             max_bytes=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
             wait_seconds=HOLD_SECONDS,
         )
-        answer = await self._context.hot_transport.request(
+        answer = await self._context.held_transport.request(
             "POST",
             url,
             "/v1/pull",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from eruca.aio.http1 import Http1Transport
 from eruca.aio.name_servers import NameServers
@@ -23,6 +23,8 @@ from eruca.core.client_settings import ClientSettings
 if TYPE_CHECKING:
     from eruca.aio.broker_api import BrokerApi
     from eruca.aio.routes import Routes
+
+HELD_CONNECTIONS_MAX: Final = 10_000  # to one broker, which holds no more requests by default
 
 
 class Child(Protocol):
@@ -44,6 +46,11 @@ class ClientContext:
         ssl_context: For ``https://`` URLs; None: the system's authorities are trusted.
         hot_transport: Carries sends and pulls; None: the SDK's own HTTP/1.1 client.
         transport: Carries the rest; None: httpx.
+
+    Attributes:
+        hot_transport: Carries what is answered at once, and often: sends.
+        held_transport: Carries what consumers ask. Brokers hold much of that, and what they hold
+            keeps a connection: where the two shared a pool, many consumers would stop every send.
     """
 
     def __init__(
@@ -57,6 +64,9 @@ class ClientContext:
         self.settings = settings
         self.ssl_context = ssl_context
         self.hot_transport = hot_transport or Http1Transport(ssl_context=ssl_context)
+        self.held_transport = hot_transport or Http1Transport(
+            ssl_context=ssl_context, connections_max=HELD_CONNECTIONS_MAX
+        )
         self.transport = transport or HttpxTransport(ssl_context=ssl_context)
         self.name_servers = NameServers(settings.namesrv_urls, self.transport)
         self._routes: Routes | None = None
@@ -110,4 +120,7 @@ class ClientContext:
         self._is_closed = True
         if self._routes is not None:
             await self._routes.close()
-        await asyncio.gather(self.hot_transport.close(), self.transport.close())
+        transports = [self.hot_transport, self.transport]
+        if self.held_transport is not self.hot_transport:
+            transports.append(self.held_transport)
+        await asyncio.gather(*(transport.close() for transport in transports))

@@ -207,7 +207,7 @@ class AsyncLogFollower:
             wait_seconds=wait or None,
         )
         try:
-            answer = await self._context.hot_transport.request(
+            answer = await self._context.held_transport.request(
                 "GET", url, target, headers=_HEADERS, timeout=wait + ANSWER_SECONDS
             )
         except ErucaError:

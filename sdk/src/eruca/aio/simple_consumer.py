@@ -255,7 +255,7 @@ class AsyncSimpleConsumer:
             from eruca.aio.delivery_api import DeliveryApi  # needs the models, as admin does
 
             self._api_made = DeliveryApi(
-                self._context.hot_transport,
+                self._context.held_transport,
                 self.group,
                 timeout=self._context.settings.timeout_seconds,
             )

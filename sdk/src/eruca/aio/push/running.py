@@ -78,7 +78,7 @@ class RunningConsumer:
             self._subscriptions = subscriptions
         self._urls = UrlBook(context.routes, self._every_topic)
         self._api = GroupApi(
-            context.hot_transport,
+            context.held_transport,
             settings.group,
             client_id=client_id,
             incarnation=incarnation,
