@@ -199,7 +199,11 @@ class BrokerFetcher:
         if unknown:
             await self._find_starts(url, unknown)
             self._on_news()  # positions are known now
-        flows = [flow for flow in flows if flow.fault is None and flow.fetch_offset is not None]
+        flows = [
+            flow
+            for flow in flows
+            if flow.fault is None and flow.fetch_offset is not None and not flow.is_paused
+        ]
         if not flows:
             return
         epochs = [flow.epoch for flow in flows]

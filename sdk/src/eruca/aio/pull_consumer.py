@@ -211,16 +211,20 @@ class AsyncPullConsumer:
         await self._seek_to(timestamp, queues)
 
     async def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing from *queues* until they are resumed; from all, if none is given."""
+        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+
+        What was fetched ahead of them is dropped, and fetched again then.
+        """
         await self._complete()
-        for flow in self._assignment.chosen(queues):
-            flow.is_paused = True
+        flows = self._assignment.chosen(queues)
+        self._assignment.give_back(self._batch.withdraw({flow.queue for flow in flows}))
+        self._assignment.move(flows, QueueFlow.pause)
 
     async def resume(self, *queues: MessageQueue) -> None:
         """Hand out messages from *queues* again; from all, if none is given."""
         await self._complete()
         for flow in self._assignment.chosen(queues):
-            flow.is_paused = False
+            flow.resume()
         self._assignment.kick()
         self._assignment.news.set()
 

@@ -56,6 +56,13 @@ class HandedBatch:
         """Note that all that have been handed out are done with."""
         self.done_count = self.handed_count
 
+    def withdraw(self, queues: Collection[MessageQueue]) -> list[ReceivedMessage]:
+        """Take out and return what has not been handed out of *queues*."""
+        unread = self.unread
+        kept = [message for message in unread if message.queue not in queues]
+        self.messages = self.messages[: self.handed_count] + kept
+        return [message for message in unread if message.queue in queues]
+
     def forget(self, queues: Collection[MessageQueue]) -> None:
         """Drop the messages of *queues*, which are read from elsewhere now."""
         kept = [(i, m) for i, m in enumerate(self.messages) if m.queue not in queues]

@@ -128,7 +128,10 @@ class PullConsumer:
         self._portal.call(self._twin.seek_to_time, timestamp, *queues)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing from *queues* until they are resumed; from all, if none is given."""
+        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+
+        What was fetched ahead of them is dropped, and fetched again then.
+        """
         self._portal.call(self._twin.pause, *queues)
 
     def resume(self, *queues: MessageQueue) -> None:

@@ -52,6 +52,16 @@ def test_the_first_offset_that_is_not_covered_is_known_for_each_queue(
     assert batch.first_offsets_from(count) == offsets
 
 
+def test_what_has_not_been_handed_out_of_a_queue_can_be_withdrawn(batch: HandedBatch) -> None:
+    batch.hand_out_one()
+
+    assert [message.queue_offset for message in batch.withdraw({A})] == [6]
+    assert (batch.handed_count, batch.done_count) == (1, 0)
+    assert batch.first_offsets_from(0) == {A: 5, B: 7}  # a5 is in hand, and not done with
+    assert [batch.hand_out_one().queue_offset for _ in range(2)] == [7, 8]
+    assert not batch.has_unread
+
+
 def test_messages_of_a_queue_that_was_sought_elsewhere_are_dropped(batch: HandedBatch) -> None:
     for _ in range(3):
         batch.hand_out_one()

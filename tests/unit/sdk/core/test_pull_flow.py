@@ -98,12 +98,28 @@ def test_an_empty_answer_moves_the_position_all_the_same(flow: QueueFlow) -> Non
     assert flow.position == 40
 
 
-def test_a_paused_flow_hands_nothing_out_and_keeps_it(flow: QueueFlow) -> None:
-    flow.put(messages(0, 5), 5, flow.epoch)
-    flow.is_paused = True
+def test_a_paused_flow_holds_nothing_and_keeps_its_position(flow: QueueFlow) -> None:
+    epoch = flow.epoch
+    flow.put(messages(0, 5), 5, epoch)
+    flow.take(2)
+    flow.pause()
 
-    assert flow.take(10) == []
-    assert flow.position == 0
+    assert (flow.position, flow.count, flow.size, flow.take(10)) == (2, 0, 0, [])
+    assert flow.put(messages(5, 9), 9, epoch) == 0  # it had been asked for before
+    assert not flow.has_room(10)
+
+    flow.resume()
+
+    assert flow.has_room(10)
+    flow.put(messages(2, 5), 5, flow.epoch)
+    assert offsets(flow.take(10)) == [2, 3, 4]
+
+
+def test_where_a_paused_flow_begins_is_found_out_all_the_same(flow: QueueFlow) -> None:
+    flow.pause()
+    flow.seek_to("latest")
+
+    assert flow.has_room(10)
 
 
 @pytest.mark.parametrize(("count", "has_room"), [(0, True), (5, True), (6, False), (10, False)])
@@ -115,9 +131,8 @@ def test_a_flow_is_pulled_again_when_half_of_it_is_used_up(
     assert flow.has_room(10) == has_room
 
 
-@pytest.mark.parametrize("state", ["is_paused", "is_pulling"])
-def test_a_flow_is_not_pulled_while_paused_or_pulled_already(flow: QueueFlow, state: str) -> None:
-    setattr(flow, state, True)
+def test_a_flow_is_not_pulled_while_it_is_being_pulled(flow: QueueFlow) -> None:
+    flow.is_pulling = True
 
     assert not flow.has_room(10)
 
