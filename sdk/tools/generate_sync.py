@@ -58,6 +58,7 @@ TOLD: Final = frozenset({"AsyncTransaction"})
 # over as they are, without async, and use the sync twins of what they use.
 TAKEN_OVER: Final = frozenset({"send_in_transaction"})
 CALL: Final = "self._calls.call"  # what calls that code
+READ: Final = "read_here"  # reads what may be lazy, in the thread that calls, too
 # What the parts of the SDK use of each other; their users have no need of it.
 INTERNAL: Final = frozenset({"context", "leave"})
 WORDS: Final = {
@@ -111,7 +112,7 @@ def _class(node: ast.ClassDef) -> str:
 def _client_init(init: ast.FunctionDef) -> list[str]:
     return [
         f"    def __init__({_parameters(init)}) -> None:",
-        f"        self._twin = AsyncClient({_arguments(init)})",
+        f"        self._twin = AsyncClient({_arguments(init, read='')})",
         "        self._portal = Portal()",
         "",
     ]
@@ -137,11 +138,12 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[st
     if node.name in TAKEN_OVER:
         return [*head, *_taken_over(node), ""]
     call = f"self._twin.{node.name}"
-    passed = ", ".join(filter(None, (call, _arguments(node))))
+    arguments = _arguments(node, read=READ)
+    passed = ", ".join(filter(None, (call, arguments)))
     if returns in CLASSES:
         body = _wrapped(returns, f"self._portal.run({passed})", of=of)
     elif returns.startswith("AsyncIterator["):
-        body = [f"        return self._portal.iterate({call}({_arguments(node)}))"]
+        body = [f"        return self._portal.iterate({call}({arguments}))"]
     elif returns.startswith("asyncio.Future["):
         body = [f"        return self._portal.start({passed})"]
     elif isinstance(node, ast.AsyncFunctionDef):
@@ -221,11 +223,16 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return ast.unparse(node.args)
 
 
-def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return the arguments that pass a method's parameters on."""
-    parts = [argument.arg for argument in node.args.args[1:]]
+def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, *, read: str) -> str:
+    """Return the arguments that pass a method's parameters on; *read* reads what may be lazy."""
+
+    def passed(argument: ast.arg) -> str:
+        annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+        return f"{read}({argument.arg})" if read and "Iterable[" in annotation else argument.arg
+
+    parts = [passed(argument) for argument in node.args.args[1:]]
     parts += [f"*{node.args.vararg.arg}"] if node.args.vararg else []
-    parts += [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
+    parts += [f"{argument.arg}={passed(argument)}" for argument in node.args.kwonlyargs]
     return ", ".join(parts)
 
 
@@ -264,6 +271,8 @@ def _imports(module: str, tree: ast.Module, body: str) -> str:
     for name in _module_names(tree) & used:
         lines.append(f"from eruca.aio.{module} import {name}")
     lines.append("from eruca.sync.portal import Portal")
+    if f"{READ}(" in body:
+        lines.append(f"from eruca.sync.portal import {READ}")
     if "Future[" in body:
         for_types.append("from concurrent.futures import Future")
     if re.search(r"-> Iterator\[", body):

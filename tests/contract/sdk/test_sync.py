@@ -65,6 +65,27 @@ async def test_batches_and_logs_are_iterated_over(cluster: InProcessCluster, nam
     await off_the_loop(cluster, run)
 
 
+async def test_what_is_made_while_it_is_asked_for_is_made_in_the_thread_that_calls(
+    cluster: InProcessCluster, name: str
+) -> None:
+    """So it may use what no other thread may, and the client itself."""
+
+    def run(namesrv_urls: list[str]) -> None:
+        makers: set[int] = set()
+
+        with eruca.Client(namesrv_urls) as client, client.producer() as producer:
+
+            def messages() -> Iterator[eruca.Message]:
+                for topic in client.admin.create_topic(name, queue_count=1):
+                    makers.add(threading.get_ident())
+                    yield eruca.Message(name, topic)
+
+            assert len(producer.send_many(messages())) == 2
+        assert makers == {threading.get_ident()}
+
+    await off_the_loop(cluster, run)
+
+
 async def test_threads_share_a_producer_and_its_batches(
     cluster: InProcessCluster, name: str
 ) -> None:

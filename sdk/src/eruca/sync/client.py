@@ -37,7 +37,7 @@ from eruca.core.push_settings import (
     PUSH_COMMIT_SECONDS_DEFAULT,
     STOP_SECONDS_DEFAULT,
 )
-from eruca.sync.portal import Portal
+from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
     import ssl
@@ -205,7 +205,7 @@ class Client:
                 group,
                 check=check,
                 check_concurrency=check_concurrency,
-                checker_urls=checker_urls,
+                checker_urls=read_here(checker_urls),
                 latency_fault=latency_fault,
                 retries=retries,
                 send_timeout=send_timeout,
@@ -254,8 +254,8 @@ class Client:
             self._portal.run(
                 self._twin.pull_consumer,
                 group,
-                topics=topics,
-                queues=queues,
+                topics=read_here(topics),
+                queues=read_here(queues),
                 filter=filter,
                 start=start,
                 on_offset_out_of_range=on_offset_out_of_range,
@@ -404,7 +404,7 @@ class Client:
             self._portal.run(
                 self._twin.simple_consumer,
                 group,
-                topics,
+                read_here(topics),
                 filter=filter,
                 start=start,
                 invisible_seconds=invisible_seconds,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag, HeldDeadLetter, Redriven
 from eruca.contract.limits import RETRY_TIMES_DEFAULT
-from eruca.sync.portal import Portal
+from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,7 +141,9 @@ class GroupAdmin:
         Raises:
             ValidationError: The offset is not in one of the queues; nothing has been changed.
         """
-        return self._portal.call(self._twin.reset, group, topic, to, queues=queues, dry_run=dry_run)
+        return self._portal.call(
+            self._twin.reset, group, topic, to, queues=read_here(queues), dry_run=dry_run
+        )
 
     def dead_letters(
         self,

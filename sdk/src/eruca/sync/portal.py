@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from eruca.contract.errors import ClosedError
 
@@ -144,6 +144,17 @@ class Portal:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a sync method was called on its own event loop, for which it waits")
         return self._loop
+
+
+def read_here(value: T) -> T:
+    """Return *value*; where it is something to iterate over, read, as a list.
+
+    A generator is code of the program's, and belongs into the thread that calls: it may use what
+    no other thread may, or the SDK, for which the event loop cannot wait.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    return cast("T", list(value))
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from eruca.aio.producer import AsyncProducer
-from eruca.sync.portal import Portal
+from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,7 +143,7 @@ class Producer:
         """
         return self._portal.call(
             self._twin.send_many,
-            messages,
+            read_here(messages),
             queue=queue,
             selector=selector,
             selector_arg=selector_arg,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from eruca.aio.query import AsyncQuery
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
-from eruca.sync.portal import Portal
+from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +90,7 @@ class Query:
 
         What is there answers until then; ``status`` tells how far it is.
         """
-        return self._portal.call(self._twin.rebuild, brokers)
+        return self._portal.call(self._twin.rebuild, read_here(brokers))
 
     def urls(self) -> list[str]:
         """Return where the query services are that have not failed; the first is the one in use.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from eruca.aio.simple_consumer import AsyncSimpleConsumer
 from eruca.core.simple_settings import RECEIVE_COUNT_DEFAULT, RECEIVE_SECONDS_DEFAULT
-from eruca.sync.portal import Portal
+from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ class SimpleConsumer:
             ExpiredHandleError: The time of one was over; it comes again.
             ErucaError: A broker did not answer; its messages may come again.
         """
-        self._portal.call(self._twin.ack, deliveries)
+        self._portal.call(self._twin.ack, read_here(deliveries))
 
     def nack(
         self,
@@ -91,7 +91,11 @@ class SimpleConsumer:
             ErucaError: A broker did not answer; its messages come again in any case.
         """
         self._portal.call(
-            self._twin.nack, deliveries, delay_seconds=delay_seconds, reason=reason, error=error
+            self._twin.nack,
+            read_here(deliveries),
+            delay_seconds=delay_seconds,
+            reason=reason,
+            error=error,
         )
 
     def extend(
@@ -107,7 +111,9 @@ class SimpleConsumer:
             StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
             ErucaError: A broker did not answer.
         """
-        return self._portal.call(self._twin.extend, deliveries, invisible_seconds=invisible_seconds)
+        return self._portal.call(
+            self._twin.extend, read_here(deliveries), invisible_seconds=invisible_seconds
+        )
 
     def handling(self, delivery: Delivery) -> Handling:
         """Return a context that keeps a message while its block runs, and finishes it at the end.
