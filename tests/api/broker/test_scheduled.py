@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ pytestmark = pytest.mark.anyio
 
 HOST = Host.parse("127.0.0.1", 10_911)
 SEGMENT_SIZE = 64 * 1024  # the smallest
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()  # 2023-11-14T22:13:20Z
+
+
+@pytest.fixture
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+    async with open_broker(tmp_path / "store", clock) as app:
+        yield app
 
 
 async def send(client: httpx.AsyncClient, **message: object) -> dict[str, Any]:
@@ -54,25 +66,38 @@ async def listed(client: httpx.AsyncClient, **query: str | int) -> list[str]:
         query["cursor"] = cursor
 
 
+async def nothing_waits(app: BrokerApp) -> None:
+    """Return once everything that is due has been delivered, by the broker's own loop or here."""
+    timers = broker_of(app).store.timers
+    while await broker_of(app).timers.fire():
+        pass
+    await until(lambda: not len(timers) + timers.held_count)
+
+
+def now_of(clock: ManualClock) -> datetime:
+    return datetime.fromtimestamp(clock.now_ms() / 1_000, UTC)
+
+
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
 @pytest.mark.parametrize("way", ["delay_seconds", "deliver_at"])
 async def test_a_delayed_message_comes_when_it_is_time_and_as_it_was_sent(
-    client: httpx.AsyncClient, way: str
+    client: httpx.AsyncClient, clock: ManualClock, way: str
 ) -> None:
-    now = datetime.now(UTC)
-    delay = 0.15 if way == "delay_seconds" else (now + timedelta(seconds=0.15)).isoformat()
+    """Delivered by the broker's own loop."""
+    due = now_of(clock) + timedelta(seconds=0.15)
+    delay = 0.15 if way == "delay_seconds" else due.isoformat()
     receipt = await send(client, tag="x", keys=["k"], properties={"a": "b"}, flag=3, **{way: delay})
     assert await pull(client) == []
 
-    [message] = await pull(client, wait_seconds=5)
+    clock.advance(0.15)
+    [message] = await pull(client, wait_seconds=20)
 
     assert receipt["queue_offset"] is None
     assert (receipt["topic"], receipt["queue_id"]) == ("orders", 1)
-    assert moment(receipt["deliver_at"]) >= now + timedelta(seconds=0.149)
-    assert moment(message["stored_at"]) >= moment(receipt["deliver_at"])
+    assert moment(message["stored_at"]) == moment(receipt["deliver_at"]) == due
     assert message["message_id"] == receipt["message_id"]
     assert (message["queue_offset"], message["topic"]) == (0, "orders")
     assert (message["tag"], message["keys"], message["flag"]) == ("x", ["k"], 3)
@@ -102,27 +127,24 @@ async def test_a_delay_level_is_worth_what_it_is_in_rocketmq(client: httpx.Async
     ],
 )
 async def test_a_message_comes_in_its_very_millisecond(
-    tmp_path: Path, delay: dict[str, Any]
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, delay: dict[str, Any]
 ) -> None:
-    clock = ManualClock()  # 2023-11-14T22:13:20Z
-    async with open_broker(tmp_path / "exact", clock) as app, client_of(app) as client:
-        receipt = await send(client, **delay)
-        assert receipt["deliver_at"] == "2023-11-14T22:13:30.000Z"
+    receipt = await send(client, **delay)
+    assert receipt["deliver_at"] == "2023-11-14T22:13:30.000Z"
 
-        clock.advance(9.999)
-        await broker_of(app).timers.fire()
-        assert await pull(client) == []
-        clock.advance(0.001)
-        await broker_of(app).timers.fire()
+    clock.advance(9.999)
+    await broker_of(app).timers.fire()
+    assert await pull(client) == []
+    clock.advance(0.001)
+    await broker_of(app).timers.fire()
 
-        [message] = await pull(client, wait_seconds=5)
-        assert message["stored_at"] == "2023-11-14T22:13:30.000Z"
+    [message] = await pull(client, wait_seconds=5)
+    assert message["stored_at"] == "2023-11-14T22:13:30.000Z"
 
 
 async def test_a_clock_that_steps_neither_loses_nor_doubles_across_restarts(
-    tmp_path: Path,
+    tmp_path: Path, clock: ManualClock
 ) -> None:
-    clock = ManualClock()
     texts: list[str] = []
     for step in (-7_200, 7_260, -60, 86_400):  # seconds, each while the broker is down
         async with open_broker(tmp_path / "steps", clock) as app, client_of(app) as client:
@@ -189,16 +211,19 @@ async def test_what_waits_is_listed_as_it_comes_due_in_pages(client: httpx.Async
     assert await listed(client, topic="others") == []
 
 
-async def test_a_recalled_message_never_comes(client: httpx.AsyncClient, app: BrokerApp) -> None:
+async def test_a_recalled_message_never_comes(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
     recalled = await send(client, delay_seconds=0.3)
     kept = await send(client, delay_seconds=0.3)
 
     answers = [await client.delete(f"/scheduled/{recalled['message_id']}") for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [204, 204]
-    [message] = await pull(client, wait_seconds=5)
+    clock.advance(0.3)
+    await nothing_waits(app)
+    [message] = await pull(client)
     assert message["message_id"] == kept["message_id"]
-    assert len(broker_of(app).store.timers) == 0
     again = await client.delete(f"/scheduled/{recalled['message_id']}")
     assert again.status_code == 204
 
@@ -216,9 +241,12 @@ async def test_a_message_that_is_being_delivered_cannot_be_recalled(
     timers.give_back(held)
 
 
-async def test_a_delivered_message_cannot_be_recalled(client: httpx.AsyncClient) -> None:
+async def test_a_delivered_message_cannot_be_recalled(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
     receipt = await send(client, delay_seconds=0.01)
-    await pull(client, wait_seconds=5)
+    clock.advance(0.01)
+    await nothing_waits(app)
 
     answer = await client.delete(f"/scheduled/{receipt['message_id']}")
 
@@ -236,24 +264,27 @@ async def test_nobody_recalls_what_was_not_delayed(
         assert answer.json()["code"] in ("scheduled-not-found", "not-found")
 
 
-async def test_what_waits_survives_a_restart_and_comes_once(tmp_path: Path) -> None:
-    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+async def test_what_waits_survives_a_restart_and_comes_once(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with open_broker(tmp_path / "again", clock) as app, client_of(app) as client:
         await send(client, delay_seconds=0.2)
         recalled = await send(client, delay_seconds=0.2)
         late = await send(client, delay_seconds=1_000)
         await client.delete(f"/scheduled/{recalled['message_id']}")
+    clock.advance(0.2)
 
-    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+    async with open_broker(tmp_path / "again", clock) as app, client_of(app) as client:
         assert len(await pull(client, wait_seconds=5)) == 1
         assert await listed(client) == [late["message_id"]]
 
-    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+    async with open_broker(tmp_path / "again", clock) as app, client_of(app) as client:
         assert len(await pull(client)) == 1
         assert await listed(client) == [late["message_id"]]
 
 
 async def test_what_waits_for_a_deleted_topic_is_dropped(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
 ) -> None:
     await send(client, delay_seconds=0.1)
     await client.delete("/topics/orders")
@@ -264,10 +295,10 @@ async def test_what_waits_for_a_deleted_topic_is_dropped(
     )
     assert receipt.status_code == 201
 
-    pulled = await client.get(
-        "/topics/others/queues/1/messages", params={"offset": 0, "wait_seconds": 5}
-    )
+    clock.advance(0.15)
+    await nothing_waits(app)
 
+    pulled = await client.get("/topics/others/queues/1/messages", params={"offset": 0})
     assert len(pulled.json()["messages"]) == 1
     assert broker_of(app).timers.counts.dropped == 1
     assert (await client.get("/topics/orders")).status_code == 404
@@ -275,7 +306,7 @@ async def test_what_waits_for_a_deleted_topic_is_dropped(
 
 @pytest.mark.parametrize("is_carried", [False, True], ids=["in its place", "carried forward"])
 async def test_what_waits_for_a_deleted_topic_does_not_come_to_a_later_one_of_its_name(
-    client: httpx.AsyncClient, app: BrokerApp, *, is_carried: bool
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, *, is_carried: bool
 ) -> None:
     await send(client, delay_seconds=1)
     await client.delete("/topics/orders")
@@ -285,13 +316,17 @@ async def test_what_waits_for_a_deleted_topic_does_not_come_to_a_later_one_of_it
         await broker.timers.carry_forward(broker.store.log_max_offset)
 
     expected = await send(client, delay_seconds=1.1)
-    messages = await pull(client, wait_seconds=10)
+    clock.advance(1.1)
+    await nothing_waits(app)
 
+    messages = await pull(client)
     assert [message["message_id"] for message in messages] == [expected["message_id"]]
     assert broker_of(app).timers.counts.dropped == 1
 
 
-async def test_a_queue_that_is_gone_is_not_delivered_to(client: httpx.AsyncClient) -> None:
+async def test_a_queue_that_is_gone_is_not_delivered_to(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
     await client.put("/topics/orders", json={"read_queue_count": 4, "write_queue_count": 4})
     answer = await client.post(
         "/topics/orders/messages",
@@ -301,8 +336,10 @@ async def test_a_queue_that_is_gone_is_not_delivered_to(client: httpx.AsyncClien
     assert answer.status_code == 201
     await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
 
-    [message] = await pull(client, wait_seconds=5)
+    clock.advance(0.1)
+    await nothing_waits(app)
 
+    [message] = await pull(client)
     assert message["queue_id"] == 1
 
 
@@ -345,9 +382,11 @@ async def test_nonsense_is_refused_and_stores_nothing(
     assert broker_of(app).store.log_max_offset == end
 
 
-async def test_forty_days_are_the_most_and_the_limit_is_named(client: httpx.AsyncClient) -> None:
+async def test_forty_days_are_the_most_and_the_limit_is_named(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
     await send(client, delay_seconds=40 * 86_400)
-    late = (datetime.now(UTC) + timedelta(days=40, seconds=9)).isoformat()
+    late = (now_of(clock) + timedelta(days=40, milliseconds=1)).isoformat()
     for field, value in (("delay_seconds", 40 * 86_400 + 0.001), ("deliver_at", late)):
         answer = await client.post(
             "/topics/orders/messages", json={"body": {"text": "x"}, field: value}
@@ -402,18 +441,9 @@ async def test_properties_that_leave_no_room_for_a_delay_are_refused(
     assert (later.status_code, later.json()["code"]) == (413, "too-large")
 
 
-async def nothing_waits(app: BrokerApp) -> None:
-    """Return once everything that is due has been delivered, by the broker's own loop or here."""
-    timers = broker_of(app).store.timers
-    while await broker_of(app).timers.fire():
-        pass
-    await until(lambda: not len(timers) + timers.held_count)
-
-
 async def test_messages_that_no_segment_holds_together_are_delivered_one_after_the_other(
-    tmp_path: Path,
+    tmp_path: Path, clock: ManualClock
 ) -> None:
-    clock = ManualClock()
     settings = {"segment_size": SEGMENT_SIZE}
     sizes = (10_000, 60_000, 10, 60_000)
     async with open_broker(tmp_path / "small", clock, **settings) as app, client_of(app) as client:
@@ -430,9 +460,8 @@ async def test_messages_that_no_segment_holds_together_are_delivered_one_after_t
 
 @pytest.mark.parametrize("is_carried", [False, True])
 async def test_the_largest_message_that_may_wait_can_be_delivered(
-    tmp_path: Path, is_carried: bool
+    tmp_path: Path, clock: ManualClock, is_carried: bool
 ) -> None:
-    clock = ManualClock()
     settings = {"segment_size": SEGMENT_SIZE}
     async with open_broker(tmp_path / "small", clock, **settings) as app, client_of(app) as client:
 
@@ -464,8 +493,9 @@ async def test_the_largest_message_that_may_wait_can_be_delivered(
         assert found == broker_of(app).timers.counts.fired > 1
 
 
-async def test_what_is_too_large_to_be_delivered_stops_nothing_behind_it(tmp_path: Path) -> None:
-    clock = ManualClock()
+async def test_what_is_too_large_to_be_delivered_stops_nothing_behind_it(
+    tmp_path: Path, clock: ManualClock
+) -> None:
     settings = {"segment_size": SEGMENT_SIZE}
     async with open_broker(tmp_path / "small", clock, **settings) as app, client_of(app) as client:
         await send(client)
