@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -24,3 +25,10 @@ async def until_told(
         while not accept(answer := await ask()):  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.01)
     return answer
+
+
+def until_next_millisecond() -> None:
+    """Return when what is stored from now on is newer than what has been stored."""
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 == now:
+        pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +14,7 @@ from eruca.cli.app import app
 from eruca.contract.groups import CustomizedRetryPolicy
 from support.clusters import running_cluster
 from support.command_line import Eruca
+from support.waiting import until_next_millisecond
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,6 @@ def sent(cluster: LocalCluster, topic: str, count: int) -> list[eruca.SendResult
             results.append(result)
             until_next_millisecond()
     return results
-
-
-def until_next_millisecond() -> None:
-    """Return when what is stored from now on is newer than what has been stored."""
-    now = time.time_ns() // 1_000_000
-    while time.time_ns() // 1_000_000 == now:
-        pass
 
 
 def failing(cluster: LocalCluster, topic: str, group: str) -> str:

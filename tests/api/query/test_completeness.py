@@ -19,7 +19,7 @@ from eruca.contract.records import Record
 from eruca_broker.core.rendering import Rendered, render
 from support.in_process_cluster import InProcessCluster
 from support.query_services import Queried, queried_by
-from support.waiting import until_told
+from support.waiting import until_next_millisecond, until_told
 
 pytestmark = pytest.mark.anyio
 TOPIC = "flights"
@@ -32,6 +32,8 @@ async def send(
     broker: str = "broker-a",
     **fields: Any,  # noqa: ANN401
 ) -> list[eruca.SendResult]:
+    """Send to one broker, in a later millisecond than whatever was sent before."""
+    until_next_millisecond()
     queue = eruca.MessageQueue(TOPIC, broker, 0)
     async with queried.client.producer() as producer:
         sent = await producer.send_many(

@@ -17,6 +17,7 @@ from eruca_query.core.property_values import Slices
 from eruca_query.projection.tables import names
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 from support.query_services import Queried
+from support.waiting import until_next_millisecond
 
 pytestmark = pytest.mark.anyio
 TOPIC = "flights"
@@ -27,6 +28,8 @@ async def send(
     count: int = 1,
     **fields: Any,  # noqa: ANN401  (Message's)
 ) -> list[eruca.SendResult]:
+    """Send to whichever broker is next, in a later millisecond than whatever was sent before."""
+    until_next_millisecond()
     async with queried.client.producer() as producer:
         sent = await producer.send_many(
             [eruca.Message(TOPIC, f"body {n}", **fields) for n in range(count)]
