@@ -132,7 +132,13 @@ async def only_check(database: Database, name: str = "t") -> CheckRow:
 
 
 async def due(database: Database, now_ms: int, **more: object) -> list[str]:
-    settings: dict[str, object] = {"limit": 10, "without": (), "groups": None, "rules": RULES}
+    settings: dict[str, object] = {
+        "at_broker_ms": now_ms,
+        "limit": 10,
+        "without": (),
+        "groups": None,
+        "rules": RULES,
+    }
     async with database.transaction() as connection:
         found = await due_rows(connection, BROKER, now_ms=now_ms, **(settings | more))  # type: ignore[arg-type]  # of its parameters
     return [row.transaction_id for row in found]
@@ -252,6 +258,33 @@ async def test_a_check_is_asked_only_until_the_next_one_is_nearly_due(folder: Fo
     assert len(await take(folder.database, now_ms=T0 + 26_999)) == 1
 
 
+async def test_a_check_that_is_read_late_is_over_before_the_next_one_is_due(
+    folder: Folder,
+) -> None:
+    await folder.fold(begun())
+    folder.clock.advance(60)
+    await folder.fold(checked())
+    assert len(await take(folder.database, now_ms=T0 + 60_000)) == 1
+
+    check = await only_check(folder.database)
+    assert check.answer_until_ms is not None
+    times = [check.answer_until_ms, check.answer_until_ms + 1]
+
+    assert times[0] == T0 + 60_000 + RULES.interval_ms
+    assert [await due(folder.database, now_ms) for now_ms in times] == [[], ["t"]]
+
+
+async def test_a_clock_that_is_set_back_makes_no_check_last_longer(folder: Folder) -> None:
+    folder.clock.advance(3_600)
+    await folder.fold(begun(), checked())
+
+    await take(folder.database, now_ms=T0)
+
+    check = await only_check(folder.database)
+    assert check.answer_until_ms == T0 + RULES.interval_ms
+    assert await due(folder.database, T0 + 1, at_broker_ms=T0 + 40_000) == ["t"]
+
+
 async def test_the_first_decisive_answer_is_kept_and_waits_for_the_broker(folder: Folder) -> None:
     await folder.fold(begun(), checked())
     [check_id] = await take(folder.database)
@@ -333,7 +366,7 @@ async def test_rules_that_have_changed_hold_for_what_was_there_before(folder: Fo
         await refresh_due(connection, BROKER, rules)
 
     assert await due(folder.database, T0 + 1_001) == ["new"]
-    assert await due(folder.database, T0 + 12_000) == ["new", "checked"]
+    assert await due(folder.database, T0 + 12_000, rules=rules) == ["new", "checked"]
 
 
 async def test_history_is_deleted_in_pieces_and_what_is_not_over_stays(folder: Folder) -> None:

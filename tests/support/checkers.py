@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from eruca_chassis.clock import Clock
 from eruca_txn_checker.app import TxnCheckerApp, create_app
 from eruca_txn_checker.settings import TxnCheckerSettings
 from support.in_process_cluster import InProcessCluster
@@ -81,6 +82,8 @@ class Checked:
 async def checked_by(
     cluster: InProcessCluster,
     database_url: str,
+    *,
+    clock: Clock | None = None,
     **settings: Any,  # noqa: ANN401  (TxnCheckerSettings' fields, of their types)
 ) -> AsyncIterator[Checked]:
     """Yield a checker of *cluster* that is ready, with a topic to commit to."""
@@ -92,7 +95,7 @@ async def checked_by(
             **settings,
         }
     )
-    app = create_app(chosen)
+    app = create_app(chosen, clock)
     async with (
         serving(app, chosen) as (_, (host, port)),
         httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False, timeout=30) as http,

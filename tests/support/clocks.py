@@ -1,6 +1,8 @@
-"""A clock that stands still until a test moves it."""
+"""Clocks for tests: one that stands still until it is moved, and one that is set wrong."""
 
 from __future__ import annotations
+
+from eruca_chassis.clock import SystemClock
 
 
 class ManualClock:
@@ -20,3 +22,13 @@ class ManualClock:
         """Let time pass on both."""
         self._now_ms += round(seconds * 1000)
         self._monotonic += seconds
+
+
+class WrongClock(SystemClock):
+    """The machine's clock, ahead by some seconds, or behind."""
+
+    def __init__(self, *, ahead_seconds: float) -> None:
+        self.ahead_seconds = ahead_seconds
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.ahead_seconds * 1000)

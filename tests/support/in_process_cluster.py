@@ -11,6 +11,7 @@ from typing import Any
 
 from eruca_broker.app import BrokerApp, create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.clock import Clock
 from eruca_chassis.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app
 from eruca_namesrv.name_server import NameServer
@@ -73,6 +74,7 @@ async def in_process_cluster(
     *,
     brokers: int = 2,
     namesrvs: int = 1,
+    broker_clock: Clock | None = None,
     **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
 ) -> AsyncIterator[InProcessCluster]:
     """Yield a cluster whose name servers know all of its brokers."""
@@ -92,7 +94,7 @@ async def in_process_cluster(
         for letter in "abcdefgh"[:brokers]:
             name = f"broker-{letter}"
             broker_settings = small_broker(name, urls, directory / name, **settings)
-            broker = create_app(broker_settings)
+            broker = create_app(broker_settings, broker_clock)
             server, (host, port) = await stack.enter_async_context(serving(broker, broker_settings))
             apps[broker_settings.name] = broker
             url = broker_urls[broker_settings.name] = f"http://{host}:{port}"

@@ -373,6 +373,11 @@ class BrokerStatus(Answer):
     version: str
     store_host: str
     started_at: datetime
+    now: datetime | None = Field(
+        default=None,
+        description="by the broker's clock, which the times in its log are by; null: it is of a "
+        "version that does not tell",
+    )
     flush_mode: Literal["sync", "async"]
     is_writable: bool
     refusal: str | None = Field(description="why writes are refused, else null")

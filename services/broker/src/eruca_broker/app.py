@@ -332,6 +332,7 @@ def _wire(
             started_at=datetime.now(UTC),
             flush_mode=settings.flush_mode.value,
         ),
+        clock=clock,
         store=store,
         in_flight=Budget("bytes_in_flight_max", settings.bytes_in_flight_max),
         held=held,

@@ -40,6 +40,7 @@ from eruca_txn_checker.checking.broker_work import TransactionWork
 from eruca_txn_checker.checking.due_work import CheckCounts, DueSettings, DueWork
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.checking.shared_clock import SharedClock
 from eruca_txn_checker.checking.webhook_call import WebhookCaller
 from eruca_txn_checker.checking.webhooks import WebhookLimits, Webhooks
 from eruca_txn_checker.projection.fold import TransactionProjection
@@ -102,14 +103,15 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                     timeout=TIMEOUT_SECONDS_DEFAULT,  # or it would be that of clients started here
                 )
             )
-            checker, keeper = _wire(settings, database, client, held, clock)
+            shared_clock = SharedClock(database, clock)
+            checker, keeper = _wire(settings, database, client, held, shared_clock)
             app.state.checker = checker
             metrics = CheckerMetrics(checker)
             app.registry.register(metrics)
             stack.callback(app.registry.unregister, metrics)
             sharing = BackgroundLoop(
                 "leases",
-                lambda: _share(checker.shares),
+                lambda: _share(checker.shares, shared_clock),
                 period_seconds=settings.lease_seconds / LEASE_STEPS,
             )
 
@@ -127,6 +129,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
             )
 
             async def begin() -> None:
+                await shared_clock.compare()
                 sharing.start()
                 if app.address is not None:
                     announcing.start()
@@ -176,8 +179,9 @@ async def _embedded(stack: AsyncExitStack, settings: TxnCheckerSettings) -> str:
     return sqlalchemy_url(server.url)
 
 
-async def _share(shares: BrokerShares) -> None:
+async def _share(shares: BrokerShares, clock: SharedClock) -> None:
     try:
+        await clock.compare()
         await shares.step()
     except DatabaseUnavailableError:
         return  # the service says so; work pauses by itself when the leases end

@@ -30,6 +30,7 @@ from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Broker:
     """Everything that answers requests, wired up over one open store."""
 
     identity: Identity
+    clock: Clock
     store: MessageStore
     in_flight: Budget
     held: HeldRequests

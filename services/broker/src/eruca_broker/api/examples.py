@@ -81,6 +81,7 @@ STATUS: Final = {
     "version": "0.1.0",
     "store_host": "127.0.0.1:10911",
     "started_at": "2026-11-21T07:58:12.404Z",
+    "now": "2026-11-21T08:00:00.123Z",
     "flush_mode": "async",
     "is_writable": True,
     "refusal": None,

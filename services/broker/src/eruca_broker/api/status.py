@@ -24,4 +24,10 @@ async def get_status(broker: TheBroker) -> BrokerStatus:
 
     `is_writable` false says that sends are refused now; `refusal` says why.
     """
-    return broker_status(broker.identity, broker.store, broker.held, broker.in_flight)
+    return broker_status(
+        broker.identity,
+        broker.store,
+        broker.held,
+        broker.in_flight,
+        now_ms=broker.clock.now_ms(),
+    )

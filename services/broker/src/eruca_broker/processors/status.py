@@ -8,6 +8,7 @@ from typing import Literal
 
 from eruca.contract.models import BrokerStatus, LogStatus, ProjectionStatus
 from eruca_broker.core.budget import Budget
+from eruca_broker.core.times import moment
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
 
@@ -26,7 +27,12 @@ class Identity:
 
 
 def broker_status(
-    identity: Identity, store: MessageStore, held: HeldRequests, in_flight: Budget
+    identity: Identity,
+    store: MessageStore,
+    held: HeldRequests,
+    in_flight: Budget,
+    *,
+    now_ms: int,
 ) -> BrokerStatus:
     """Return the broker's status as of now."""
     end = store.log_max_offset
@@ -38,6 +44,7 @@ def broker_status(
         version=identity.version,
         store_host=identity.store_host,
         started_at=identity.started_at,
+        now=moment(now_ms),
         flush_mode=identity.flush_mode,
         is_writable=store.refusal is None,
         refusal=None if store.refusal is None else store.refusal.detail,

@@ -76,7 +76,7 @@ class Answers:
     Args:
         database: Where they are kept.
         calls: To the brokers.
-        clock: The instance's.
+        clock: The one that all instances share.
     """
 
     def __init__(self, database: Database, calls: BrokerCalls, clock: Clock) -> None:

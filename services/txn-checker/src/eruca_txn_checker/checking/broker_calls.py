@@ -19,6 +19,7 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
+from eruca.contract.models import BrokerStatus
 from eruca.contract.transaction_events import Outcome
 from eruca.contract.transactions import (
     CheckGrant,
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 class BrokerCalls:
-    """Requests about transactions.
+    """Requests about transactions, and the time.
 
     Args:
         client: Knows the brokers.
@@ -95,6 +96,18 @@ class BrokerCalls:
                 self._client.context.hot_transport, "GET", url, target, timeout=self._timeout
             )
             return parsed(TransactionDetail, answer, url + target)
+
+        return await self._at(broker_name, call)
+
+    async def status(self, broker_name: str) -> BrokerStatus:
+        """Return how a broker is doing, and what time it is there."""
+
+        async def call(url: str) -> BrokerStatus:
+            target = "/v1/status"
+            answer = await send_model(
+                self._client.context.hot_transport, "GET", url, target, timeout=self._timeout
+            )
+            return parsed(BrokerStatus, answer, url + target)
 
         return await self._at(broker_name, call)
 

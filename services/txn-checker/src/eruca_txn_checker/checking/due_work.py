@@ -7,6 +7,9 @@ be in charge never send the same one, and one that works on old rows is refused.
 
 What this step has done shows in the rows once it was read back from the log. Until then such
 transactions are left alone; if that takes too long, they are tried again, which is harmless.
+
+The rows tell times by the broker's clock. So that is compared with ours before anything is looked
+for, again and again, and with every grant of a check, which says when it was.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ from eruca_postgres.database import Database
 from eruca_postgres.leases import Lease, LeaseLostError
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls
-from eruca_txn_checker.core.broker_clock import BrokerClock
 from eruca_txn_checker.core.check_rules import CheckRules, Verdict, verdict
 from eruca_txn_checker.core.moments import ms_of
+from eruca_txn_checker.core.other_clock import OtherClock
 from eruca_txn_checker.core.transaction_rows import TransactionRow
 from eruca_txn_checker.projection.check_rows import KnownCheck, settling_checks
 from eruca_txn_checker.projection.due_rows import (
@@ -51,6 +54,7 @@ DONE_COUNT_MAX: Final = 2_000  # transactions whose log is waited for; then no m
 SETTLE_COUNT_MAX: Final = 64  # answers told again in one go
 SETTLE_AFTER_MS: Final = 2_000  # an answer that is not known at the broker by then is told again
 HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one go
+COMPARE_SECONDS: Final = 10.0  # so often the broker is asked what time it is
 
 _log = structlog.get_logger()
 
@@ -88,7 +92,7 @@ class DueWork:
         lease: Returns its lease, or None while it is another instance's.
         settings: What is set.
         counts: Where to count.
-        clock: The instance's.
+        clock: The one that all instances share.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class DueWork:
         clock: Clock,
     ) -> None:
         self.fault: str | None = None  # why nothing can be checked just now
-        self.broker_clock = BrokerClock()
+        self.broker_clock = OtherClock()
         self._database = database
         self._calls = calls
         self._answers = answers
@@ -114,6 +118,7 @@ class DueWork:
         self._counts = counts
         self._clock = clock
         self._is_refreshed = False
+        self._compare_at: float | None = None  # monotonic; None: nothing is known of its clock
         self._let_alone: dict[str, float] = {}  # transaction id → until when, monotonic
         self._refused_answers: dict[str, float] = {}  # check id → until when, monotonic
 
@@ -125,6 +130,7 @@ class DueWork:
     async def step(self) -> None:
         """Do what is due now."""
         try:
+            await self._compare_clocks()
             while (lease := self._lease()) is not None and await self._some(lease):
                 pass
         except (*AWAY, LeaseLostError) as error:
@@ -136,7 +142,10 @@ class DueWork:
 
     async def delete_old(self) -> None:
         """Delete what was decided long ago."""
-        before_ms = self._clock.now_ms() - self._settings.history_ms
+        if self._compare_at is None:
+            return  # nobody knows yet how long ago that was
+        now_ms = self.broker_clock.there(self._clock.now_ms())
+        before_ms = now_ms - self._settings.history_ms
         deleted = HISTORY_COUNT_MAX
         try:
             while deleted == HISTORY_COUNT_MAX and self._lease() is not None:
@@ -149,6 +158,15 @@ class DueWork:
                     )
         except DatabaseUnavailableError:
             return  # the next time will do
+
+    async def _compare_clocks(self) -> None:
+        if self._compare_at is not None and self._clock.monotonic() < self._compare_at:
+            return
+        asked_ms = self._clock.now_ms()
+        told = (await self._calls.status(self._broker_name)).now
+        if told is not None:
+            self.broker_clock.note(ms_of(told), asked_ms=asked_ms, answered_ms=self._clock.now_ms())
+        self._compare_at = self._clock.monotonic() + COMPARE_SECONDS
 
     async def _some(self, lease: Lease) -> bool:
         """Do some of what is due; tell whether there may be more."""
@@ -193,7 +211,8 @@ class DueWork:
             rows = await due_rows(
                 connection,
                 self._broker_name,
-                now_ms=self.broker_clock.at_broker(now_ms),
+                now_ms=now_ms,
+                at_broker_ms=self.broker_clock.there(now_ms),
                 limit=settings.parallel_max,
                 without=self._let_alone,
                 groups=groups,
@@ -226,7 +245,7 @@ class DueWork:
             _log.error("check refused", transaction=row.transaction_id, why=str(error))
 
     async def _check_or_give_up(self, row: TransactionRow) -> None:
-        now_ms = self.broker_clock.at_broker(self._clock.now_ms())
+        now_ms = self.broker_clock.there(self._clock.now_ms())
         decided = verdict(
             now_ms - row.begun_ms,
             checks=row.checks,

@@ -39,7 +39,7 @@ class Producers:
         database: Where the checks are.
         questions: Makes questions of them.
         held: Places for requests.
-        clock: The instance's.
+        clock: The one that all instances share.
         interval_ms: From one check of a transaction to the next.
         poll_seconds: How often others' checks are looked for.
     """

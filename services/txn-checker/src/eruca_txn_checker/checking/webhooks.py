@@ -75,7 +75,7 @@ class Webhooks:
         questions: Makes questions of checks.
         answers: Takes what they answer.
         caller: Calls.
-        clock: The instance's.
+        clock: The one that all instances share.
         limits: How many at a time, and how often.
         interval_ms: From one check of a transaction to the next.
         poll_seconds: How often checks are looked for.

@@ -79,7 +79,7 @@ _HAS_WEBHOOK = exists().where(
 
 
 def opened_after_ms(now_ms: int, interval_ms: int) -> int:
-    """Return when a check must have been read here to be worth asking: else the next one is due.
+    """Return after when a check must have been opened to be worth asking: else the next one is due.
 
     So a producer is not asked the old one while another is about to be asked the new one.
     """
@@ -170,7 +170,7 @@ async def _take(
             is_open=False,
             asked=taking.asked,
             asked_ms=taking.now_ms,
-            answer_until_ms=checks.c.checked_ms + taking.interval_ms,
+            answer_until_ms=func.least(checks.c.opened_ms, taking.now_ms) + taking.interval_ms,
         )
         .returning(*_ASKED)
     )

@@ -31,6 +31,7 @@ async def due_rows(
     broker_name: str,
     *,
     now_ms: int,
+    at_broker_ms: int,
     limit: int,
     without: Collection[str],
     groups: Collection[str] | None,
@@ -38,12 +39,14 @@ async def due_rows(
 ) -> list[TransactionRow]:
     """Return pending transactions that are due, the longest overdue first.
 
-    One about which an answer is known, and not yet to its broker, is not due: that comes first.
+    One about which an answer is known, and not yet to its broker, is not due: that comes first. Nor
+    is one whose last check is still to be answered, however late that was read.
 
     Args:
         connection: A transaction.
         broker_name: Whose.
-        now_ms: The time.
+        now_ms: The time, by the clock that checks were opened by.
+        at_broker_ms: The time by the broker's.
         limit: How many at most.
         without: Ids that are being dealt with.
         groups: Only these producer groups' are checked; None: all. Others' are given up all the
@@ -55,11 +58,19 @@ async def due_rows(
         checks.c.is_settling,
         checks.c.transaction_id == transactions.c.transaction_id,
     )
+    is_asked = exists().where(
+        checks.c.broker_name == broker_name,
+        checks.c.transaction_id == transactions.c.transaction_id,
+        checks.c.number == transactions.c.checks,
+        # Not in the future: if the clock was set back, the broker's alone says when it is over.
+        checks.c.opened_ms.between(now_ms - rules.interval_ms, now_ms),
+    )
     chosen = select(*COLUMNS).where(
         transactions.c.broker_name == broker_name,
         transactions.c.state == "pending",
-        transactions.c.due_ms <= now_ms,
+        transactions.c.due_ms <= at_broker_ms,
         not_(is_settling),
+        not_(is_asked),
     )
     if without:
         chosen = chosen.where(transactions.c.transaction_id != func.all(_texts(without)))
@@ -68,7 +79,7 @@ async def due_rows(
             or_(
                 transactions.c.producer_group == any_(_texts(groups)),
                 transactions.c.checks >= rules.checks_max,
-                transactions.c.begun_ms < now_ms - rules.age_max_ms,
+                transactions.c.begun_ms < at_broker_ms - rules.age_max_ms,
             )
         )
     found = await connection.execute(chosen.order_by(transactions.c.due_ms).limit(limit))

@@ -45,7 +45,7 @@ class TransactionProjection:
 
     Args:
         rules: When transactions are due.
-        clock: The instance's.
+        clock: The one that all instances share.
         on_checks: Called with the producer groups of which checks have been granted, once the
             rows can be seen.
         on_folded: Called with a broker's name and the ids of transactions, once what the log says

@@ -2,7 +2,8 @@
 
 ``transactions`` and the number, checker and time of ``checks`` follow from the brokers' logs, and
 can be made from them again. What else ``checks`` holds is the service's own: who was asked, and
-what came back. So is ``webhooks``. Times are ms since the epoch, as in the log.
+what came back. So is ``webhooks``. Times are ms since the epoch: what the logs tell by their
+broker's clock, what is the service's own by PostgreSQL's, which all instances share.
 
 A check **is open** while nobody has been asked, and the question is still worth asking: the next
 check closes it, and so does the decision. It **is settling** while an answer has come and the
@@ -67,7 +68,7 @@ checks: Final = Table(
     Column("producer_group", Text, nullable=False),
     Column("checker", Text, nullable=False),
     Column("checked_ms", BigInteger, nullable=False),
-    Column("opened_ms", BigInteger, nullable=False),  # when it was read here, by our clock
+    Column("opened_ms", BigInteger, nullable=False),  # when it was read here
     Column("is_open", Boolean, nullable=False),
     Column("asked", Text),  # a client id, or "webhook"
     Column("asked_ms", BigInteger),
