@@ -38,10 +38,13 @@ class _WatchedServer(Server):
 
 @asynccontextmanager
 async def serving(
-    app: ServiceApp, settings: ServiceSettings
+    app: ServiceApp, settings: ServiceSettings, *, port: int = 0
 ) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
-    """Serve *app* on a free port of the loopback, as a process would; yield server and address."""
-    listener = listen("127.0.0.1", 0, settings.backlog)
+    """Serve *app* on a port of the loopback, as a process would; yield server and address.
+
+    Port 0 is any free one.
+    """
+    listener = listen("127.0.0.1", port, settings.backlog)
     server = _WatchedServer(app, settings)
     task = asyncio.create_task(serve(server, listener))
     has_begun = asyncio.create_task(server.has_begun.wait())

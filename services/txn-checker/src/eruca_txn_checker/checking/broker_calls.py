@@ -1,11 +1,14 @@
 """What is asked of brokers, each found by its name.
 
-Where a broker is, is remembered until a request fails: then the name servers are asked again.
+Where a broker is, is remembered until a request fails: then the name servers are asked again. By
+then another broker may have come to that address, which knows nothing of this one's transactions.
+So an answer that there is no such transaction counts only from the broker that was meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -16,6 +19,7 @@ from eruca.contract.errors import (
     BrokerNotFoundError,
     BrokerUnreachableError,
     ClientError,
+    TransactionNotFoundError,
     TransportError,
     UnavailableError,
 )
@@ -101,15 +105,17 @@ class BrokerCalls:
 
     async def status(self, broker_name: str) -> BrokerStatus:
         """Return how a broker is doing, and what time it is there."""
+        return await self._at(broker_name, partial(self._status, broker_name))
 
-        async def call(url: str) -> BrokerStatus:
-            target = "/v1/status"
-            answer = await send_model(
-                self._client.context.hot_transport, "GET", url, target, timeout=self._timeout
-            )
-            return parsed(BrokerStatus, answer, url + target)
-
-        return await self._at(broker_name, call)
+    async def _status(self, broker_name: str, url: str) -> BrokerStatus:
+        target = "/v1/status"
+        answer = await send_model(
+            self._client.context.hot_transport, "GET", url, target, timeout=self._timeout
+        )
+        status = parsed(BrokerStatus, answer, url + target)
+        if status.broker_name != broker_name:
+            raise TransportError(f"{url} is {status.broker_name} now, and not {broker_name}")
+        return status
 
     async def _post(self, broker_name: str, target: str, body: bytes) -> DecisionReceipt:
         async def call(url: str) -> DecisionReceipt:
@@ -136,7 +142,11 @@ class BrokerCalls:
         if url is None:
             url = self._urls[broker_name] = await self._client.admin.broker_url(broker_name)
         try:
-            return await call(url)
+            try:
+                return await call(url)
+            except TransactionNotFoundError:
+                await self._status(broker_name, url)  # or it is another broker that has said so
+                raise
         except AWAY:
             self._urls.pop(broker_name, None)
             raise

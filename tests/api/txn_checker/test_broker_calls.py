@@ -1,0 +1,66 @@
+"""What a checker asks of brokers reaches the one that is meant, wherever it is by now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from eruca import AsyncClient
+from eruca.contract.errors import TransactionNotFoundError, TransportError
+from eruca.contract.models import BrokerGroup
+from eruca_broker.app import create_app
+from eruca_txn_checker.checking.broker_calls import BrokerCalls
+from support.checkers import begin, create_topic
+from support.in_process_cluster import in_process_cluster, small_broker
+from support.services import serving
+from support.waiting import until_told
+
+pytestmark = pytest.mark.anyio
+
+NAMES = ["broker-a", "broker-b"]
+
+
+async def test_a_broker_at_the_address_of_another_does_not_speak_for_it(tmp_path: Path) -> None:
+    async with (
+        in_process_cluster(tmp_path, brokers=0) as cluster,
+        AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        calls = BrokerCalls(client, timeout=5)
+        async with _brokers(tmp_path, cluster.namesrv_urls, [0, 0]) as ports:
+            await until_told(client.admin.brokers, _are_both)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports[0]}") as broker:
+                await create_topic(broker)
+                transaction_id = await begin(broker)
+            await calls.get("broker-a", transaction_id)
+        async with _brokers(tmp_path, cluster.namesrv_urls, ports[::-1]):
+            await until_told(client.admin.brokers, _are_both)
+            with pytest.raises(TransportError, match="broker-b now, and not broker-a"):
+                await calls.get("broker-a", transaction_id)
+            found = await calls.get("broker-a", transaction_id)
+
+            assert (found.broker_name, found.state) == ("broker-a", "pending")
+            with pytest.raises(TransactionNotFoundError):
+                await calls.get("broker-b", transaction_id)
+
+
+def _are_both(found: list[BrokerGroup]) -> bool:
+    return len(found) == len(NAMES)
+
+
+@asynccontextmanager
+async def _brokers(
+    directory: Path, namesrv_urls: list[str], ports: list[int]
+) -> AsyncIterator[list[int]]:
+    """Let both brokers run at *ports*, 0 being any; yield where they are."""
+    async with AsyncExitStack() as stack:
+        found: list[int] = []
+        for name, port in zip(NAMES, ports, strict=True):
+            settings = small_broker(name, namesrv_urls, directory / name)
+            app = create_app(settings)
+            _, address = await stack.enter_async_context(serving(app, settings, port=port))
+            found.append(address[1])
+        yield found
