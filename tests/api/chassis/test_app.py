@@ -20,6 +20,7 @@ from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
 from eruca_chassis.hot import HotRoute, HotRoutes
 from eruca_chassis.problems import problems
+from eruca_chassis.validation import ERROR_COUNT_MAX
 from support.budgets import ManualBudget
 from support.services import client_of
 
@@ -41,6 +42,7 @@ async def put_thing(
     thing: Thing,
     *,
     limit: Annotated[int, Query(ge=1, le=10)] = 1,
+    mark: Annotated[list[str], Query(default_factory=list)],
 ) -> Thing:
     """Put a thing."""
     return thing
@@ -151,7 +153,7 @@ async def test_a_slip_in_the_name_of_a_parameter_is_refused(client: httpx.AsyncC
     answer = await client.put("/v1/things/a?limti=3&limit=2", json={"size": 1})
 
     problem = answer.json()
-    assert (answer.status_code, problem["fix"]) == (422, "use limit")
+    assert (answer.status_code, problem["fix"]) == (422, "use limit, mark")
     assert problem["errors"] == [
         {
             "pointer": "/query/limti",
@@ -159,6 +161,31 @@ async def test_a_slip_in_the_name_of_a_parameter_is_refused(client: httpx.AsyncC
         }
     ]
     assert (await client.get("/readyz?probe=1")).status_code == 200
+
+
+async def test_a_parameter_is_given_once_unless_it_is_a_list(client: httpx.AsyncClient) -> None:
+    listed = await client.put("/v1/things/a?mark=x&mark=x&limit=2", json={"size": 1})
+    refused = await client.put("/v1/things/a?limit=2&limit=2", json={"size": 1})
+
+    assert listed.status_code == 200
+    problem = assert_problem(refused, 422, "validation-failed")
+    assert problem["errors"] == [{"pointer": "/query/limit", "detail": "it is given twice"}]
+
+
+async def test_a_query_of_thousands_of_slips_is_answered_in_brief(
+    client: httpx.AsyncClient,
+) -> None:
+    many = await client.put("/v1/things/a?" + "&".join(f"limit/{n}" for n in range(5_000)))
+    long = await client.put("/v1/things/a?" + "limit" * 10_000)
+
+    errors = many.json()["errors"]
+    assert len(errors) == ERROR_COUNT_MAX
+    assert errors[7] == {
+        "pointer": "/query/limit~17",
+        "detail": "there is no such parameter; is 'limit' meant?",
+    }
+    assert many.json()["detail"].endswith("(and 4999 more)")
+    assert len(long.content) < 1_000
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def error_of_faults(faults: Sequence[Mapping[str, Any]], content_type: str | Non
             fix="set the header Content-Type: application/json",
         )
     errors = [
-        {"pointer": _pointer(fault["loc"]), "detail": _detail(fault)}
+        {"pointer": pointer_to(fault["loc"]), "detail": _detail(fault)}
         for fault in faults[:ERROR_COUNT_MAX]
     ]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -50,13 +50,14 @@ def error_of_faults(faults: Sequence[Mapping[str, Any]], content_type: str | Non
     )
 
 
+def pointer_to(location: Sequence[str | int]) -> str:
+    """Return the JSON Pointer to a place in a request, such as ``("query", "limit")``."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
+
+
 def _is_json(content_type: str | None) -> bool:
     media_type = (content_type or "").partition(";")[0].strip().lower()
     return media_type == "application/json" or media_type.endswith("+json")
-
-
-def _pointer(location: Sequence[str | int]) -> str:
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
 
 
 def _detail(fault: Mapping[str, Any]) -> str:
