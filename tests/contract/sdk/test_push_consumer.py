@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 import eruca
+from support.in_process_cluster import InProcessCluster
 from support.push import Gatherer, committed, send
 from support.waiting import until
 
@@ -152,6 +153,39 @@ async def test_stopping_waits_for_handlers_and_commits_what_they_have_done(
     await stopping
 
     assert await committed(client, topic, topic) == len(done) < 20
+
+
+async def test_a_consumer_that_is_stopped_while_it_starts_is_no_member_afterwards(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    consumer = client.push_consumer(topic, start="earliest")
+    consumer.subscribe(topic, handler=Gatherer())
+    running = asyncio.create_task(consumer.run())
+    await until(lambda: consumer.is_running)
+
+    await consumer.stop()
+    await running
+
+    groups = await client.admin.groups.members(topic)
+    assert [found.members for found in groups.values() if found.members] == []
+    assert not consumer.is_running
+    assert consumer.assignment == []
+
+
+async def test_a_client_that_is_closed_at_once_gives_up_a_consumer_that_starts(
+    client: eruca.AsyncClient, cluster: InProcessCluster, topic: str
+) -> None:
+    other = eruca.AsyncClient(cluster.namesrv_urls)
+    consumer = other.push_consumer(topic, start="earliest")
+    consumer.subscribe(topic, handler=Gatherer())
+    starting = asyncio.create_task(consumer.start())
+    await until(lambda: consumer.is_running)
+
+    await other.close(drain=False)
+
+    with pytest.raises(eruca.ClosedError):
+        await starting
+    assert not consumer.is_running
 
 
 async def test_a_handler_that_does_not_end_is_given_up_and_its_message_comes_again(

@@ -74,6 +74,7 @@ class AsyncPushConsumer:
         self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
         self._running: RunningConsumer | None = None
         self._failure: BaseException | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
 
@@ -166,6 +167,7 @@ class AsyncPushConsumer:
             TopicNotFoundError: A topic does not exist, and is not waited for.
             SubscriptionConflictError: The group subscribes to something else.
             ClientIdInUseError: Another process has this client id.
+            ClosedError: The client was closed meanwhile.
             ErucaError: No broker answered, or one will not have this member.
         """
         self._context.check_open()
@@ -185,12 +187,14 @@ class AsyncPushConsumer:
             incarnation=self._incarnation,
             on_failure=self._fail,
         )
+        self._starting = asyncio.create_task(self._start(running), name="eruca consumer starts")
         try:
-            await running.start()
-        except BaseException:
-            await running.abort()
-            self._end()
-            raise
+            await self._starting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ClosedError("the client was closed while the consumer started") from None
 
     async def wait_stopped(self) -> None:
         """Return when the consumer has been stopped.
@@ -219,7 +223,7 @@ class AsyncPushConsumer:
 
         Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
         be handled again by others. So a handler must not wait for this: it would wait for itself,
-        and be given up.
+        and be given up. A consumer that is just being started is stopped as soon as it has been.
         """
         if self._running is None:
             self._end()
@@ -247,8 +251,10 @@ class AsyncPushConsumer:
         """Stop, because the client is closed; without *drain*, at once."""
         del failed
         if not drain and self._running is not None and self._stopping is None:
-            await self._running.abort()
-            self._end()
+            await self._until_started(cancel=True)
+            if not self._stopped.is_set():
+                await self._running.abort()
+                self._end()
             return
         await self.stop()
 
@@ -265,8 +271,26 @@ class AsyncPushConsumer:
     ) -> None:
         await self.stop()
 
+    async def _start(self, running: RunningConsumer) -> None:
+        try:
+            await running.start()
+        except BaseException:
+            await running.abort()
+            self._end()
+            raise
+
+    async def _until_started(self, *, cancel: bool = False) -> None:
+        """Return once nothing is being started any more; or it would go on when all has ended."""
+        assert self._starting is not None
+        if cancel:
+            self._starting.cancel()
+        await asyncio.wait((self._starting,))
+
     async def _stop(self) -> None:
         assert self._running is not None
+        await self._until_started()
+        if self._stopped.is_set():
+            return  # it could not be started
         try:
             await self._running.stop()
         finally:

@@ -98,6 +98,7 @@ class PushConsumer:
             TopicNotFoundError: A topic does not exist, and is not waited for.
             SubscriptionConflictError: The group subscribes to something else.
             ClientIdInUseError: Another process has this client id.
+            ClosedError: The client was closed meanwhile.
             ErucaError: No broker answered, or one will not have this member.
         """
         self._portal.call(self._twin.start)
@@ -122,7 +123,7 @@ class PushConsumer:
 
         Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
         be handled again by others. So a handler must not wait for this: it would wait for itself,
-        and be given up.
+        and be given up. A consumer that is just being started is stopped as soon as it has been.
         """
         self._portal.call(self._twin.stop)
 
