@@ -332,6 +332,13 @@ def replay_command(
     where: Annotated[
         str | None, typer.Option(help="which messages: a condition in Spark's SQL, tag = 'UA'")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="a time, RFC 3339: the replay began no earlier, so older messages of the topic "
+            "that is sent to are not looked through"
+        ),
+    ] = None,
     ordered: Annotated[bool, typer.Option(help="keep the order within queues")] = True,
     force: Annotated[bool, typer.Option(help="also into the topic they came from")] = False,
     option: SourceOptions = None,
@@ -348,6 +355,8 @@ def replay_command(
     options = {"namesrv": namesrv, "topic": to, "replay": name, "force": str(force).lower()}
     if url is not None:
         options["url"] = url
+    if since is not None:
+        options["replayFrom"] = since
     ReplayOptions.parse(options)
     console = _console()
     with _session("replay", master, conf) as spark:

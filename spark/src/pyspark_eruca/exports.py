@@ -32,10 +32,18 @@ _TOPIC_NOT_FOUND: Final = "topic-not-found"
 
 
 class Exports:
-    """A query service's exports: what queues hold, and their rows."""
+    """A query service's exports: what queues hold, and their rows.
 
-    def __init__(self, options: Options) -> None:
+    Args:
+        options: What is read, and how.
+        never_lacks: Why no broker may be missing, whatever the options say.
+    """
+
+    def __init__(self, options: Options, *, never_lacks: str | None = None) -> None:
         self._options = options
+        self._never_lacks = never_lacks
+        if never_lacks is None and options.fail_on_data_loss:
+            self._never_lacks = "to go on without it, set failOnDataLoss=false"
         self._service = Service(
             options.urls, timeout=options.timeout_seconds, patience=options.patience_seconds
         )
@@ -82,10 +90,10 @@ class Exports:
             if not away:
                 return plan
             text = f"not all of {topic} is there: {'; '.join(away)}"
-            if not self._options.fail_on_data_loss:
+            if self._never_lacks is None:
                 print(text, file=sys.stderr)
                 return plan
-            patience.wait(BrokenAnswer(f"{text}; to go on without it, set failOnDataLoss=false"))
+            patience.wait(BrokenAnswer(f"{text}; {self._never_lacks}"))
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *ranges*, all of one topic, in order; resume what breaks off.

@@ -71,9 +71,10 @@ class ReplayWriter(DataSourceArrowWriter):
         if context is None or context.attemptNumber() == 0:
             return Digests()
         exports = self._options.exports()
+        held = exports.held([self._options.topic], starting_at=self._options.replay_from)
         ranges = [
             Range(queue, self._ends.get(queue, now.min_offset), now.max_offset)
-            for queue, now in sorted(exports.held([self._options.topic]).items())
+            for queue, now in sorted(held.items())
         ]
         return Digests(already_replayed(exports, ranges, self._options.replay))
 

@@ -46,7 +46,11 @@ class ReplayOptions:
         )
 
     def exports(self) -> Exports:
-        """Return the target's exports, of what tells what has been replayed."""
+        """Return the target's exports, of what tells what has been replayed.
+
+        What is deleted there is no loss to a replay. But a broker that is away may hold messages of
+        it, which would be sent once more.
+        """
         given = {
             "url": ";".join(self.urls),
             "topic": self.topic,
@@ -55,4 +59,8 @@ class ReplayOptions:
             "retrySeconds": str(self.patience_seconds),
             "timeoutSeconds": str(self.timeout_seconds),
         }
-        return Exports(Options.parse(given))
+        return Exports(
+            Options.parse(given),
+            never_lacks="what it has of the replay would be sent again; if that began later than "
+            "what is there, say when: replayFrom",
+        )

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 import eruca
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.properties import RESERVED
+from pyspark_eruca.errors import UnavailableError
+from pyspark_eruca.replay import ReplayWriter
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.replay_sender import RESERVED_PROPERTIES, ReplaySender, queue_index
 from pyspark_eruca.replayed import Digests, replay_digest
+from support.export_service import ExportService, serving_exports
 from support.in_process_cluster import in_process_cluster
 
 
@@ -47,6 +50,17 @@ def test_a_message_is_known_by_its_replay_and_its_origin() -> None:
     assert one != replay_digest("again", "orders/broker-a/0/18")
     assert one != replay_digest("once more", "orders/broker-a/0/17")
     assert len(one) == Digests.SIZE
+
+
+def test_a_broker_that_is_away_is_not_taken_for_one_that_has_nothing_of_the_replay() -> None:
+    origin = ("topic", "broker_name", "queue_id", "queue_offset")
+    with serving_exports(ExportService().hold("again", {0: 3})) as service:
+        service.away = ["broker-b"]
+        given = {"topic": "again", "replay": "one", "url": service.url, "retrySeconds": "0.5"}
+        options = ReplayOptions.parse({**given, "namesrv": "http://127.0.0.1:9"})
+
+        with pytest.raises(UnavailableError, match=r"broker-b: .* sent again"):
+            ReplayWriter(options, ["body", *origin])
 
 
 @pytest.mark.anyio
