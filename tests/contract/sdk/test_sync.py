@@ -144,19 +144,24 @@ async def test_a_client_that_was_never_used_closes_without_a_thread() -> None:
 
 
 FORKED = """
-import os, eruca
+import os, signal, eruca
 client = eruca.Client("http://127.0.0.1:1", timeout=1)
 try:
     client.admin.list_topics()
 except eruca.ErucaError:
     pass
-if os.fork() == 0:
+lock = client._portal._lock
+lock.acquire()  # as another thread may have it that is just sending
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
     try:
         client.admin.list_topics()
     except eruca.ClosedError as error:
         print(error, flush=True)
     client.close()
     os._exit(0)
+lock.release()
 os.wait()
 client.close()
 """

@@ -34,7 +34,7 @@ class Portal:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._process_id = 0
+        self._process_id = 0  # of the first use
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -47,6 +47,7 @@ class Portal:
         async def run() -> T:
             return await function(*args, **kwargs)
 
+        self._check_process()
         with self._lock:  # so that nothing is given to a loop that has been told to stop
             loop = self._running_loop()
             future = asyncio.run_coroutine_threadsafe(run(), loop)
@@ -115,32 +116,41 @@ class Portal:
             self._close()
 
     def _close(self) -> None:
+        self._is_closed = True
+        if self._process_id != os.getpid():
+            return  # what runs, runs in the parent process
         with self._lock:
-            self._is_closed = True
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
-            is_ours = self._process_id == os.getpid()
-            if loop is not None and is_ours:
+            if loop is not None:
                 loop.call_soon_threadsafe(loop.stop)
-        if thread is not None and is_ours:
+        if thread is not None:
             thread.join()
+
+    def _check_process(self) -> None:
+        """Raise ClosedError in a process that was forked since the first use.
+
+        Without the lock: the thread that held it at that moment is not in this process.
+        """
+        process_id = os.getpid()
+        if not self._process_id:
+            self._process_id = process_id
+        elif self._process_id != process_id:
+            raise ClosedError(
+                "the client was used before this process was forked from another",
+                fix="make a client in each process, after the fork",
+            )
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, started if need be; the caller holds the lock."""
         if self._is_closed:
             raise ClosedError("the client is closed")
         if self._loop is None:
-            self._process_id = os.getpid()
             self._loop = _new_event_loop()
             self._thread = threading.Thread(
                 target=_run, args=(self._loop,), name="eruca", daemon=True
             )
             self._thread.start()
-        elif self._process_id != os.getpid():
-            raise ClosedError(
-                "the client was used before this process was forked from another",
-                fix="make a client in each process, after the fork",
-            )
         if threading.current_thread() is self._thread:
             raise RuntimeError("a sync method was called on its own event loop, for which it waits")
         return self._loop
