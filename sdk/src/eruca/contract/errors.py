@@ -80,6 +80,7 @@ Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -132,6 +133,11 @@ class ErucaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.detail} ({self.fix})" if self.fix else self.detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is, for other processes: an exception is made anew from its arguments otherwise,
+        # and those that are given by name are not among them.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class RequestError(ErucaError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from eruca.contract.errors import (
     RequestError,
     SendFailedError,
     TopicNotFoundError,
+    TransportError,
     UnavailableError,
     ValidationError,
     error_of_problem,
@@ -49,6 +53,27 @@ def test_every_error_survives_the_wire(kind: type[ErucaError]) -> None:
     assert got.request_id == "request-1"
     assert got.retry_after_seconds == 1.5
     assert got.problem() == document
+
+
+GIVEN_BY_NAME: dict[type[ErucaError], dict[str, Any]] = {
+    OffsetOutOfRangeError: {"min_offset": 3, "max_offset": 9},
+    PartialSendError: {"outcomes": ["stored"], "attempts": [("broker-a", TransportError("cut"))]},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("copied", [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy])
+def test_every_error_survives_the_way_to_another_process(
+    kind: type[ErucaError], copied: Callable[[ErucaError], ErucaError]
+) -> None:
+    error = kind("what happened", **GIVEN_BY_NAME.get(kind, {}))
+    error.fix = "do this"
+
+    got = copied(error)
+
+    assert type(got) is kind
+    assert (str(got), got.args) == ("what happened (do this)", ("what happened",))
+    assert repr(vars(got)) == repr(vars(error))
 
 
 @pytest.mark.parametrize("kind", KINDS)
