@@ -1,7 +1,8 @@
-"""Whose a connection is: the event loop's and the process's that first used it.
+"""Whose a connection, or what waits for one, is: the loop's and the process's that first used it.
 
 A forked child has copies of its parent's sockets. If it used them, both would read answers meant
-for the other; so it is told to make a client of its own.
+for the other; so it is told to make a client of its own. In another event loop what waits would
+never be woken.
 """
 
 from __future__ import annotations

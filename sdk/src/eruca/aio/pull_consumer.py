@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from eruca.aio.assignment import Assignment
+from eruca.aio.ownership import Ownership
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.handed_batch import HandedBatch
 from eruca.core.message_queue import MessageQueue
@@ -63,6 +64,7 @@ class AsyncPullConsumer:
         self._batch = HandedBatch()
         self._committed: dict[MessageQueue, int] = {}  # by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
+        self._ownership = Ownership()
         self._is_closed = False
 
     @property
@@ -401,3 +403,4 @@ class AsyncPullConsumer:
     def _check_usable(self) -> None:
         if self._is_closed:
             raise ClosedError("the consumer is closed")
+        self._ownership.check()

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 
+from eruca.aio.ownership import Ownership
 from eruca.core.batching import BatchLimits, linger_seconds
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
@@ -108,6 +109,7 @@ class SendLane:
         "_linger",
         "_loop",
         "_open",
+        "_ownership",
         "_pump_is_due",
         "_queue",
         "_send",
@@ -134,7 +136,8 @@ class SendLane:
         self._linger = linger
         self._in_flight_max = in_flight_max
         self._timeout = timeout
-        self._loop = asyncio.get_running_loop()
+        self._ownership = Ownership()
+        self._loop = self._ownership.check()
         self._waiting: deque[PendingBatch] = deque()  # the last one may be open
         self._open: PendingBatch | None = None
         self._in_flight: dict[asyncio.Task[None], PendingBatch] = {}
@@ -169,6 +172,7 @@ class SendLane:
 
     def add_batch(self, batch: PendingBatch) -> None:
         """Put a batch behind the others; it takes no further message."""
+        self._ownership.check()
         self._close_open_batch()
         batch.is_closed = True
         self._waiting.append(batch)
@@ -176,6 +180,7 @@ class SendLane:
 
     def flush(self) -> list[PendingBatch]:
         """Stop lingering for what is here now, and return what has not come back yet."""
+        self._ownership.check()
         self._close_open_batch()
         self._pump_soon()
         return [*self._waiting, *self._in_flight.values()]
@@ -193,6 +198,7 @@ class SendLane:
         return list(self._in_flight)
 
     def _open_batch(self) -> PendingBatch:
+        self._ownership.check()  # once for all of its messages
         self._close_open_batch()
         now = self._loop.time()
         batch = PendingBatch(self._queue, opened_at=now, deadline=now + self._timeout)

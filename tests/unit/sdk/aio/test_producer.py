@@ -581,6 +581,23 @@ async def test_of_what_is_under_way_closing_does_not_claim_that_it_was_not_store
 # Routes.
 
 
+@pytest.mark.parametrize("sharding_key", [None, "order-7"])
+@pytest.mark.parametrize("is_many", [False, True])
+def test_another_event_loop_is_refused(*, sharding_key: str | None, is_many: bool) -> None:
+    client, _ = client_of(storing)
+    producer = client.producer()
+
+    async def use() -> None:
+        one = eruca.Message("orders", "x", sharding_key=sharding_key)
+        async with asyncio.timeout(20):
+            await (producer.send_many([one]) if is_many else producer.send(one))
+
+    asyncio.run(use())
+    for _ in range(2):
+        with pytest.raises(eruca.ClosedError, match="another event loop"):
+            asyncio.run(use())
+
+
 async def test_a_topic_nobody_knows_is_an_error_that_says_so() -> None:
     async def name_server(request: Request) -> HttpResponse:
         if request.target == "/v1/brokers":

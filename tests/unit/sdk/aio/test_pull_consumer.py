@@ -477,6 +477,21 @@ async def test_only_a_new_queue_is_read_without_the_offset_that_its_consumer_ins
             assert texts(await consumer.poll(wait=20)) == ["x"]
 
 
+def test_another_event_loop_is_refused(queues: Queues, hot: ScriptedTransport) -> None:
+    client = eruca.AsyncClient(
+        "http://namesrv", hot_transport=hot, transport=ScriptedTransport(queues.rest)
+    )
+    consumer = client.pull_consumer(topics="orders")
+
+    async def use() -> None:
+        assert await consumer.poll(wait=0.01) == []
+        await consumer.pause()  # and so nothing is fetched when the loop ends
+
+    asyncio.run(use())
+    with pytest.raises(eruca.ClosedError, match="another event loop"):
+        asyncio.run(use())
+
+
 async def until_filled(consumer: eruca.AsyncPullConsumer, count: int) -> None:
     await consumer.assignment()
     await until(lambda: sum(flow.count for flow in consumer._assignment.flows) == count)
