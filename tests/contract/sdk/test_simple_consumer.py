@@ -225,6 +225,23 @@ async def test_a_handler_that_is_cancelled_leaves_the_message_to_others_at_once(
     assert again.attempt == 2
 
 
+async def test_a_cancellation_at_the_end_of_the_block_is_heard(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    await send(client, topic, 1)
+    consumer = client.simple_consumer(topic, topic, start="earliest")
+    [one] = await consumer.receive()
+
+    async def handle() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        async with consumer.handling(one):
+            asyncio.get_running_loop().call_soon(task.cancel)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(handle())
+
+
 async def test_what_was_finished_in_the_block_is_not_finished_again(
     client: eruca.AsyncClient, topic: str
 ) -> None:

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
@@ -135,8 +134,9 @@ class AsyncHandling:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeper
+            await asyncio.wait((keeper,))  # not for itself: its cancellation would hide one of ours
+            if not keeper.cancelled():
+                keeper.result()  # a defect; let it be heard
 
     async def _keep(self) -> None:
         seconds = self._delivery.invisible_seconds
