@@ -148,6 +148,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             and self.deliver_at is None
             and self.delay_seconds is None
             and self.delay_level is None
+            and self._text is None  # else it is made of another, by msgspec.structs.replace
         ):
             if keys == ():
                 return

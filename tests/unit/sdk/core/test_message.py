@@ -50,6 +50,20 @@ def test_properties_are_a_copy() -> None:
     assert message.properties == {"a": "1"}
 
 
+@pytest.mark.parametrize(
+    "fields", [{"properties": {"a": "1"}}, {"sharding_key": "s"}, {"delay_seconds": 5.0}], ids=str
+)
+def test_a_message_made_of_another_has_nothing_more_of_it(fields: dict[str, Any]) -> None:
+    plain = Message("orders", b"x", tag="t")
+    rich = Message("orders", b"x", tag="t", **fields)
+
+    made = msgspec.structs.replace(rich, **dict.fromkeys(fields))
+
+    assert made == plain
+    assert made.is_delayed is False
+    assert made.size_estimate() == plain.size_estimate()
+
+
 def test_attributes_are_read_only() -> None:
     message = Message("orders", b"x")
 
