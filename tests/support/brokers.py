@@ -10,7 +10,14 @@ from typing import Any
 
 import httpx
 
-from eruca.contract.records import Host, Record, SysFlag, encode_record
+from eruca.contract.records import (
+    Host,
+    Record,
+    SysFlag,
+    body_crc,
+    decode_record,
+    encode_record,
+)
 from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.app import BrokerApp, create_app
@@ -49,6 +56,30 @@ def broker_of(app: BrokerApp) -> Broker:
     """Return what *app* has wired up."""
     broker: Broker = app.state.broker
     return broker
+
+
+def rot(app: BrokerApp, body: bytes) -> None:
+    """Change one bit of *body* where it lies in the log for the last time, as a disk may."""
+    for path in sorted((broker_of(app).store.directory / "commitlog").iterdir(), reverse=True):
+        if (position := path.read_bytes().rfind(body)) >= 0:
+            with path.open("r+b") as file:
+                file.seek(position)
+                file.write(bytes((body[0] ^ 1,)))
+            return
+    raise AssertionError(f"{body!r} is not in the log")
+
+
+def rotten_count(app: BrokerApp) -> int:
+    """Return how many records of the log have a body that does not match its CRC."""
+    store = broker_of(app).store
+    offset, count = store.log_min_offset, 0
+    while offset < store.log_max_offset:
+        read = store.log_read(offset, 1)
+        if read.records:
+            found = decode_record(read.records, check_crc=False)
+            count += body_crc(found.body) != int.from_bytes(read.records[8:12])
+        offset = read.next_offset
+    return count
 
 
 def record(topic: str, body: bytes = b"body", **fields: Any) -> bytes:  # noqa: ANN401

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, client_of, open_broker
+from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
 from support.members import joined
 
 pytestmark = pytest.mark.anyio
@@ -246,3 +246,17 @@ async def test_a_nonsensical_list_is_refused(
     await give_up(client, "orders", 1)
 
     assert (await client.get(PATH, params=query)).status_code == 422
+
+
+async def test_a_letter_that_has_rotted_is_not_redriven(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    await give_up(client, "orders", 2)
+    rot(app, b"orders 1")
+
+    answer = await redrive(client, ids=[0, 1])
+
+    assert outcomes(answer) == ["redriven", "skipped"]
+    assert "is damaged" in answer["outcomes"][1]["detail"]
+    assert await bodies(client, "orders") == ["orders 0", "orders 1", "orders 0"]
+    assert rotten_count(app) == 1

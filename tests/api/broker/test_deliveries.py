@@ -13,7 +13,7 @@ import pytest
 from eruca.contract.deliveries import DeliveryRequest
 from eruca_broker.app import BrokerApp
 from eruca_chassis.asgi import ClientGoneError
-from support.brokers import broker_of, client_of, open_broker
+from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
 from support.group_members import TestMember, held
@@ -996,3 +996,21 @@ async def test_metrics_tell_what_has_become_of_deliveries(
     assert "eruca_broker_deliveries_acked_total 1.0" in text
     assert "eruca_broker_stale_handles_total 1.0" in text
     assert "eruca_broker_unfinished_deliveries 1.0" in text
+
+
+async def test_a_message_that_has_rotted_is_handed_out_as_it_is_and_leaves_no_dead_letter(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(retry_max_times=0)
+    await orders.send("rotten", "sound")
+    rot(app, b"rotten")
+
+    handed_out = await orders.receive()
+    given_up = await orders.nack(*handed_out)
+    letters = await client.get("/groups/billing/dead-letters")
+
+    assert texts(handed_out) == ["sotten", "sound"]
+    assert given_up.is_success, given_up.text
+    assert len(letters.json()["dead_letters"]) == 1
+    assert (await orders.receive(), rotten_count(app)) == ([], 1)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of
+from support.brokers import broker_of, rot, rotten_count
 from support.members import HoldingMember, joined
 
 pytestmark = pytest.mark.anyio
@@ -248,3 +248,19 @@ async def test_what_would_take_too_much_memory_is_sent_back_in_parts(
     assert (together.status_code, together.json()["code"]) == (413, "too-large")
     assert alone.status_code == 200
     assert broker_of(app).store.log_max_offset < end + 2 * 4_100_000
+
+
+async def test_a_message_that_has_rotted_is_not_sent_back(
+    app: BrokerApp, member: HoldingMember
+) -> None:
+    rot(app, b"order 1")
+
+    refused = await member.send_back(place(0), place(1, delay_level=-1))
+    others = await member.send_back(place(0))
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")
+    [fault] = refused.json()["errors"]
+    assert fault["pointer"] == "/body/messages/1/queue_offset"
+    assert "is damaged" in fault["detail"]
+    assert others.status_code == 200
+    assert rotten_count(app) == 1

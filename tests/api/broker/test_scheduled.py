@@ -14,7 +14,7 @@ from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.app import BrokerApp
 from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.scheduled import Destination, Wait, waiting
-from support.brokers import broker_of, client_of, open_broker, record
+from support.brokers import broker_of, client_of, open_broker, record, rot, rotten_count
 from support.clocks import ManualClock
 from support.waiting import until
 
@@ -510,3 +510,20 @@ async def test_what_is_too_large_to_be_delivered_stops_nothing_behind_it(
 
         assert [message["queue_offset"] for message in await pull(client)] == [0, 1]
         assert broker_of(app).timers.counts.dropped == 1
+
+
+async def test_a_message_that_has_rotted_while_it_waited_holds_up_none_and_is_not_spread(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with open_broker(tmp_path, clock) as app, client_of(app) as client:
+        await send(client, body={"text": "rotten one"}, delay_seconds=10)
+        await send(client, body={"text": "sound one"}, delay_seconds=10)
+        rot(app, b"rotten one")
+        shown = await listed(client)
+        clock.advance(10)
+        await until(lambda: broker_of(app).timers.counts.fired == 2)
+
+        assert [message["body"]["text"] for message in await pull(client)] == ["sound one"]
+        assert len(shown) == 2
+        assert (broker_of(app).timers.counts.dropped, rotten_count(app)) == (1, 1)

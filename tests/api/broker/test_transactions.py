@@ -10,10 +10,11 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import SysFlag
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, client_of, open_broker
+from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
 from support.clocks import ManualClock
 from support.log_model import read_log
 
@@ -775,3 +776,20 @@ async def test_metrics_count_what_has_become_of_transactions(client: httpx.Async
         "eruca_broker_transaction_conflicts_total 1.0",
     ):
         assert line in lines
+
+
+async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    transaction_id = (await begin(client, message={"body": {"text": "rotten"}}))["transaction_id"]
+    rot(app, b"rotten")
+
+    committed = await act(client, transaction_id, "commit")
+    with pytest.raises(RecordNotFoundError, match="is damaged"):  # its segment stays
+        await broker_of(app).transaction_carrier.carry_forward(2**62)
+    rolled_back = await act(client, transaction_id, "rollback")
+
+    assert (committed.status_code, committed.json()["code"]) == (404, "record-not-found")
+    assert "is damaged" in committed.json()["detail"]
+    assert rolled_back.status_code == 200
+    assert (await pull(client), rotten_count(app)) == ([], 1)

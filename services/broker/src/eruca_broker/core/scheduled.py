@@ -4,7 +4,8 @@ A message with a delay level waits in the schedule topic, in the level's queue; 
 its own in the timer topic. It is a whole record there, body and all, with its real topic and queue
 among its properties. Delivering it appends it again where it belongs, without what only waiting
 needed: body, CRC, born time and host stay as they are, so nothing is decoded that is only passed
-on.
+on. But the body is proved: one that has rotted on the disk must not come to the log's end, where
+the next start would take it for the end of the log, and what lies behind it for lost.
 
 The consume queues of both topics hold the delivery time in ms where others hold the tag's code.
 So what waits can be found without reading a single record.
@@ -18,10 +19,14 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
+from zlib_ng import zlib_ng
+
 from eruca.contract import properties as names
+from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.names import RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.records import (
+    BODY_CRC_MASK,
     HOST_BITS,
     MAGIC_V1,
     MAGIC_V2,
@@ -55,6 +60,8 @@ WAITING_NAMES: Final = frozenset(
 _NAME_END: Final = names.NAME_SEPARATOR.encode()
 _PROPERTY_END: Final = names.PROPERTY_SEPARATOR.encode()
 _INT32_MAX: Final = 2**31 - 1
+_BODY_CRC: Final = slice(8, 12)  # of a record
+_LOG_OFFSET: Final = slice(RecordLayout.LOG_OFFSET, RecordLayout.LOG_OFFSET + 8)
 
 
 class PropertiesTooLargeError(ValueError):
@@ -149,7 +156,7 @@ def rewritten(
     """Return the record *raw* for another queue; its broker's fields are still to be stamped.
 
     Args:
-        raw: A sound record.
+        raw: A record; whether its body is sound is looked at here.
         destination: Where it goes.
         without: Names of the properties that are left out.
         added: Properties that are put behind the others.
@@ -157,8 +164,15 @@ def rewritten(
 
     Raises:
         PropertiesTooLargeError: They take more than a record has room for.
+        RecordNotFoundError: The record is damaged.
     """
     head, body, properties = _parts_of(raw)
+    if zlib_ng.crc32(body) & BODY_CRC_MASK != int.from_bytes(head[_BODY_CRC]):
+        raise RecordNotFoundError(
+            f"the record at log offset {int.from_bytes(head[_LOG_OFFSET])} is damaged: its body "
+            "does not match its CRC",
+            fix="restore the log's file from a replica or a backup while the broker is stopped",
+        )
     properties = _kept(properties, without)
     if added:
         properties += names.encode_properties(added).encode()

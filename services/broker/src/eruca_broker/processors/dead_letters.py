@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from eruca.contract.errors import DeadLetterNotFoundError
+from eruca.contract.errors import DeadLetterNotFoundError, RecordNotFoundError
 from eruca.contract.names import dead_letter_topic
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
 from eruca.contract.records import Record, decode_record
@@ -54,6 +54,14 @@ class _Letter:
     record: Record
     origin: Origin
     properties: dict[str, str]
+
+
+class _Redriven(NamedTuple):
+    """What a dead letter becomes."""
+
+    dead_letter: int
+    place: Destination
+    record: bytes
 
 
 class DeadLetters:
@@ -109,7 +117,7 @@ class DeadLetters:
     ) -> tuple[RedriveAnswer, int | None]:
         """Send dead letters to their topics of origin as if they were new; durable on return.
 
-        One that was redriven before, or whose topic is gone, is skipped.
+        One that was redriven before or is damaged, or whose topic is gone, is skipped.
 
         Returns what became of each, and where a filter goes on, None at the end.
 
@@ -119,7 +127,7 @@ class DeadLetters:
         async with self._work.changes.turn(group):
             self._check(group)
             outcomes: list[RedriveOutcome] = []
-            chosen: list[tuple[_Letter, Destination]] = []
+            chosen: list[_Redriven] = []
             size, next_id = 0, start
             for dead_letter, letter in self._wanted(group, request, start):
                 if size > REDRIVEN_SIZE_MAX or len(outcomes) == request.limit:
@@ -130,10 +138,10 @@ class DeadLetters:
                         RedriveOutcome(dead_letter_id=dead_letter, outcome="not_found", topic=None)
                     )
                 elif request.filter is None or _matches(letter, request.filter):
-                    place, outcome = self._examined(group, letter)
+                    again, outcome = self._examined(group, letter)
                     outcomes.append(outcome)
-                    if place is not None:
-                        chosen.append((letter, place))
+                    if again is not None:
+                        chosen.append(again)
                         size += len(letter.raw)
             if chosen and not request.dry_run:
                 await self._send(group, chosen)
@@ -152,13 +160,12 @@ class DeadLetters:
         answer = RedriveAnswer(outcomes=outcomes, dry_run=request.dry_run)
         return answer, None if request.filter is None else self._following(group, next_id)
 
-    async def _send(self, group: str, chosen: Iterable[tuple[_Letter, Destination]]) -> None:
+    async def _send(self, group: str, chosen: Iterable[_Redriven]) -> None:
         records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
         ids = []
-        for letter, place in chosen:
-            record = redriven(letter.raw, place)
+        for dead_letter, place, record in chosen:
             records[place, host_bits_of(record)].append(record)
-            ids.append(letter.id)
+            ids.append(dead_letter)
         batches = [batch_of_records(*place, some) for (place, _), some in records.items()]
         size = sum(batch.size for batch in batches)
         head = DeadLettersRedriven(group, ids, self._work.clock.now_ms(), size)
@@ -176,27 +183,31 @@ class DeadLetters:
             for letter in self._letters(group, start):
                 yield letter.id, letter
 
-    def _examined(self, group: str, letter: _Letter) -> tuple[Destination | None, RedriveOutcome]:
-        """Return where a dead letter goes, None for nowhere, and what is told of it."""
+    def _examined(self, group: str, letter: _Letter) -> tuple[_Redriven | None, RedriveOutcome]:
+        """Return what a dead letter becomes, None for nothing, and what is told of it."""
         name = letter.origin.topic
         topic = self._work.store.state.topics.get(name)
         redriven_at = self._work.store.state.redriven.redriven_at(group, letter.id)
-        fault = None
+        again, fault = None, None
         if redriven_at is not None:
             fault = f"it was redriven at {moment(redriven_at).isoformat()}"
         elif topic is None or self._work.store.is_leaving(name):
             fault = f"topic {name!r} does not exist any more"
         elif not topic.is_writable:
             fault = f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
+        else:
+            place = Destination(name, (letter.origin.queue_id or 0) % topic.write_queue_count)
+            try:
+                again = _Redriven(letter.id, place, redriven(letter.raw, place))
+            except RecordNotFoundError as error:
+                fault = error.detail
         outcome = RedriveOutcome(
             dead_letter_id=letter.id,
             outcome="redriven" if fault is None else "skipped",
             topic=name,
             detail=fault,
         )
-        if fault is not None or topic is None:
-            return None, outcome
-        return Destination(name, (letter.origin.queue_id or 0) % topic.write_queue_count), outcome
+        return again, outcome
 
     def _shown(self, group: str, letter: _Letter) -> DeadLetter:
         redriven_at = self._work.store.state.redriven.redriven_at(group, letter.id)

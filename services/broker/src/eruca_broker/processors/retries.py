@@ -62,7 +62,7 @@ class Retries:
         Raises:
             GroupNotFoundError: There is no such group.
             StaleLockError: One of the queues is not held by its token; nothing has changed.
-            RecordNotFoundError: One of the messages is not there; nothing has changed.
+            RecordNotFoundError: One of the messages is not there, or damaged; nothing has changed.
             TooLargeError: One has no room for what a retry or its delivery needs; nothing has
                 changed.
             OverloadedError: As many messages wait as may.
@@ -144,6 +144,7 @@ def _batches(
     dead_letters = Destination(dead_letter_topic(group), 0)
     for index, (message, raw, result) in enumerate(zip(messages, raws, verdicts, strict=True)):
         origin, times = origin_of(decode_record(raw, check_crc=False)), result.reconsume_times
+        pointer = f"/body/messages/{index}"
         try:
             if result.wait is None:
                 place = dead_letters
@@ -166,8 +167,13 @@ def _batches(
                     reason=message.reason,
                     error=message.error,
                 )
+        except RecordNotFoundError as error:
+            raise RecordNotFoundError(
+                f"{pointer}: {error.detail}",
+                errors=[{"pointer": f"{pointer}/queue_offset", "detail": error.detail}],
+                fix="leave it out, nothing can be made of it; send the others back",
+            ) from error
         except PropertiesTooLargeError as error:
-            pointer = f"/body/messages/{index}"
             raise TooLargeError(
                 f"{pointer}: to be sent back, {error}",
                 errors=[{"pointer": pointer, "detail": str(error)}],

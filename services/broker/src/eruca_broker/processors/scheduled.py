@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from eruca.contract.errors import (
     AlreadyDeliveredError,
     OverloadedError,
+    RecordNotFoundError,
     ScheduledNotFoundError,
     TooLargeError,
     ValidationError,
@@ -29,6 +30,7 @@ from eruca.contract.errors import (
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.properties import UNIQ_KEY
+from eruca.contract.records import DamagedRecordError, decode_record
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.scheduled import (
@@ -254,7 +256,11 @@ class Scheduled:
         )
 
     def _message(self, timer: Timer, topic: str | None) -> ScheduledMessage | None:
-        raw = self._store.raw_record(timer.id)
+        try:
+            raw = self._store.raw_record(timer.id)
+            stored_at_ms = decode_record(raw, check_crc=False).store_timestamp
+        except (RecordNotFoundError, DamagedRecordError):  # whoever delivers it will say so
+            return None
         properties = properties_of(raw)
         destination = destination_of(properties)
         if destination is None or (topic is not None and destination.topic != topic):
@@ -265,7 +271,7 @@ class Scheduled:
             topic=destination.topic,
             queue_id=destination.queue_id,
             deliver_at=moment(timer.due_ms),
-            stored_at=moment(self._store.record(timer.id).store_timestamp),
+            stored_at=moment(stored_at_ms),
             log_offset=timer.id,
             size=len(raw),
         )

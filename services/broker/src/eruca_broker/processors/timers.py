@@ -4,9 +4,9 @@ Both are one write: an event that names the timers, and behind it the messages, 
 they belong or, when carried, to the timer topic anew. No crash parts the two, so each timer is
 delivered exactly once: as long as the event is not in the log it is pending, afterwards it is not.
 
-What cannot be delivered, because its topic has been deleted, its record cannot be read any more or
-fits into no segment with the event, ends with the same event, is counted and logged. Nothing else
-may hold up those behind it. A later topic of the same name is another one.
+What cannot be delivered, because its topic has been deleted, its record is damaged or fits into no
+segment with the event, ends with the same event, is counted and logged. Nothing else may hold up
+those behind it. A later topic of the same name is another one.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``. There an interrupted
 delivery is repeated, and what outlives retention is lost.
@@ -144,6 +144,8 @@ class Timers:
                     if plan.timers:
                         break
                     self._drop(plan, timer, "it is too large for a segment of the log")
+                except RecordNotFoundError as error:
+                    self._drop(plan, timer, error.detail)
             if plan.timers:
                 batches = plan.batches()
                 head = TimersFired([timer.id for timer in plan.timers], plan.size)
@@ -165,8 +167,8 @@ class Timers:
 
     def _deliver(self, plan: _Plan, timer: Timer) -> None:
         raw, wanted = self._read(timer)
-        if raw is None or wanted is None:
-            self._drop(plan, timer, "its record cannot be read")
+        if wanted is None:
+            self._drop(plan, timer, "its record does not say where it goes")
             return
         topic = self._topic_of(timer, wanted)
         if topic is None:
@@ -179,8 +181,8 @@ class Timers:
 
     def _carry(self, plan: _Plan, timer: Timer) -> None:
         raw, destination = self._read(timer)
-        if raw is None or destination is None:
-            self._drop(plan, timer, "its record cannot be read")
+        if destination is None:
+            self._drop(plan, timer, "its record does not say where it goes")
             return
         if self._topic_of(timer, destination) is None:
             # Carried, it would be younger than a topic of that name that is another one.
@@ -197,11 +199,8 @@ class Timers:
         topic = self._store.state.topics.get(destination.topic)
         return None if topic is None or timer.id < topic.created_at else topic
 
-    def _read(self, timer: Timer) -> tuple[memoryview | None, Destination | None]:
-        try:
-            raw = self._store.raw_record(timer.id)
-        except RecordNotFoundError:
-            return None, None
+    def _read(self, timer: Timer) -> tuple[memoryview, Destination | None]:
+        raw = self._store.raw_record(timer.id)
         return raw, destination_of(properties_of(raw))
 
     def _drop(self, plan: _Plan, timer: Timer, reason: str) -> None:

@@ -1,6 +1,7 @@
 """Dead letters of deliveries: messages that were handed out as often as their group allows.
 
-They are stored in the same write as the event that finishes them, behind it.
+They are stored in the same write as the event that finishes them, behind it. Of a message that has
+been damaged on the disk no letter can be made: it is finished without one, and that is logged.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import structlog
+
+from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.names import dead_letter_topic
 from eruca.contract.records import decode_record
 from eruca_broker.core.batch import Batch, batch_of_records
@@ -22,6 +26,8 @@ from eruca_broker.core.scheduled import (
 
 NOT_ACKNOWLEDGED: Final = "not_acknowledged"  # why, where the time of the last lease ran out
 
+_log = structlog.get_logger()
+
 
 class DeadDelivery(NamedTuple):
     """A message that is given up."""
@@ -33,10 +39,14 @@ class DeadDelivery(NamedTuple):
 
 
 def letter_batches(group: str, dead: Iterable[DeadDelivery]) -> list[Batch]:
-    """Return the dead letters, as they are appended."""
+    """Return the dead letters, as they are appended; fewer where messages are damaged."""
     records: defaultdict[int, list[bytes]] = defaultdict(list)
     for delivery in dead:
-        record = _letter(group, delivery)
+        try:
+            record = _letter(group, delivery)
+        except RecordNotFoundError as error:
+            _log.error("no dead letter could be made", group=group, reason=error.detail)
+            continue
         records[host_bits_of(record)].append(record)
     return [batch_of_records(dead_letter_topic(group), 0, some) for some in records.values()]
 

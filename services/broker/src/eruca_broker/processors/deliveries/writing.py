@@ -37,4 +37,4 @@ class DeliveryWriter:
         head = msgspec.structs.replace(event, group_size=size)
         # The turn must not end before.
         await finished(self._work.store.append_group(batches, head))
-        self._counts.dead += len(dead)
+        self._counts.dead += sum(batch.count for batch in batches)
