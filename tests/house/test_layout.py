@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 CHASSIS = ROOT / "services/chassis/src/eruca_chassis"
 PRODUCT = ("sdk/src", "services", "deploy", "demo", "bench", "interop", "examples")
@@ -44,42 +42,42 @@ def test_the_modules_are_found() -> None:
     assert Path(__file__) in ALL_MODULES
 
 
-@pytest.mark.parametrize("path", sorted(CHASSIS.rglob("*.py")), ids=name_of)
-def test_the_chassis_knows_nothing_of_messaging(path: Path) -> None:
+def test_the_chassis_knows_nothing_of_messaging() -> None:
     """A word here means that something in the chassis belongs to one service."""
-    lines = enumerate(path.read_text().splitlines(), start=1)
+    for path in modules(str(CHASSIS)):
+        lines = enumerate([path.name, *path.read_text().splitlines()])
 
-    assert [(number, line) for number, line in lines if DOMAIN_WORDS.search(line)] == []
-    assert not DOMAIN_WORDS.search(path.name)
-
-
-@pytest.mark.parametrize("path", ALL_MODULES, ids=name_of)
-def test_every_module_says_what_it_is(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text()))
-
-    assert docstring, "a module begins with what it is"
-    assert len(docstring.splitlines()[0]) <= 100
+        known = [f"{name_of(path)}:{n}: {line}" for n, line in lines if DOMAIN_WORDS.search(line)]
+        assert known == []
 
 
-@pytest.mark.parametrize("path", ALL_MODULES, ids=name_of)
-def test_work_left_over_is_no_comment(path: Path) -> None:
-    comments = re.findall(r"#\s*(?:TODO|FIXME|XXX|HACK)\b.*", path.read_text())
+def test_every_module_says_what_it_is() -> None:
+    for path in ALL_MODULES:
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
 
-    assert comments == []
+        assert docstring, f"{name_of(path)} begins with what it is"
+        assert len(docstring.splitlines()[0]) <= 100, name_of(path)
 
 
-@pytest.mark.parametrize("path", PRODUCT_MODULES, ids=name_of)
-def test_only_the_outermost_frames_catch_every_exception(path: Path) -> None:
+def test_work_left_over_is_no_comment() -> None:
+    for path in ALL_MODULES:
+        comments = re.findall(r"#\s*(?:TODO|FIXME|XXX|HACK)\b.*", path.read_text())
+
+        assert comments == [], name_of(path)
+
+
+def test_only_the_outermost_frames_catch_every_exception() -> None:
     """Elsewhere a handler for everything must raise again: it cleans up and decides nothing."""
-    silent = [
-        handler.lineno
-        for handler in ast.walk(ast.parse(path.read_text()))
-        if isinstance(handler, ast.ExceptHandler)
-        and _catches_all(handler)
-        and not isinstance(handler.body[-1], ast.Raise)
-    ]
+    for path in PRODUCT_MODULES:
+        silent = [
+            handler.lineno
+            for handler in ast.walk(ast.parse(path.read_text()))
+            if isinstance(handler, ast.ExceptHandler)
+            and _catches_all(handler)
+            and not isinstance(handler.body[-1], ast.Raise)
+        ]
 
-    assert not silent or name_of(path) in CATCHES_ALL
+        assert not silent or name_of(path) in CATCHES_ALL, f"{name_of(path)}, lines {silent}"
 
 
 def _catches_all(handler: ast.ExceptHandler) -> bool:
@@ -89,9 +87,8 @@ def _catches_all(handler: ast.ExceptHandler) -> bool:
     )
 
 
-@pytest.mark.parametrize("path", PRODUCT_MODULES, ids=name_of)
-def test_no_module_is_a_junk_drawer(path: Path) -> None:
+def test_no_module_is_a_junk_drawer() -> None:
     """Such names say nothing, and so attract everything."""
-    words = set(re.split(r"[/._]", name_of(path)))
+    words = {word for path in PRODUCT_MODULES for word in re.split(r"[/._]", name_of(path))}
 
     assert not words & {"common", "utils", "util", "helpers", "helper", "misc", "shared"}
