@@ -1,7 +1,8 @@
 """Services under made-up requests: no defect, no undocumented answer, no hang.
 
 Schemathesis makes requests from a service's OpenAPI document, sound ones and unsound ones, and
-checks every answer against it: status, media type, schema, headers; unsound data refused. A module
+checks every answer against it: status, media type, schema, headers; unsound data refused. The
+document is the one that is kept, or every process that collects tests would make it first. A module
 of tests does this for each of a service's operations::
 
     @every_operation_of("broker")
@@ -31,7 +32,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from eruca_chassis.connections import HEAD_SIZE_MAX
-from support.openapi_documents import made_document
+from support.openapi_documents import kept_document
 from support.processes import ServiceProcess
 
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
@@ -64,7 +65,7 @@ def every_operation_of(service: str) -> pytest.MarkDecorator:
 
 def operations_of(service: str) -> list[Operation]:
     """Return every operation of a service."""
-    document = schemathesis.openapi.from_dict(made_document(service), config=_CONFIG)
+    document = schemathesis.openapi.from_dict(kept_document(service), config=_CONFIG)
     operations = [found.ok() for found in document.get_all_operations() if isinstance(found, Ok)]
     assert operations, f"{service} has operations"
     return operations
