@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests wait as much as they compute: one more than there are processors run side by side, and four
-# at most. ARGS="-n 0" runs them one after the other.
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 3 ] && echo $$((n + 1)) || echo 4)
+# Tests wait as much as they compute: two run side by side for each processor, and four at most.
+# ARGS="-n 0" runs them one after the other.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 2 || echo 4)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Compiled modules are kept, or every process would spend a second on compiling them again.
@@ -14,13 +14,14 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test check bench interop lint-openapi
+.PHONY: help up demo test lint check bench interop lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
 	@echo "make test     every test"
 	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
-	@echo "make check    format, lint, types, imports, unit tests: before each commit"
+	@echo "make lint     format, lint, types, imports"
+	@echo "make check    make lint and the unit tests: before each commit"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
 	@echo "make lint-openapi  Spectral on the services' OpenAPI documents; needs Node.js"
@@ -42,11 +43,13 @@ demo: $(VENV)/.synced
 test: $(VENV)/.synced
 	$(PYTEST) $(ARGS)
 
-check: $(VENV)/.synced
+lint: $(VENV)/.synced
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint
 	$(PYTEST) -m "not slow" tests/house tests/unit $(ARGS)
 
 bench: $(VENV)/.synced
