@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 
 from eruca.contract.transaction_events import (
     TransactionBegun,
+    TransactionCarried,
     TransactionChecked,
     TransactionDecided,
     TransactionEvent,
@@ -110,6 +111,23 @@ def checked(name: str = "t", number: int = 1, *, at: int = T0 + 10_000) -> Trans
 def decided(name: str = "t", *, at: int = T0 + 20_000) -> TransactionDecided:
     return TransactionDecided(
         name, "commit", "producer", at, "orders", "payments", 1, T0, checks=0, group_size=10
+    )
+
+
+def carried(name: str = "t", *, checks: int) -> TransactionCarried:
+    return TransactionCarried(
+        name,
+        "orders",
+        "payments",
+        1,
+        T0,
+        begun_offset=0,
+        immunity_ms=None,
+        checks=checks,
+        checked_at=T0 + 10_000,
+        parked_at=None,
+        carried_at=T0 + 11_000,
+        group_size=10,
     )
 
 
@@ -233,6 +251,14 @@ async def test_a_check_is_closed_by_what_makes_it_needless(
     await folder.fold(event)
 
     assert await take(folder.database) == []
+
+
+async def test_a_check_stays_open_when_its_transaction_is_carried_forward(folder: Folder) -> None:
+    await folder.fold(begun(), checked())
+
+    await folder.fold(carried(checks=1))
+
+    assert len(await take(folder.database)) == 1
 
 
 async def test_a_check_that_was_not_sent_names_nobody(folder: Folder) -> None:

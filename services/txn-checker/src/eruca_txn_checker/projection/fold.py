@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import any_, delete, func, literal, select, update
+from sqlalchemy import any_, delete, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -196,6 +196,12 @@ async def _close_checks(
                 checks.c.broker_name == broker_name,
                 checks.c.transaction_id == any_(literal(touched, ARRAY(TEXT))),
                 checks.c.is_open,
+                transactions.c.broker_name == checks.c.broker_name,
+                transactions.c.transaction_id == checks.c.transaction_id,
+                or_(
+                    transactions.c.state != "pending",
+                    transactions.c.checks != checks.c.number,
+                ),
             )
             .values(is_open=False)
         )
