@@ -20,11 +20,14 @@ from eruca.contract.transaction_events import (
     TransactionEvent,
     TransactionParked,
 )
+from eruca_chassis.held import HeldRequests
 from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_postgres.tables import metadata as shared_tables
 from eruca_txn_checker.app import MIGRATIONS
+from eruca_txn_checker.checking.producers import Producers
+from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.core.check_rules import CheckRules
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
 from eruca_txn_checker.projection.check_rows import (
@@ -41,9 +44,11 @@ from eruca_txn_checker.projection.check_rows import (
 from eruca_txn_checker.projection.due_rows import delete_history, due_rows, refresh_due
 from eruca_txn_checker.projection.fold import LoggedEvent, TransactionProjection
 from eruca_txn_checker.projection.listing import find_rows, page_of
+from eruca_txn_checker.projection.producer_rows import note_seen, reachable_groups
 from eruca_txn_checker.projection.tables import SCHEMA, metadata, transactions
 from support.clocks import ManualClock
 from support.postgres import drop_schema
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -420,3 +425,23 @@ async def test_a_broker_that_is_forgotten_takes_its_checks_along(folder: Folder)
         assert await find_rows(connection, "t") == []
         assert await checks_of(connection, BROKER, "t") == []
         assert await find_rows(connection, "over") == []
+
+
+async def test_a_group_that_nobody_waits_for_any_more_is_forgotten(rows: Database) -> None:
+    clock = ManualClock(now_ms=T0)
+    async with rows.transaction() as connection:
+        await note_seen(connection, ["gone"], now_ms=T0 - 3_600_001)
+        await note_seen(connection, ["there"], now_ms=T0 - 3_600_000)
+    unused = Questions(rows, calls=None)  # type: ignore[arg-type]  # nobody takes a check
+    looking = Producers(
+        rows, unused, HeldRequests(maximum=1), clock, interval_ms=30_000, poll_seconds=0.01
+    )
+
+    looking.start()
+
+    async def groups() -> set[str]:
+        async with rows.transaction() as connection:
+            return await reachable_groups(connection, since_ms=0)
+
+    assert await until_told(groups, lambda found: len(found) == 1) == {"there"}
+    await looking.stop()

@@ -13,6 +13,7 @@ from eruca_txn_checker.core.check_rules import (
     AGE_MAX_MS,
     CHECKS_MAX,
     INTERVAL_MS,
+    REACHABLE_SECONDS_MAX,
     TIMEOUT_MS,
     CheckRules,
 )
@@ -59,7 +60,7 @@ class TxnCheckerSettings(ProjectionSettings):
     reachable_seconds: float = Field(
         default=15,
         ge=3,
-        le=3_600,
+        le=REACHABLE_SECONDS_MAX,
         description="a group can be reached if a producer waited for checks within this",
     )
     poll_seconds: float = Field(

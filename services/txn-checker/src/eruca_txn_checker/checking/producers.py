@@ -20,10 +20,12 @@ from eruca_chassis.held import HeldPlace, HeldRequests, Release
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database
 from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.core.check_rules import REACHABLE_SECONDS_MAX
 from eruca_txn_checker.projection.check_rows import open_counts, take_for_producer
-from eruca_txn_checker.projection.producer_rows import note_seen
+from eruca_txn_checker.projection.producer_rows import forget_unseen, note_seen
 
 SEEN_SECONDS: Final = 2.0  # a group that waits is noted as reachable so often
+FORGET_SECONDS: Final = 60.0  # groups that nobody waits for any more are looked for so often
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +64,7 @@ class Producers:
         self._waiting: dict[str, deque[_Waiter]] = {}
         self._seen: set[str] = set()  # groups of which somebody came since that was noted
         self._note_at = 0.0  # by the monotonic clock
+        self._forget_at = 0.0  # … too
         self._loop = BackgroundLoop("producers", self._step, period_seconds=poll_seconds)
 
     def start(self) -> None:
@@ -140,6 +143,7 @@ class Producers:
     async def _step(self) -> None:
         try:
             await self._note_seen()
+            await self._forget_unseen()
             if self._waiting:
                 async with self._database.transaction() as connection:
                     counts = await open_counts(
@@ -173,3 +177,11 @@ class Producers:
                 await note_seen(connection, groups, now_ms=self._clock.now_ms())
         self._seen -= groups
         self._note_at = now + SEEN_SECONDS
+
+    async def _forget_unseen(self) -> None:
+        if (now := self._clock.monotonic()) < self._forget_at:
+            return
+        before_ms = self._clock.now_ms() - REACHABLE_SECONDS_MAX * 1000
+        async with self._database.transaction() as connection:
+            await forget_unseen(connection, before_ms=before_ms)
+        self._forget_at = now + FORGET_SECONDS

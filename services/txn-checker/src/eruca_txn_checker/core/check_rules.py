@@ -22,6 +22,7 @@ TIMEOUT_MS: Final = 6_000  # RocketMQ's transactionTimeOut
 INTERVAL_MS: Final = 30_000  # RocketMQ's transactionCheckInterval, from 5.1 on
 CHECKS_MAX: Final = 15  # RocketMQ's transactionCheckMax
 AGE_MAX_MS: Final = 72 * 3_600_000  # RocketMQ's fileReservedTime
+REACHABLE_SECONDS_MAX: Final = 3_600  # a producer seen longer ago says nothing of its group
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _NO_LONG: Final = -1  # what RocketMQ reads where there is no number
 

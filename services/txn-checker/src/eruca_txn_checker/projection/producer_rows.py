@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import func, select, union
+from sqlalchemy import delete, func, select, union
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,6 +21,11 @@ async def note_seen(connection: AsyncConnection, groups: Collection[str], *, now
         ),
         [{"producer_group": group, "seen_ms": now_ms} for group in sorted(groups)],
     )
+
+
+async def forget_unseen(connection: AsyncConnection, *, before_ms: int) -> None:
+    """Forget groups that were seen last before *before_ms*."""
+    await connection.execute(delete(producers).where(producers.c.seen_ms < before_ms))
 
 
 async def reachable_groups(connection: AsyncConnection, *, since_ms: int) -> set[str]:
