@@ -61,6 +61,19 @@ def test_every_refusal_is_a_problem_with_an_example(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_what_any_service_may_refuse_is_declared(service: str) -> None:
+    for name, operation in operations(made_document(service)):
+        refused = set()
+        if not name.startswith("GET "):
+            refused |= {"403"}  # to a page of another site
+        if "requestBody" in operation:
+            refused |= {"400", "413", "415", "422", "429"}
+        if " /v1" in name:
+            refused |= {"503"}  # while it starts and stops
+        assert refused <= operation["responses"].keys(), name
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_everything_that_must_be_sent_has_an_example(service: str) -> None:
     """So that an explorer's page can be tried out as it opens. A binary body has none."""
     for name, operation in operations(made_document(service)):

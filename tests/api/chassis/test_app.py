@@ -393,7 +393,8 @@ async def test_the_openapi_document_declares_what_the_chassis_refuses(
     document = (await client.get("/openapi.json")).json()
 
     put = document["paths"]["/v1/things/{name}"]["put"]
-    assert list(put["responses"]) == ["200", "400", "409", "413", "415", "422", "503"]
+    refusals = ["400", "403", "409", "413", "415", "422", "429", "503"]
+    assert list(put["responses"]) == ["200", *refusals]
     assert put["operationId"] == "putThing"
     assert put["responses"]["422"]["content"].keys() == {"application/problem+json"}
     assert "HTTPValidationError" not in document["components"]["schemas"]

@@ -28,8 +28,8 @@ from eruca.contract.errors import CrossSiteError
 from eruca_chassis.asgi import Header, Message, Scope, Send, header
 
 PREFLIGHT_SECONDS: Final = 600  # for which a browser may remember what it was granted
+HARMLESS_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _NO_CONTENT: Final = 204
-_HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ORIGIN: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?/?")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -77,7 +77,7 @@ class CrossOrigin:
         Raises:
             CrossSiteError: The request could change something, and its site is not allowed.
         """
-        if scope["method"] in _HARMLESS or self.allows(scope):
+        if scope["method"] in HARMLESS_METHODS or self.allows(scope):
             return
         if _is_foreign(scope):
             raise CrossSiteError("a page of another site may not call this service")

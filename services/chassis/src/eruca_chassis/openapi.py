@@ -1,9 +1,10 @@
 """Finishing a service's OpenAPI document: what FastAPI leaves out or says wrongly.
 
-Every operation can be refused by the chassis itself, so those problems are declared here once: 400
-and 413 and 415 where there is a body, 422 where there is anything to check, 503 for what waits
-until the service is ready. FastAPI's own 422 schema, which is never sent, is removed. Examples are
-put where explorers look for them: beside the schema they are of, and not inside.
+Every operation can be refused by the chassis itself, so those problems are declared here once: 400,
+413, 415 and 429 where there is a body, 403 for what a foreign site's page must not do, 422 where
+there is anything to check, 503 for what waits until the service is ready. FastAPI's own 422 schema,
+which is never sent, is removed. Examples are put where explorers look for them: beside the schema
+they are of, and not inside.
 """
 
 from __future__ import annotations
@@ -14,18 +15,26 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from eruca.contract.errors import (
+    CrossSiteError,
     MalformedBodyError,
     NotReadyError,
+    OverloadedError,
     TooLargeError,
     UnsupportedMediaTypeError,
     ValidationError,
 )
+from eruca_chassis.cross_origin import HARMLESS_METHODS
 from eruca_chassis.nulls import nulls_put_back, with_nulls
 from eruca_chassis.problems import PROBLEM_SCHEMA, problems
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
 _FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")
-_FOR_BODIES: Final = (MalformedBodyError, TooLargeError, UnsupportedMediaTypeError)
+_FOR_BODIES: Final = (
+    MalformedBodyError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    OverloadedError,
+)
 
 
 def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
     for name in _FASTAPI_SCHEMAS:
         schemas.pop(name, None)
     schemas["Problem"] = PROBLEM_SCHEMA
-    for path, operation in _operations(document):
+    for path, method, operation in _operations(document):
         _put_examples_beside_schemas(operation)
         responses = operation.setdefault("responses", {})
         _put_nulls_back(responses)
@@ -43,6 +52,8 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
         implied: dict[int | str, dict[str, Any]] = {}
         if "requestBody" in operation:
             implied |= problems(*_FOR_BODIES)
+        if method.upper() not in HARMLESS_METHODS:
+            implied |= problems(CrossSiteError)
         if "requestBody" in operation or operation.get("parameters"):
             implied |= problems(ValidationError)
         if path.startswith(gated_prefix):
@@ -88,8 +99,8 @@ def _put_examples_beside_schemas(operation: dict[str, Any]) -> None:
             }
 
 
-def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, item in document.get("paths", {}).items():
         for method, operation in item.items():
             if method in _METHODS:
-                yield path, operation
+                yield path, method, operation
