@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -161,6 +162,20 @@ async def test_a_slip_in_the_name_of_a_parameter_is_refused(client: httpx.AsyncC
         }
     ]
     assert (await client.get("/readyz?probe=1")).status_code == 200
+
+
+async def test_a_body_that_is_compressed_as_a_whole_is_named_so(client: httpx.AsyncClient) -> None:
+    compressed = {"content-encoding": "gzip", "content-type": "application/json"}
+    plain = {"content-encoding": "identity", "content-type": "application/json"}
+
+    refused = await client.put(
+        "/v1/things/a", content=gzip.compress(b'{"size":1}'), headers=compressed
+    )
+    taken = await client.put("/v1/things/a", content=b'{"size":1}', headers=plain)
+
+    problem = assert_problem(refused, 415, "unsupported-media-type")
+    assert problem["detail"] == "Content-Encoding gzip is not undone here"
+    assert taken.status_code == 200
 
 
 async def test_a_parameter_is_given_once_unless_it_is_a_list(client: httpx.AsyncClient) -> None:

@@ -45,6 +45,7 @@ from eruca_chassis.asgi import (
     Send,
     body_too_large,
     declared_size,
+    header,
     problem_body,
     problem_headers,
     request_id,
@@ -62,6 +63,7 @@ from eruca_chassis.exchange import defect
 from eruca_chassis.explorer.routes import ListServices, explorer_router
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
+from eruca_chassis.negotiation import check_not_encoded
 from eruca_chassis.openapi import finish
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.parameters import check_parameters
@@ -227,6 +229,9 @@ class ServiceApp(FastAPI):
         identity = request_id(scope)
         if (declared_size(scope) or 0) > self._body_size_max:
             raise body_too_large(self._body_size_max, BODY_SIZE_LIMIT_NAME)
+        encoding = header(scope, b"content-encoding")
+        if encoding is not None:
+            check_not_encoded(encoding)
         status = CLIENT_GONE_STATUS
         size = 0
 

@@ -1,6 +1,6 @@
-"""Which media type an answer is sent in.
+"""Which media type an answer is sent in, and that a body comes as it is.
 
-Source: RFC 9110 section 12.5.1.
+Source: RFC 9110 sections 8.4 and 12.5.1.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from eruca.contract.errors import NotAcceptableError
+from eruca.contract.errors import NotAcceptableError, UnsupportedMediaTypeError
 
 _ACCEPT_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
 
@@ -28,6 +28,15 @@ def choose(accept: bytes | None, offered: tuple[str, ...]) -> str:
             fix=f"set the header Accept: {offered[0]}",
         )
     return chosen
+
+
+def check_not_encoded(content_encoding: bytes) -> None:
+    """Raise UnsupportedMediaTypeError where a body is compressed as a whole."""
+    if content_encoding.strip().lower() != b"identity":
+        raise UnsupportedMediaTypeError(
+            f"Content-Encoding {content_encoding[:80].decode('latin-1')} is not undone here",
+            fix="send the body as it is",
+        )
 
 
 @lru_cache(maxsize=256)

@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Final
 
 from eruca.contract.errors import UnsupportedMediaTypeError
-from eruca_chassis.negotiation import choose
+from eruca_chassis.negotiation import check_not_encoded, choose
 
-__all__ = ["JSON_MEDIA_TYPE", "check_body_type", "check_content_type", "check_not_encoded"]
-__all__ += ["check_request", "choose"]
+__all__ = ["JSON_MEDIA_TYPE", "check_body_type", "check_content_type", "check_request", "choose"]
 
 JSON_MEDIA_TYPE: Final = "application/json"
 _TYPE_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
@@ -52,15 +51,6 @@ def check_content_type(value: bytes | None, expected: str) -> None:
         f"the body's type is {shown}; this operation takes {expected}",
         fix=f"set the header Content-Type: {expected}",
     )
-
-
-def check_not_encoded(content_encoding: bytes) -> None:
-    """Raise UnsupportedMediaTypeError where a body is compressed as a whole."""
-    if content_encoding.strip().lower() != b"identity":
-        raise UnsupportedMediaTypeError(
-            f"Content-Encoding {content_encoding[:80].decode('latin-1')} is not undone here",
-            fix="send the body as it is; messages may be compressed one by one",
-        )
 
 
 @lru_cache(maxsize=256)
