@@ -84,6 +84,19 @@ async def test_nobody_else_commits_where_a_member_reads(
     assert (await client.put("/groups/g/offsets", json=commit(0))).status_code == 204
 
 
+async def test_a_member_commits_what_it_holds_of_a_topic_that_has_fewer_queues_by_now(
+    client: httpx.AsyncClient, member: TestMember
+) -> None:
+    await member.lock(1)
+    await client.put("/topics/orders", json={"read_queue_count": 1, "write_queue_count": 1})
+
+    assert (await member.commit((0, 1), (1, 2))).status_code == 204
+
+    assert (await member.release((1, None))).status_code == 204
+    offsets = (await client.get("/groups/g/offsets")).json()["offsets"]
+    assert [o["committed_offset"] for o in offsets if o["topic"] == "orders"][:2] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

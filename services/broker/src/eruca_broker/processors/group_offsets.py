@@ -76,18 +76,20 @@ class PositionsOfGroups:
     async def commit(self, name: str, commits: OffsetCommits) -> None:
         """Store a group's positions, all or none; durable on return.
 
-        A position may lie anywhere, also before the last one or beyond the queue's end.
+        A position may lie anywhere, also before the last one or beyond the queue's end. A member
+        may commit as long as it holds the queue, even if the topic has fewer queues by now.
 
         Raises:
-            TopicNotFoundError, QueueNotFoundError: One of the queues is not on this broker.
+            TopicNotFoundError, QueueNotFoundError: Somebody else than a member commits, and one of
+                the queues is not on this broker.
             GroupNotFoundError: There is no such group, and committing does not create it.
             StaleLockError: A member commits, and does not hold one of the queues by its token.
             ConflictError: Somebody else commits, and a live member reads one of the queues; or
                 the group is new, and there are as many groups as are allowed.
         """
-        self._check_queues(commits.offsets)
         async with self._work.changes.turn(name):
             if commits.client_id is None or commits.incarnation is None:
+                self._check_queues(commits.offsets)
                 group = await self._groups.created(name)
                 self._refuse_locked(group, commits.offsets)
             else:
