@@ -785,6 +785,21 @@ async def test_deleting_the_topic_ends_what_was_handed_out(orders: DeliveryClien
     assert (await orders.ask()).json()["code"] == "topic-not-found"
 
 
+async def test_a_topic_that_is_deleted_at_any_moment_is_told_of_or_empty(
+    client: httpx.AsyncClient,
+) -> None:
+    for ticks in range(10):
+        orders = DeliveryClient(client, topic=f"orders-{ticks}")
+        await orders.create()
+        asked = asyncio.create_task(orders.ask())
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+
+        await client.delete(f"/topics/{orders.topic}")
+
+        assert (await asked).status_code in (200, 404)
+
+
 async def test_deleting_the_group_ends_what_was_handed_out(orders: DeliveryClient) -> None:
     await orders.send("a")
     [one] = await orders.receive()

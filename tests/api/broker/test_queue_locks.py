@@ -212,6 +212,26 @@ async def test_a_deleted_topic_s_locks_are_gone_and_who_waits_is_told(
     assert (await a.beat()).json()["lost_locks"] == [{"topic": "orders", "queue_id": 0}]
 
 
+async def test_a_lock_is_refused_or_granted_whenever_its_topic_is_deleted(
+    client: httpx.AsyncClient,
+) -> None:
+    for ticks in range(10):
+        topic = f"orders-{ticks}"
+        await client.put(f"/topics/{topic}", json={"read_queue_count": 1, "write_queue_count": 1})
+        member = TestMember(client, topics=(topic,))
+        await member.beat()
+        asked = asyncio.create_task(member.lock(0, topic=topic))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+
+        await client.delete(f"/topics/{topic}")
+
+        answer = await asked
+        assert answer.status_code in (200, 404), answer.text
+        assert (await member.lock(0, topic=topic)).status_code == 404
+        await member.leave()
+
+
 async def test_locks_need_consumption_to_be_switched_on(
     pair: tuple[TestMember, TestMember], client: httpx.AsyncClient
 ) -> None:

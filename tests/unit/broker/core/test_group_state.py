@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +29,9 @@ from eruca_broker.core.group_events import (
     TopicStarts,
 )
 from eruca_broker.core.group_state import REPLACED_MAX, LockOwner
+from eruca_broker.core.lease_events import DeliveriesLeased, LeasedMessage
 from eruca_broker.core.state import BrokerState
-from eruca_broker.core.topic_events import TopicDeleted
+from eruca_broker.core.topic_events import TopicDeleted, TopicPut
 
 HOST = Host.parse("127.0.0.1", 10911)
 groups = st.sampled_from(["g", "h"])
@@ -124,6 +126,27 @@ def test_a_queue_s_tokens_only_grow_until_it_is_forgotten(history: list[Event]) 
             for queue, lock in group.locks.items():
                 assert lock.token >= latest.get((group.name, queue), 0)
                 latest[group.name, queue] = lock.token
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        OffsetsCommitted("g", [CommittedOffset("t", 0, 3)]),
+        LocksGranted("g", "a", "1", 30.0, [QueueKey("t", 0)]),
+        StartsResolved("g", [TopicStarts("t", [QueueStart(0, 3, "latest")])], 1),
+        DeliveriesLeased("g", "t", 0, 0, 1, 9, [LeasedMessage(0, 1)]),
+    ],
+    ids=["commit", "lock", "start", "lease"],
+)
+def test_what_was_recorded_after_a_topic_was_deleted_says_nothing_of_its_successor(
+    late: Event,
+) -> None:
+    put = TopicPut("t", 1, 1, "rw")
+    state = folded(GroupPut("g", GroupSettings(), 1), put, TopicDeleted("t"), late, put)
+
+    group = state.groups["g"]
+    assert (group.offsets, group.locks, group.starts) == ({}, {}, {})
+    assert state.leases.of_queue("g", ("t", 0)) is None
 
 
 def test_a_group_that_is_only_named_has_the_default_settings() -> None:

@@ -103,6 +103,9 @@ class BrokerState:
         match event:
             case TopicPut():
                 known = self.topics.get(event.topic)
+                if known is None:
+                    # What was decided before its name was deleted may have been recorded after.
+                    self._forget_queues(event.topic)
                 self.topics[event.topic] = Topic(
                     event.topic,
                     event.read_queue_count,

@@ -240,11 +240,13 @@ class QueueLocks:
         return shares
 
     def _answer(self, group: Group, queues: Iterable[Queue], shares: _Shares) -> LockAnswer:
+        # A queue whose topic was deleted while its lock was recorded is neither here nor there:
+        # who asks for it again is told so.
         return LockAnswer(
             locks=[
                 _granted(group, queue, self._work.store)
                 for queue in queues
-                if queue not in shares.refused
+                if queue not in shares.refused and queue in group.locks
             ],
             refused=list(shares.refused.values()),
         )

@@ -450,13 +450,15 @@ def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[E
 def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
     """Take over what RocketMQ knew; topics it did not list are known by their queues."""
     loaded = config_snapshots.load(directory)
-    events: list[Event] = [*loaded.topics, *loaded.groups, *loaded.offsets]
-    for event in events:
-        state.apply(event, 0)
+    for put in loaded.topics:
+        state.apply(put, 0)
     for topic, queue_id in queues:
         if topic not in state.topics:
             state.apply(TopicPut(topic, 1, 1, "rw"), 0)
         state.topics[topic] = with_queue(state.topics[topic], queue_id)
+    events: list[Event] = [*loaded.groups, *loaded.offsets]
+    for event in events:
+        state.apply(event, 0)
     logger.info("state imported", topics=len(loaded.topics), groups=len(state.groups))
 
 

@@ -113,8 +113,8 @@ class HandingOut:
         self._check_readable(request.topic)
         await self._members.free_over(name)
         group = await self._groups.created(name, request.start)
-        joining = list(self._joining.events(group, request))
-        if joining:
+        # Again where the topic has got queues meanwhile; where it has been deleted, this says so.
+        while joining := list(self._joining.events(group, request)):
             await self._work.changes.record(*joining)
         now_ms = self._work.clock.now_ms()
         counts = [ask.wanted.max_count for ask in asks]

@@ -32,6 +32,7 @@ class DeliveryJoining:
         """Yield what is to be recorded before the group can be handed messages of the topic.
 
         Raises:
+            TopicNotFoundError: The topic is not there any more.
             ConflictError: The group is broadcasting.
             SubscriptionConflictError: It consumes the topic with another filter.
         """
