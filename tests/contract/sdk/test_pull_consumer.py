@@ -254,6 +254,34 @@ async def test_a_topic_that_is_deleted_holds_up_no_other(
     assert sorted(int(message.text()) for message in before + after) == list(range(20))
 
 
+@pytest.mark.parametrize("auto_commit_seconds", [None, 0.05], ids=["by hand", "automatically"])
+async def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
+    client: eruca.AsyncClient, topic: str, name: str, auto_commit_seconds: float | None
+) -> None:
+    other = f"{topic}-other"
+    await client.admin.create_topic(other, queue_count=2)
+    queue, gone = eruca.MessageQueue(other, "broker-a", 0), eruca.MessageQueue(topic, "broker-a", 0)
+    async with client.pull_consumer(
+        name, topics=[topic, other], auto_commit_seconds=auto_commit_seconds
+    ) as consumer:
+        await send(client, topic, *numbers(0, 10))
+        await poll_all(consumer, 10)
+        await consumer.commit()
+
+        await client.admin.delete_topic(topic)
+        async with client.producer() as producer:
+            await producer.send(eruca.Message(other, "a"), queue=queue)
+        await poll_all(consumer, 1)
+        if auto_commit_seconds is None:
+            await consumer.commit()
+            with pytest.raises(eruca.TopicNotFoundError):
+                await consumer.commit({gone: 3})
+
+        async with asyncio.timeout(20):
+            while await consumer.committed(queue) != 1:
+                await consumer.poll(wait=0.05)
+
+
 async def test_a_topic_that_does_not_exist_can_be_waited_for(
     client: eruca.AsyncClient, name: str
 ) -> None:

@@ -38,6 +38,7 @@ from eruca.core.pull_flow import QueueFlow
 from eruca.core.pull_positions import StartPosition
 from eruca.core.pull_settings import PullSettings, check_aware
 from eruca.core.received_message import ReceivedMessage
+from eruca.core.refused_queues import refused_places
 
 if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
@@ -131,7 +132,8 @@ class AsyncPullConsumer:
         """Store how far the group has come: past everything handed out, or where *offsets* say.
 
         Those go to the brokers even where this consumer has committed the same before: somebody
-        else may have moved the group meanwhile.
+        else may have moved the group meanwhile. Without them, queues that are gone are left out,
+        their topic having been deleted, say.
 
         Raises:
             ValidationError: The consumer has no group, or an offset is below 0.
@@ -141,10 +143,11 @@ class AsyncPullConsumer:
         if self._settings.group is None:
             raise ValidationError("group: a consumer without one has nothing to commit to")
         if offsets is None:
-            offsets = self._uncommitted(self._positions(self._batch.handed_count))
+            await self._commit_positions(self._positions(self._batch.handed_count))
+            return
         if any(offset < 0 for offset in offsets.values()):
             raise ValidationError(f"offsets: one of {sorted(offsets.values())} is below 0")
-        await self._commit(offsets)
+        await self._commit(offsets, leave_out_gone=False)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return where the group stands in *queue* by its broker's word; None for nowhere yet."""
@@ -261,7 +264,7 @@ class AsyncPullConsumer:
         await self._assignment.close()
         if self._settings.auto_commit_seconds is not None and positions:
             try:
-                await self._commit(self._uncommitted(positions))
+                await self._commit_positions(positions)
             except ErucaError as error:
                 _logger.warning("the last offsets of %s are not committed: %s", self.group, error)
         self._context.forget(self)
@@ -367,26 +370,47 @@ class AsyncPullConsumer:
         assert self._settings.auto_commit_seconds is not None
         self._commit_due_at = time.monotonic() + self._settings.auto_commit_seconds
         try:
-            await self._commit(self._uncommitted(self._positions(self._batch.done_count)))
+            await self._commit_positions(self._positions(self._batch.done_count))
         except ErucaError as error:
             _logger.warning("offsets of %s are not committed for now: %s", self.group, error)
 
-    def _uncommitted(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return those that have moved since this consumer committed them."""
-        return {q: offset for q, offset in offsets.items() if self._committed.get(q) != offset}
+    async def _commit_positions(self, positions: Mapping[MessageQueue, int]) -> None:
+        """Commit those that have moved since this consumer committed them."""
+        moved = {q: offset for q, offset in positions.items() if self._committed.get(q) != offset}
+        await self._commit(moved, leave_out_gone=True)
 
-    async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _commit(self, offsets: Mapping[MessageQueue, int], *, leave_out_gone: bool) -> None:
         by_broker: dict[str, dict[MessageQueue, int]] = {}
         for queue, offset in sorted(offsets.items()):
             by_broker.setdefault(queue.broker_name, {})[queue] = offset
         outcomes = await asyncio.gather(
-            *map(self._commit_to_broker, by_broker.values()), return_exceptions=True
+            *(
+                self._commit_to_broker(its, leave_out_gone=leave_out_gone)
+                for its in by_broker.values()
+            ),
+            return_exceptions=True,
         )
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
 
-    async def _commit_to_broker(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _commit_to_broker(
+        self, offsets: Mapping[MessageQueue, int], *, leave_out_gone: bool
+    ) -> None:
+        left = dict(offsets)
+        while left:
+            try:
+                await self._store(left)
+            except ErucaError as error:
+                gone = [list(left)[place] for place in refused_places(error, len(left))]
+                if not (gone and leave_out_gone):
+                    raise
+                _logger.info("offsets of %s are left out: %s", self.group, error)
+                left = {queue: offset for queue, offset in left.items() if queue not in gone}
+            else:
+                return
+
+    async def _store(self, offsets: Mapping[MessageQueue, int]) -> None:
         from eruca.aio.broker_api import checked_request  # pydantic: loaded when first needed
         from eruca.contract.groups import OffsetCommit  # … as well
 

@@ -1,8 +1,9 @@
 """Which queues of a request a broker refuses, where it would serve the others.
 
 A request for many queues is refused as a whole when one of them cannot be read: its topic has been
-deleted, has fewer queues now, or may not be read. The error points at each such queue, so whoever
-asked goes on without them, and looks for them again now and then: they may come back.
+deleted, has fewer queues now, or may not be read; likewise a commit of offsets. The error points at
+such queues, so whoever asked goes on without them, and looks for them again now and then: they may
+come back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from eruca.contract.errors import (
 )
 
 UNREADABLE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
-_POINTER: Final = re.compile(r"/body/queues/([0-9]{1,6})", re.ASCII)
+_POINTER: Final = re.compile(r"/body/(?:queues|offsets)/([0-9]{1,6})", re.ASCII)
 
 
 def refused_places(error: ErucaError, count: int) -> list[int]:

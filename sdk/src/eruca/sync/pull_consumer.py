@@ -84,7 +84,8 @@ class PullConsumer:
         """Store how far the group has come: past everything handed out, or where *offsets* say.
 
         Those go to the brokers even where this consumer has committed the same before: somebody
-        else may have moved the group meanwhile.
+        else may have moved the group meanwhile. Without them, queues that are gone are left out,
+        their topic having been deleted, say.
 
         Raises:
             ValidationError: The consumer has no group, or an offset is below 0.

@@ -24,6 +24,10 @@ def test_queues_that_cannot_be_read_are_those_pointed_at(error: type[ErucaError]
     assert refused_places(pointing(error, "/body/queues/2", "/body/queues/0"), 3) == [0, 2]
 
 
+def test_offsets_of_a_commit_are_pointed_at_likewise() -> None:
+    assert refused_places(pointing(TopicNotFoundError, "/body/offsets/1"), 3) == [1]
+
+
 @pytest.mark.parametrize("error", [ValidationError, StaleLockError])
 def test_another_error_is_of_the_whole_request(error: type[ErucaError]) -> None:
     assert refused_places(pointing(error, "/body/queues/0"), 3) == []
