@@ -4,7 +4,8 @@ What is wanted is asked for in a request that the broker holds until something c
 what is wanted changes, requests that ask for too much are given up; but one that was given up, or
 not answered, may have been granted all the same. So its queues are *uncertain*: they are asked for
 again until an answer comes, and what is granted and not wanted is released at once. A lock that is
-granted again to its holder stays the same lock.
+granted again to its holder stays the same lock. So nothing is asked for again before its release
+has been answered: that may reach the broker late, and would take away what we believe to hold.
 
 A queue that the broker cannot lock, its topic having been deleted, say, is set aside: the others
 are asked for without it, and it is asked for again now and then.
@@ -22,13 +23,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
 from eruca.aio.queues_aside import QueuesAside
-from eruca.contract.errors import ErucaError, MemberNotFoundError
+from eruca.contract.errors import (
+    ErucaError,
+    MemberNotFoundError,
+    RefusedError,
+    RequestError,
+)
 from eruca.contract.groups import GrantedLock, QueueRelease, WantedQueue
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.message_queue import MessageQueue
@@ -74,6 +80,8 @@ class LockKeeper:
         self._background = background
         self._wanted: frozenset[MessageQueue] = frozenset()
         self._uncertain: set[MessageQueue] = set()
+        self._unwelcome: dict[MessageQueue, GrantedLock] = {}  # to be released
+        self._releasing: asyncio.Task[None] | None = None
         self._aside = QueuesAside(self._ask)
         self._asking: dict[asyncio.Task[None], frozenset[MessageQueue]] = {}
         self._failure_count = 0
@@ -97,6 +105,10 @@ class LockKeeper:
         """Give up what was asked for: the session is over, and so are the locks granted in it."""
         for task in self._asking:
             task.cancel()
+        if self._releasing is not None:
+            self._releasing.cancel()
+        self._uncertain |= self._unwelcome.keys()
+        self._unwelcome.clear()
 
     def close(self) -> None:
         """Ask for nothing more; leaving the group releases what is uncertain."""
@@ -110,7 +122,11 @@ class LockKeeper:
     def _ask(self) -> None:
         if self._is_closed or self._pause is not None or not self._is_member(self._name):
             return
-        not_now = self._aside.queues.union(*self._asking.values())
+        if self._unwelcome and self._releasing is None:
+            locks = list(self._unwelcome.values())[:LOCK_COUNT_MAX]
+            self._releasing = self._background.start(self._release(locks), "eruca unwanted locks")
+            self._releasing.add_done_callback(self._on_released)
+        not_now = self._aside.queues.union(self._unwelcome, *self._asking.values())
         unwanted = self._uncertain - self._wanted - not_now
         for queues, wait in ((self._wanted - not_now, HOLD_SECONDS), (unwanted, 0.0)):
             asked = sorted(queues)
@@ -163,22 +179,31 @@ class LockKeeper:
         self._wanted -= frozenset(welcome)
         if welcome:
             self._on_granted(welcome)
-        if unwelcome := {q: lock for q, lock in granted.items() if q not in welcome}:
-            self._background.start(self._release(unwelcome), "eruca unwanted locks")
+        self._unwelcome |= {q: lock for q, lock in granted.items() if q not in welcome}
 
     def _set_aside(self, queues: Collection[MessageQueue], error: ErucaError) -> None:
         """Ask for no more of these until the next look; the request has changed nothing."""
         _logger.info("%d queues at broker %s are refused: %s", len(queues), self._name, error)
         self._aside.add(queues)
 
-    async def _release(self, locks: dict[MessageQueue, GrantedLock]) -> None:
+    async def _release(self, locks: Sequence[GrantedLock]) -> None:
         releases = [
             QueueRelease(topic=lock.topic, queue_id=lock.queue_id, token=lock.token)
-            for lock in locks.values()
+            for lock in locks
         ]
+        queues = {MessageQueue(lock.topic, self._name, lock.queue_id) for lock in locks}
         try:
             await self._api.release(self._url_of(self._name), releases)
-        except ErucaError as error:
-            _logger.info("unwanted locks at broker %s stay for now: %s", self._name, error)
-            self._uncertain |= locks.keys()
+        except (RequestError, RefusedError) as error:  # these are not the tokens any more
+            self._uncertain |= queues
             self._note_failure(error)
+        except ErucaError as error:
+            self._note_failure(error)
+            return  # it is repeated after the pause
+        for queue in queues:
+            self._unwelcome.pop(queue, None)
+
+    def _on_released(self, _task: asyncio.Task[None]) -> None:
+        self._releasing = None
+        if not self._is_closed:
+            self._ask()

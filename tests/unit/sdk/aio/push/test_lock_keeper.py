@@ -13,7 +13,11 @@ from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
 from eruca.aio.push.lock_keeper import LockKeeper
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import MemberNotFoundError, QueueNotFoundError, TransportError
+from eruca.contract.errors import (
+    MemberNotFoundError,
+    QueueNotFoundError,
+    TransportError,
+)
 from eruca.contract.groups import GrantedLock
 from eruca.core.message_queue import MessageQueue
 from support.scripted_transport import (
@@ -38,6 +42,10 @@ class Broker:
         self.asked: list[tuple[list[int], float]] = []
         self.released: list[int] = []
         self.lose_answers = 0  # so many requests are served and not answered
+        self.lose_releases = 0  # so many do not get there
+        self.releases_under_way = 0
+        self.may_release = asyncio.Event()  # they take until then to get there
+        self.may_release.set()
         self.refusal: HttpResponse | None = None
         self.gone: set[int] = set()  # queues of which there are none any more
         self._freed = asyncio.Event()
@@ -47,6 +55,11 @@ class Broker:
         body: dict[str, Any] = msgspec.json.decode(request.body)
         ids = [queue["queue_id"] for queue in body["queues"]]
         if request.target.endswith("locks:release"):
+            self.releases_under_way += 1
+            await self.may_release.wait()
+            if self.lose_releases:
+                self.lose_releases -= 1
+                raise TransportError("the connection broke")
             self.released += ids
             for queue_id in ids:
                 del self.locks[queue_id]
@@ -212,6 +225,24 @@ async def test_a_lock_that_was_given_up_without_a_word_and_is_wanted_again_is_ke
     await until(lambda: member.granted)
     assert member.granted[QUEUES[0]].token == token
     assert broker.released == []
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["late", "lost at first"])
+async def test_a_lock_that_is_wanted_while_it_is_released_is_asked_for_after_that(
+    broker: Broker, member: Member, lost: int
+) -> None:
+    broker.may_release.clear()
+    broker.lose_releases = lost
+    member.keeper.doubt(QUEUES[:1])
+    await until(lambda: broker.releases_under_way == 1)
+
+    member.keeper.want(QUEUES[:2])
+    await until(lambda: QUEUES[1] in member.granted)
+    broker.may_release.set()
+
+    await until(lambda: broker.released == [0])
+    await until(lambda: len(member.granted) == 2)
+    assert broker.locks == {q.queue_id: lock.token for q, lock in member.granted.items()}
 
 
 async def test_a_lock_that_was_granted_in_a_session_that_is_over_is_not_taken_over(
