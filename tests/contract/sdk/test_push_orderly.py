@@ -87,6 +87,33 @@ async def test_a_failed_message_is_tried_again_in_place_before_those_behind_it(
     assert await committed(client, topic, topic) == 4
 
 
+async def test_a_lower_limit_of_retries_gets_a_blocked_queue_going(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    attempts: list[int] = []
+    gatherer = Gatherer()
+
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        if message.text() == "0":
+            attempts.append(message.attempt)
+            raise ValueError("never")
+        await gatherer(message)
+
+    await client.admin.groups.create(topic, start="earliest", ordered=True, retry_max_times=1_000)
+    consumer = client.push_consumer(topic, ordered=True, suspend_seconds=0.02)
+    consumer.subscribe(topic, handler=handle)
+    await send(client, topic, range(2), key="one queue")
+    async with consumer:
+        await until(lambda: len(attempts) > 2)
+        await client.admin.groups.create(topic, start="earliest", ordered=True, retry_max_times=1)
+
+        await gatherer.until_count(1)
+
+    assert attempts == list(range(1, len(attempts) + 1))
+    [letter] = [held.letter async for held in client.admin.groups.dead_letters(topic)]
+    assert letter.attempts == len(attempts)
+
+
 async def test_a_suspended_queue_waits_as_long_as_its_handler_asks(
     client: eruca.AsyncClient, topic: str
 ) -> None:

@@ -1,17 +1,21 @@
 """How often an ordered message is retried: as the consumer was told, else as its group says.
 
-The group is asked when the first message fails, at that message's broker: a consumer may have been
-started before there was any broker to ask.
+The group is asked when a message fails, at that message's broker, and again now and then: somebody
+may change its settings, to get a queue going that a poisonous message blocks.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from typing import Final
 
 from eruca.aio.group_api import GroupApi
 from eruca.contract.errors import ErucaError
 from eruca.core.message_queue import MessageQueue
+
+ASK_SECONDS: Final = 3.0  # from one question to the next
 
 _logger = logging.getLogger(__name__)
 
@@ -29,16 +33,19 @@ class RetryLimit:
         self, settled: int | None, api: GroupApi, url_of: Callable[[MessageQueue], str]
     ) -> None:
         self._max_times = settled
+        self._is_settled = settled is not None
         self._api = api
         self._url_of = url_of
+        self._ask_at = 0.0  # by the monotonic clock
 
     async def max_times(self, queue: MessageQueue) -> int | None:
         """Return after how many retries a message of *queue* is dead; None while not known."""
-        if self._max_times is None:
+        if not self._is_settled and time.monotonic() >= self._ask_at:
             try:
                 config = await self._api.config(self._url_of(queue))
             except ErucaError as error:
                 _logger.info("how often to retry is not known just now: %s", error)
             else:
                 self._max_times = config.retry_max_times
+                self._ask_at = time.monotonic() + ASK_SECONDS
         return self._max_times
