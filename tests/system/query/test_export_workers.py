@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 import eruca
 from support.exports import ExportService, export_process, export_service
 from support.in_process_cluster import in_process_cluster
+from support.limits import open_files_limit
 from support.processes import START_SECONDS
 from support.services import raw_connection
 from support.waiting import until
@@ -138,6 +139,17 @@ async def test_a_worker_that_cannot_be_started_is_told(
             patched.setattr(sys, "executable", str(tmp_path / "nothing"))
             refused = await service.records("orders", [ALL])
         assert refused.status_code == 503
+        assert "no worker can be started" in refused.json()["detail"]
+
+        assert await offsets(service) == list(range(COUNT))
+
+
+async def test_a_worker_for_which_no_file_may_be_opened_is_told(tmp_path: Path) -> None:
+    async with filled(tmp_path) as service:
+        await service.plan("orders")  # so that all else has its connection
+        with open_files_limit(1):
+            refused = await service.records("orders", [ALL])
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
         assert "no worker can be started" in refused.json()["detail"]
 
         assert await offsets(service) == list(range(COUNT))

@@ -202,21 +202,29 @@ class _Worker:
             if self._channel is not None:
                 return
             await self.stop()  # what is left of one that died
-            ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with its:
-                try:
-                    self.process = await asyncio.create_subprocess_exec(
-                        sys.executable, "-m", _MODULE, str(its.fileno()), *self._arguments,
-                        pass_fds=[its.fileno()], stdin=DEVNULL, stdout=sys.stderr,
-                    )  # fmt: skip
-                except OSError as error:
-                    ours.close()
-                    raise UnavailableError(
-                        f"no worker can be started: {error}",
-                        retry_after_seconds=RETRY_AFTER_SECONDS,
-                    ) from error
+            try:
+                ours = await self._spawn()
+            except OSError as error:
+                raise UnavailableError(
+                    f"no worker can be started: {error}",
+                    retry_after_seconds=RETRY_AFTER_SECONDS,
+                ) from error
             # What it says later belongs to other requests than the one that has it started.
             self._channel = Context().run(Channel, ours, self._hear, self._lost)
+
+    async def _spawn(self) -> socket.socket:
+        """Start the process; return our end of what leads to it."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            try:
+                self.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", _MODULE, str(its.fileno()), *self._arguments,
+                    pass_fds=[its.fileno()], stdin=DEVNULL, stdout=sys.stderr,
+                )  # fmt: skip
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
     async def stop(self) -> None:
         """End the process, if there is one."""
