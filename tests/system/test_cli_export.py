@@ -176,8 +176,14 @@ async def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path
         assert file.read_text() == "precious"
         await command("export", "orders", "--to", file, "--force")
 
+        directory = tmp_path / "directory.ndjson"
+        directory.mkdir()
+        is_one = await command("export", "orders", "--to", directory, "--force", code=1)
+
     assert "--force" in refused
     assert len(file.read_text().splitlines()) == 3
+    assert "is a directory" in is_one
+    assert not (tmp_path / "directory.ndjson.parts").exists()
 
 
 @pytest.mark.parametrize(

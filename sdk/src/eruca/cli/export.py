@@ -154,6 +154,8 @@ async def _export(
 def _check_target(target: Path, *, force: bool) -> None:
     from eruca.contract.errors import ConflictError
 
+    if target.is_dir():
+        raise ConflictError(f"{target} is a directory", fix="name a file in it")
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already", fix="give --force to replace it")
 
