@@ -454,10 +454,31 @@ def test_the_oldest_segments_expire_but_not_the_last_nor_what_is_needed(
     write_segments(tmp_path, SIZE, SIZE, SIZE, SIZE)
     log = CommitLog.open(tmp_path, SIZE)
 
-    expired = [segment.base_offset for segment in log.expired(count, needed_from)]
+    expired: list[int] = []
+    while len(expired) < count and (segment := log.expired(needed_from)) is not None:
+        expired.append(segment.base_offset)
+        log.delete_oldest()
 
     assert expired == [number * SIZE for number in range(gone)]
     assert log.min_offset == gone * SIZE
+
+
+def test_a_segment_that_the_disk_does_not_let_go_is_in_the_log_as_before(tmp_path: Path) -> None:
+    write_segments(tmp_path, SIZE, SIZE, SIZE)
+    log = CommitLog.open(tmp_path, SIZE)
+    stuck, away = tmp_path / name(0), tmp_path / "away"
+    stuck.rename(away)
+    stuck.mkdir()  # what cannot be unlinked, even by root
+
+    with pytest.raises(OSError, match=name(0)):
+        log.delete_oldest()
+
+    assert [segment.base_offset for segment in log.segments] == [0, SIZE, 2 * SIZE]
+    assert log.segments[0].modified_at() > 0  # its file is open still
+    stuck.rmdir()
+    away.rename(stuck)
+    log.delete_oldest()
+    assert list(content(tmp_path)) == [name(SIZE), name(2 * SIZE)]
 
 
 @pytest.mark.parametrize(

@@ -593,6 +593,29 @@ async def test_files_that_cannot_be_opened_for_a_flush_have_lost_nothing(
     await store.close()
 
 
+async def test_no_queue_leads_to_what_retention_has_deleted_while_files_were_short(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    for number in range(160):
+        await send(store, b"%d" % number * 100, queue_id=number % 4)
+    await store.checkpoint()
+    assert store.segment_count > 2
+    store._queues.close()  # as if the descriptors had been needed for other queues
+
+    with open_files_limit(0), pytest.raises(OSError, match="Too many open files"):
+        list(store.delete_oldest_segments(1))
+    while_short = [len(bodies(store, queue_id)) for queue_id in range(4)]
+    deleted = list(store.delete_oldest_segments(1))
+
+    assert while_short == [40] * 4
+    assert deleted == [store.segment_size]
+    left = [len(bodies(store, queue_id)) for queue_id in range(4)]
+    assert 0 < sum(left) < 160
+    await store.close()
+
+
 async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path: Path) -> None:
     with file_size_limit(8_192), pytest.raises(UnavailableError, match="no room for a new segment"):
         await opened(tmp_path)

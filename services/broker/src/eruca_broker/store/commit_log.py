@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
+from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.segment import NAME_DIGITS, Segment
 
 _HEAD_SIZE: Final = 8  # bytes of a record that tell its size and magic; parted they are neither
@@ -237,15 +238,24 @@ class CommitLog:
         end = bisect.bisect_left(self.segments, last, key=_base_offset)
         return self.segments[max(begin, 0) : end]
 
-    def expired(self, count: int, needed_from: int) -> Iterator[Segment]:
-        """Take up to *count* of the oldest segments out of the log, one at a time.
+    def expired(self, needed_from: int) -> Segment | None:
+        """Return the oldest segment, if it may go: unless it is the last, or still needed.
 
-        The last one stays, and so does what reaches beyond log offset *needed_from*.
+        Needed is what reaches beyond log offset *needed_from*.
         """
-        for _ in range(min(count, len(self.segments) - 1)):
-            if self.segments[0].end_offset > needed_from:
-                return
-            yield self.segments.pop(0)
+        oldest = self.segments[0] if len(self.segments) > 1 else None
+        return oldest if oldest is not None and oldest.end_offset <= needed_from else None
+
+    def delete_oldest(self) -> None:
+        """Delete the oldest segment; readers of it keep what they have.
+
+        Raises:
+            OSError: The disk does not let it go, and it is in the log as before: one that stayed
+                while a later one went would leave a gap among the files.
+        """
+        self.segments[0].path.unlink()
+        self.segments.pop(0).close()
+        sync_directory(self._directory)
 
     def close(self) -> None:
         """Close all files; nothing is flushed."""

@@ -531,20 +531,27 @@ class MessageStore:
     def delete_oldest_segments(self, count: int, needed_from: int | None = None) -> Iterator[int]:
         """Delete up to *count* segments; yield the log's new start after each.
 
-        The last one stays, and so does what reaches beyond *needed_from*.
+        The last one stays, and so does what reaches beyond *needed_from*. What leads to a segment's
+        records goes before it does, so that whatever fails, nothing leads to a record that is gone.
 
         Args:
             count: How many at most.
             needed_from: What :meth:`needed_from` has returned; None: it is looked up now, and
                 nothing goes while something is to be flushed.
+
+        Raises:
+            OSError: A segment is still there, and so are those behind it.
         """
         if needed_from is None:
             is_flushed = self.flushed_offset >= self.visible_offset
             needed_from = self._needed_from() if is_flushed else 0
-        for segment in self._log.expired(count, needed_from):
-            segment.delete()
-            self._queues.delete_expired(self._log.min_offset)
-            self._index.delete_expired(self._log.min_offset)
+        for _ in range(count):
+            segment = self._log.expired(needed_from)
+            if segment is None:
+                return
+            self._queues.delete_expired(segment.end_offset)
+            self._index.delete_expired(segment.end_offset)
+            self._log.delete_oldest()
             self.state.redriven.forget_before(
                 lambda group: self.queue_range(dead_letter_topic(group), 0)[0]
             )
