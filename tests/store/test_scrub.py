@@ -121,6 +121,21 @@ async def test_a_file_that_cannot_be_read_is_damage_and_the_next_is_read(tmp_pat
     await store.close()
 
 
+async def test_a_size_that_is_damaged_in_the_segment_being_filled_holds_up_no_round(
+    tmp_path: Path,
+) -> None:
+    store, offsets = await filled(tmp_path)
+    flip(tmp_path, store, offsets[-1] + 2)  # larger by 256 than it is, or smaller
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    for _ in range(10):
+        await scrub.step()
+
+    assert scrub.rounds > 1
+    assert scrub.damaged_count > 0
+    await store.close()
+
+
 async def test_records_larger_than_what_is_read_at_a_time_are_proved(tmp_path: Path) -> None:
     store, offsets = await filled(tmp_path, batches=5, body=bytes(range(256)) * 4_000)
     assert offsets[1] - offsets[0] > STRETCH_SIZE

@@ -71,14 +71,11 @@ class Scrub:
         """Examine the next stretch; return how many bytes that were."""
         store, offset = self._store, self.offset
         file = store.log_file(offset)
-        size = min(
-            max(STRETCH_SIZE, self._size_needed),
-            file.end_offset - offset,
-            store.flushed_offset - offset,
-        )
+        end = min(file.end_offset, store.flushed_offset)
+        size = min(max(STRETCH_SIZE, self._size_needed), end - offset)
         try:
             stretch = await asyncio.to_thread(_read, file.path, offset - file.base_offset, size)
-            examined = examine(stretch, offset, file.end_offset)
+            examined = examine(stretch, offset, file.end_offset, end)
         except OSError as error:
             if offset < store.log_min_offset:
                 return 0  # retention was faster
