@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import Host, Record, encode_record
 from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.events import TopicPut
 from eruca_broker.store.checkpoint import read_checkpoint
+from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
@@ -138,3 +141,35 @@ async def test_what_a_killed_process_had_not_flushed_is_flushed_before_it_counts
     assert store.flushed_offset == store.log_max_offset
     assert flushed >= {path.name for path in (tmp_path / "commitlog").iterdir()}
     await store.close()
+
+
+def flip(directory: Path, text: bytes) -> None:
+    """Change one bit of *text* in the log, or change it back."""
+    [segment] = (directory / "commitlog").iterdir()
+    data = segment.read_bytes()
+    at = data.index(text[1:]) - 1
+    segment.write_bytes(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :])
+
+
+async def test_a_damaged_record_of_the_state_is_found_after_an_orderly_stop_too(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    for name in ("orders", "damaged", "later"):
+        await store.change(TopicPut(name, 1, 1, "rw"))
+    end = store.log_max_offset
+    await store.close()
+    flip(tmp_path, b"damaged")
+
+    with pytest.raises(CorruptLogError, match=f"but was durable up to {end}"):
+        await opened(tmp_path)
+
+    flip(tmp_path, b"damaged")
+    restored = await opened(tmp_path)
+    assert restored.state.topics.keys() == {EVENTS_TOPIC, "orders", "damaged", "later"}
+    await restored.close()
+    flip(tmp_path, b"damaged")
+    settings = replace(SETTINGS, is_damage_cut=True)
+    cut = await MessageStore.open(tmp_path, settings, SystemClock())
+    assert cut.state.topics.keys() == {EVENTS_TOPIC, "orders"}
+    await cut.close()

@@ -13,6 +13,9 @@ Steps, in order::
     5. the state              folded from the latest whole snapshot on; and which timers are
                               pending, from there and the queues where messages wait
 
+After an orderly stop hardly a record is walked, so it may be the fold that finds one damaged. Then
+all begins anew as after a crash, and the walk comes to it.
+
 The last segment must begin with a snapshot, or what retention leaves could lack one: where a crash
 came before it was whole, ``needs_snapshot`` asks for another.
 
@@ -26,6 +29,7 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormall
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,9 +37,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import structlog
 
+from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import decode_record
+from eruca.contract.records import DamagedRecordError, decode_record
 from eruca_broker.core.events import (
     EVENTS_QUEUE_ID,
     SNAPSHOT_TAG,
@@ -106,9 +111,34 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         UnreadableConfigError: A store of RocketMQ's has a ``config/`` that cannot be understood.
         OSError: The disk refuses.
     """
+    try:
+        with ExitStack() as opened:
+            recovered = _recover(directory, settings, opened, stopped_cleanly=stopped_cleanly)
+            opened.pop_all()
+            return recovered
+    except (RecordNotFoundError, DamagedRecordError) as error:
+        if not stopped_cleanly:
+            raise CorruptLogError(
+                f"the log in {directory} is damaged where it tells the broker's state: {error}. "
+                "Restore the file from a replica or a backup"
+            ) from error
+        logger.warning("the state cannot be read; the log's end is proved", fault=str(error))
+    return recover(directory, settings, stopped_cleanly=False)
+
+
+def _recover(
+    directory: Path, settings: StoreSettings, opened: ExitStack, *, stopped_cleanly: bool
+) -> Recovered:
+    """Open the store as :func:`recover` does; what is open is closed by *opened*.
+
+    Raises:
+        RecordNotFoundError: A record of the state is damaged.
+        DamagedRecordError: The last one is.
+    """
     log = CommitLog.open(
         directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
     )
+    opened.callback(log.close)
     log.is_warming = settings.is_log_warmed
     checkpoint = read_checkpoint(directory)
     promises = checkpoint or Checkpoint(0, 0, 0, 0)
@@ -120,6 +150,8 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     queues, index, start = _open_projections(
         directory, settings, log, promises, digests if is_orderly else None
     )
+    opened.callback(queues.close)
+    opened.callback(index.close)
     dispatcher = Dispatcher(log, queues, index)
     walker = _Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
     try:
