@@ -144,3 +144,23 @@ async def test_no_record_starts_elsewhere(client: httpx.AsyncClient, shift: int)
 async def test_other_forms_are_not_offered(client: httpx.AsyncClient) -> None:
     for path in ("/log?from_offset=0", "/log/records/0"):
         assert (await client.get(path, headers={"accept": "text/html"})).status_code == 406
+
+
+@pytest.mark.parametrize("at", [2, 30])  # of its bytes: in the size, in its own log offset
+async def test_a_log_that_cannot_be_read_on_is_no_log_that_begins_elsewhere(
+    app: BrokerApp, client: httpx.AsyncClient, at: int
+) -> None:
+    first = await put(client, "first")
+    damaged = await put(client, "damaged")
+    await put(client, "last")
+    [segment] = (broker_of(app).store.directory / "commitlog").iterdir()
+    with segment.open("r+b") as file:
+        file.seek(damaged + at)
+        file.write(b"\x55")
+
+    answer = await client.get("/log", params={"from_offset": first})
+    amid = await client.get("/log", params={"from_offset": first + 1})
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert f"the record at log offset {damaged} is damaged" in answer.json()["detail"]
+    assert (amid.status_code, amid.json()["code"]) == (404, "record-not-found")

@@ -89,7 +89,7 @@ async def read_log(
     At the end of the log the request is held until something is appended, or answered empty after
     `wait_seconds`. Read on from `eruca-next-offset`: it may lie beyond the records where the rest
     of a segment is unused. An offset that retention has overtaken, or at which no record starts,
-    is answered 404.
+    is answered 404; one from which damage keeps the log from being read, 503.
     """
     media_type = choose(_accept(request), _OFFERED)
     read = await broker.log_feed.read(

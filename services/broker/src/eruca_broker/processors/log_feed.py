@@ -35,6 +35,7 @@ class LogFeed:
 
         Raises:
             RecordNotFoundError: No record starts there.
+            UnavailableError: The log is damaged from there on, or a little behind.
             OverloadedError: As many requests as are allowed are being held.
         """
         read = self._store.log_read(from_offset, max_bytes)

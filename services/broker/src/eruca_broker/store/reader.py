@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from eruca.contract.errors import RecordNotFoundError
+from eruca.contract.errors import RecordNotFoundError, UnavailableError
 from eruca.contract.hashing import key_hash
 from eruca.contract.properties import KEYS, UNIQ_KEY, split_keys
 from eruca.contract.records import (
@@ -205,6 +205,8 @@ class Reader:
 
         Raises:
             RecordNotFoundError: No record starts there.
+            UnavailableError: One does, and it or another of them is damaged. That is not for good,
+                and no reason to begin anew elsewhere: its file may be restored.
         """
         lowest = self._log.min_offset
         if from_offset == end_offset:
@@ -226,8 +228,16 @@ class Reader:
                 following = segment.end_offset
                 break
             own_offset = int.from_bytes(view[position + 28 : position + 36])
-            if size < RECORD_SIZE_MIN or own_offset != segment.base_offset + position:
-                raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
+            is_record = own_offset == segment.base_offset + position
+            if not is_record or not RECORD_SIZE_MIN <= size <= limit - position:
+                if 0 < position == start:  # nobody knows whether a record should start here
+                    raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
+                raise UnavailableError(
+                    f"the record at log offset {segment.base_offset + position} is damaged, and "
+                    "where the next one starts is not known",
+                    fix="restore the log's file from a replica or a backup while the broker is "
+                    "stopped",
+                )
             if position > start and position + size - start > max_bytes:
                 break
             position += size
