@@ -38,11 +38,11 @@ class Eruca:
         assert "Traceback" not in errors
         return errors
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [ERUCA, *arguments],
             env={**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -106,6 +107,25 @@ def test_deleting_without_anybody_to_ask_needs_yes(eruca: Eruca) -> None:
 
     assert "--yes" in refused.stderr
     assert "t-kept" in eruca("topic", "list").stdout
+
+
+def test_ctrl_c_ends_a_question_and_nothing_is_done(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-asked")
+    question = "Delete t-asked and all of its messages? [y/N]"
+    ours, its = pty.openpty()
+    with (
+        eruca.start("topic", "delete", "t-asked", stdin=its) as process,
+        os.fdopen(ours),  # closed first, which ends a question that nothing else has ended
+        os.fdopen(its),
+    ):
+        assert process.stderr is not None
+        assert process.stderr.read(len(question)) == question
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(60) == 130
+        assert "Traceback" not in process.stderr.read()
+    eruca("topic", "show", "t-asked")
 
 
 def test_messages_from_arguments_are_stored_with_tag_keys_and_properties(eruca: Eruca) -> None:
@@ -400,9 +420,10 @@ def test_an_output_that_lacks_characters_shows_them_in_another_way(eruca: Eruca)
     assert r"na\xefve \u2713" in shown
 
 
-def test_without_stdin_there_are_no_rows_to_send(eruca: Eruca) -> None:
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&-', "sh", ERUCA, "send", "--topic=t-closed"],
+def without(eruca: Eruca, closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with a stream closed, named as the shell closes it."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", ERUCA, *arguments],
         env={**os.environ, **eruca.environment},
         capture_output=True,
         text=True,
@@ -410,8 +431,24 @@ def test_without_stdin_there_are_no_rows_to_send(eruca: Eruca) -> None:
         check=False,
     )
 
+
+def test_without_stdin_there_are_no_rows_to_send(eruca: Eruca) -> None:
+    done = without(eruca, "<&-", "send", "--topic=t-closed")
+
     assert done.returncode == 2
     assert "stdin is closed" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_without_stdout_a_command_is_done_all_the_same(eruca: Eruca, output: str) -> None:
+    done = without(eruca, ">&-", "topic", "create", f"t-unseen-{output}", "-o", output)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    eruca("topic", "show", f"t-unseen-{output}")
+
+
+def test_without_stderr_a_failure_is_told_by_the_exit_code(eruca: Eruca) -> None:
+    assert without(eruca, "2>&-", "topic", "show", "t-nowhere").returncode == 1
 
 
 def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) -> None:

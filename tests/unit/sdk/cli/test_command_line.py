@@ -136,6 +136,23 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
     assert line.endswith("pip install './sdk[cli,arrow]'")
 
 
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word() -> None:
+    program = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'typer': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from eruca.cli.main import run; run()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_loads_neither_http_nor_the_sdk() -> None:
     """It is typed often, and they take longer to load than everything else."""
     program = (
