@@ -233,6 +233,14 @@ def test_what_failed_before_a_bad_row_is_told_and_not_the_bad_row(namesrv_url: s
     assert "0 messages sent to t-first" in said
 
 
+def test_what_several_rows_failed_with_is_told_with_the_first_ones_line(namesrv_url: str) -> None:
+    eruca = Eruca("http://127.0.0.1:1")
+
+    said = eruca.piped("1\n2\n3\n", "send", "--topic=t-shared", code=1)
+
+    assert "error: line 1: no name server answered" in said
+
+
 def test_a_failure_is_told_while_the_next_row_is_awaited(namesrv_url: str) -> None:
     with Eruca("http://127.0.0.1:1").start("send", "--topic=t-early") as sender:
         assert sender.stdin is not None

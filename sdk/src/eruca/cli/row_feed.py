@@ -17,6 +17,7 @@ import stat
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from eruca.cli.rows import BadRow, Row, RowFields, RowFormat, rows_of
@@ -32,20 +33,20 @@ class EndlessLineError(OSError):
 
 
 class RowFeed:
-    """The rows of an open file descriptor; closes it at the end.
+    """The rows of a file, given by its path or open descriptor; closes it at the end.
 
     ``size`` is the file's size in bytes, None for a pipe; ``position`` is how far it has been read.
     """
 
-    def __init__(self, descriptor: int, row_format: RowFormat, fields: RowFields) -> None:
-        self._stream = io.FileIO(descriptor, "rb")
+    def __init__(self, file: int | Path, row_format: RowFormat, fields: RowFields) -> None:
+        self._stream = io.FileIO(file, "rb")  # of a path, its error names the path
         self._format = row_format
         self._fields = fields
         self._batches: asyncio.Queue[list[Row | BadRow] | Exception | None] = asyncio.Queue()
         self._room = threading.Semaphore(_BATCHES_AHEAD)
         self._pending: list[Row | BadRow] = []
         self._is_closed = False
-        status = os.fstat(descriptor)
+        status = os.fstat(self._stream.fileno())
         self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         self.position = 0
 

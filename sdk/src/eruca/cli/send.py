@@ -208,7 +208,7 @@ def _feed(session: Session, file: str | None, row_format: RowFormat, fields: Row
         if sys.stdin.isatty():
             session.say("reading lines from the terminal; Ctrl-D ends")
         return RowFeed(os.dup(sys.stdin.fileno()), row_format, fields)
-    return RowFeed(os.open(Path(file), os.O_RDONLY), row_format, fields)
+    return RowFeed(Path(file), row_format, fields)
 
 
 async def _send_rows(

@@ -108,7 +108,7 @@ class RowSender:
                 await producer.flush(_TIMEOUT_SECONDS)
                 earlier = self._count_stored()
                 if isinstance(error, BadRowError) and earlier is not None:
-                    raise earlier from None
+                    raise _at_line(*earlier) from None
                 raise
             finally:
                 self._tell()
@@ -134,9 +134,9 @@ class RowSender:
         self.counts.seconds = time.perf_counter() - self._started_at
         self._on_progress(self.counts)
 
-    def _count_stored(self) -> ErucaError | None:
-        """Count what was stored of all that is under way; return the first refusal or failure."""
-        first: ErucaError | None = None
+    def _count_stored(self) -> tuple[Row, ErucaError] | None:
+        """Count what was stored of all that is under way; return the first row that was not."""
+        first: tuple[Row, ErucaError] | None = None
         for row, future in self._under_way:
             if not future.done() or future.cancelled():
                 continue
@@ -144,7 +144,7 @@ class RowSender:
             if error is None:
                 self._count(row)
             elif first is None and isinstance(error, ErucaError):
-                first = _at_line(row, error)
+                first = row, error
         self._under_way.clear()
         return first
 
@@ -199,5 +199,6 @@ class RowSender:
 
 
 def _at_line(row: Row, error: ErucaError) -> ErucaError:
+    """Return *error*, which ends it all, with the row's line. Other rows have the same error."""
     error.detail = f"line {row.line}: {error.detail}"
     return error

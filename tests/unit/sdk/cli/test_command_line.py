@@ -111,13 +111,14 @@ def test_a_setting_that_cannot_be_used_is_one_line_that_names_it() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_is_one_line_that_names_it() -> None:
-    done = CliRunner().invoke(app, ["send", "--topic=x", "--file=/nowhere/rows.csv"])
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [("/nowhere/rows.csv", "No such file or directory"), ("/", "Is a directory")],
+)
+def test_a_file_that_cannot_be_read_is_one_line_that_names_it(file: str, fault: str) -> None:
+    done = CliRunner().invoke(app, ["send", "--topic=x", f"--file={file}"])
 
-    assert (done.exit_code, done.stderr) == (
-        1,
-        "error: /nowhere/rows.csv: No such file or directory\n",
-    )
+    assert (done.exit_code, done.stderr) == (1, f"error: {file}: {fault}\n")
 
 
 def test_without_the_extra_the_command_says_what_to_install() -> None:
