@@ -17,7 +17,7 @@ from eruca.cli.counts import counted
 from eruca.cli.session import Session, output_console
 from eruca.cli.starts import START_HELP, QueueEnd, start_of
 from eruca.cli.topics import masters
-from eruca.contract.limits import RETRY_TIMES_DEFAULT
+from eruca.contract.limits import RETRY_TIMES_DEFAULT, RETRY_TIMES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,6 +82,7 @@ async def create(
             help="Tried again so often, a message is a dead letter "
             f"[a new group: {RETRY_TIMES_DEFAULT}].",
             min=0,
+            max=RETRY_TIMES_MAX,
         ),
     ] = None,
     ordered: Annotated[

@@ -12,7 +12,7 @@ from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.session import Session
-from eruca.contract.limits import QUEUE_COUNT_DEFAULT
+from eruca.contract.limits import QUEUE_COUNT_DEFAULT, QUEUE_COUNT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,11 @@ async def create(
     topic: TopicArgument,
     queues: Annotated[
         int | None,
-        typer.Option(help=f"Queues on each broker [a new topic: {QUEUE_COUNT_DEFAULT}].", min=1),
+        typer.Option(
+            help=f"Queues on each broker [a new topic: {QUEUE_COUNT_DEFAULT}].",
+            min=1,
+            max=QUEUE_COUNT_MAX,
+        ),
     ] = None,
     permission: Annotated[
         PermissionChoice | None,

@@ -25,6 +25,8 @@ def refusal(*arguments: str) -> str:
         (["frobnicate"], "frobnicate"),
         (["topic", "create"], "TOPIC"),
         (["topic", "create", "x", "--queues=0"], "--queues"),
+        (["topic", "create", "x", "--queues=1025"], "'--queues': Input should be less than"),
+        (["group", "create", "x", "--retries=1001"], "'--retries': Input should be less than"),
         (["topic", "create", "x", "--permission=all"], "all"),
         (["--output=xml", "status"], "xml"),
         (["send", "hello"], "--topic"),
