@@ -23,13 +23,14 @@ def member(
     tag: str = "*",
     group: str | None = None,
     ordered: bool = False,
+    commit_seconds: float = 0.05,
 ) -> eruca.AsyncPushConsumer:
     consumer = client.push_consumer(
         group or topic,
         message_model="broadcasting",
         client_id=client_id,
         offsets_dir=str(directory),
-        commit_seconds=0.05,
+        commit_seconds=commit_seconds,
         ordered=ordered,
     )
     consumer.subscribe(topic, tag, gatherer)
@@ -185,6 +186,26 @@ async def test_a_topic_that_is_deleted_holds_up_no_other_and_is_read_anew_from_i
         await gatherer.until_count(90)
 
     assert sorted(map(int, gatherer.texts)) == list(range(90))
+
+
+async def test_a_queue_that_goes_and_comes_back_is_read_on_where_it_was_left(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    gatherer = Gatherer()
+    consumer = member(client, topic, gatherer, tmp_path, commit_seconds=60)
+    async with consumer:
+        await until(lambda: len(consumer.assignment) == 4)
+        await until_begun(consumer)
+        await send(client, topic, range(100))
+        await gatherer.until_count(100)
+        await client.admin.create_topic(topic, queue_count=1)
+        await until(lambda: len(consumer.assignment) == 2)
+        await client.admin.create_topic(topic, queue_count=2)
+        await until(lambda: len(consumer.assignment) == 4)
+        await send(client, topic, range(100, 200))
+        await until(lambda: {*map(int, gatherer.texts)} == {*range(200)})
+
+    assert len(gatherer.texts) == 200
 
 
 async def test_a_broken_offset_file_gives_way_to_the_one_before_it(

@@ -127,7 +127,9 @@ class Broadcaster:
             return True
         self._membership.keep({queue.broker_name for queue in wanted})
         for queue in [queue for queue in self._held if queue not in wanted]:
-            self._reader.drop(self._held.pop(queue))
+            held = self._held.pop(queue)
+            self._offsets.note(held)
+            self._reader.drop(held)
         fresh = [self._hold(queue) for queue in sorted(wanted - self._held.keys())]
         self._met |= {queue.topic for queue in wanted}
         self._held |= {held.queue: held for held in fresh}

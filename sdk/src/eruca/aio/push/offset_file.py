@@ -61,6 +61,11 @@ class OffsetFile:
         self._backup = folder / "offsets.json.bak"
         self.offsets: dict[MessageQueue, int] = _read(self._path) or _read(self._backup) or {}
 
+    def note(self, held: HeldQueue) -> None:
+        """Keep how far a queue has come that is not read any more; written by the next store."""
+        if held.is_begun:
+            self.offsets[held.queue] = held.process.commit_offset
+
     async def store(self, offsets: dict[HeldQueue, int]) -> None:
         """Keep these offsets, and those that were kept before.
 
