@@ -549,3 +549,27 @@ async def test_a_pull_of_many_that_cannot_be_answered_points_at_why(
     refused = await client.post("/pull", json=request_)
 
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (status, pointer)
+
+
+async def test_in_json_a_message_that_cannot_be_read_any_more_holds_up_none_behind_it(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    await put(client, "first", "damaged", "last")
+    [segment] = (broker_of(app).store.directory / "commitlog").iterdir()
+    body_at = segment.read_bytes().index(b"damaged")
+    with segment.open("r+b") as file:
+        file.seek(body_at - 4)
+        file.write(b"\x55")  # the highest byte of the body's size
+    await client.put("/groups/billing", json={"start": "earliest"})
+
+    pulled = await client.get(QUEUE, params={"offset": 0})
+    handed_out = await client.post(
+        "/groups/billing/deliveries", json={"topic": "orders", "max_count": 10}
+    )
+
+    assert pulled.status_code == 200, pulled.text
+    assert texts(pulled.json()) == ["first", "last"]
+    assert pulled.json()["next_offset"] == 3
+    assert handed_out.status_code == 200, handed_out.text
+    deliveries = handed_out.json()["deliveries"]
+    assert [one["message"]["body"]["text"] for one in deliveries] == ["first", "last"]

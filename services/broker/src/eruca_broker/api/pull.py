@@ -33,7 +33,6 @@ from eruca.contract.messages import (
     QueuePosition,
 )
 from eruca.contract.models import OFFSET_MAX
-from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import (
     RECORDS_MEDIA_TYPE,
     PullStatus,
@@ -296,7 +295,7 @@ class _Renderer:
         """
         messages: list[PulledMessage] = []
         next_offset = read.next_offset
-        for index, record in enumerate(_records(read), 1):
+        for index, record in enumerate(read.records(), 1):
             if self.is_full:
                 next_offset = record.queue_offset
                 break
@@ -318,15 +317,6 @@ class _Renderer:
             min_offset=read.min_offset,
             max_offset=read.max_offset,
         )
-
-
-def _records(read: QueueRead) -> Iterator[Record]:
-    for piece in read.slices:
-        position = 0
-        while position < len(piece):
-            record = decode_record(piece, position, check_crc=False)  # the store has checked it
-            yield record
-            position += record.size
 
 
 def _filter(expression: str, filter_type: FilterType, part: str) -> MessageFilter:

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
+import structlog
 
 from eruca.contract.errors import RecordNotFoundError, UnavailableError
 from eruca.contract.hashing import key_hash
@@ -43,6 +44,8 @@ from eruca_broker.store.property_scan import (
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
 SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers
 
+_log = structlog.get_logger()
+
 
 @dataclass(slots=True)
 class QueueRead:
@@ -61,6 +64,22 @@ class QueueRead:
     def count(self) -> int:
         """Number of messages."""
         return len(self.sizes) // 4
+
+    def records(self) -> Iterator[Record]:
+        """Yield the messages, decoded, for who does not pass on their bytes.
+
+        One that has been damaged on the disk comes as it is; where its parts cannot be told apart
+        any more it is passed over, and that is logged: it must not hold up those behind it.
+        """
+        sizes = struct.iter_unpack(">I", self.sizes)
+        for piece in self.slices:
+            position = 0
+            while position < len(piece):
+                try:
+                    yield decode_record(piece, position, check_crc=False)
+                except DamagedRecordError as error:
+                    _log.error("a damaged message is passed over", fault=str(error))
+                position += next(sizes)[0]
 
 
 class LogRead(NamedTuple):

@@ -3,13 +3,13 @@
 Looking ahead is bounded in entries and in messages, since a filter may let nothing through; who
 found nothing then asks again from where it ended.
 
-A message whose body has been damaged on the disk is handed out as it is, as a pull hands it out: it
-must not hold up those behind it.
+A message that has been damaged on the disk is handed out as it is, or passed over where it cannot
+be read, as a pull in JSON does: it must not hold up those behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from eruca.contract.properties import SHARDING_KEY, TAGS
@@ -19,7 +19,6 @@ from eruca_broker.core.group_state import Queue
 from eruca_broker.core.lease_choice import Ahead
 from eruca_broker.core.message_filter import MessageFilter
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.reader import QueueRead
 
 READ_COUNT: Final = 128  # messages read at a time; in ordered groups as many may be overtaken
 READ_SIZE: Final = 1024 * 1024  # bytes read at a time; the first message comes all the same
@@ -68,7 +67,7 @@ class DeliveryReader:
                 max_bytes=READ_SIZE,
                 tag_codes=wanted.tag_codes,
             )
-            for record in _records(read):
+            for record in read.records():
                 if _is_wanted(record, wanted):
                     found[record.queue_offset] = record
             position = read.next_offset
@@ -105,12 +104,3 @@ def _is_wanted(record: Record, wanted: MessageFilter) -> bool:
     if wanted.sql92 is not None:
         return wanted.sql92.matches(properties)
     return wanted.matches_tag(properties.get(TAGS))
-
-
-def _records(read: QueueRead) -> Iterator[Record]:
-    for some in read.slices:
-        position = 0
-        while position < len(some):
-            record = decode_record(some, position, check_crc=False)
-            yield record
-            position += record.size
