@@ -219,7 +219,7 @@ class BrokerRegistration(Request):
     cluster: ClusterName
     urls: Annotated[
         dict[
-            Annotated[str, Field(min_length=1, max_length=64)],
+            Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")],
             Annotated[
                 str,
                 # Not as Field's pattern, which would refuse first, and only by showing itself.

@@ -86,8 +86,16 @@ class Host(NamedTuple):
 
     @classmethod
     def parse(cls, ip: str, port: int) -> Self:
-        """Return the host of a literal IPv4 or IPv6 address; raise ValueError for a name."""
-        return cls(ip_address(ip).packed, port)
+        """Return the host of a literal IPv4 or IPv6 address.
+
+        Raises:
+            ValueError: It is a name; or an address with a zone, which a record has no room for,
+                and which is any text.
+        """
+        address = ip_address(ip).packed
+        if "%" in ip:
+            raise ValueError(f"{ip!r} has a zone, and an address in a record has none")
+        return cls(address, port)
 
     @classmethod
     def from_text(cls, text: str) -> Self:

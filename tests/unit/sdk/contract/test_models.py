@@ -91,10 +91,12 @@ def test_a_registration_names_an_address_and_a_port(host: str) -> None:
     [
         {"store_host": "localhost:10911"},
         {"store_host": "127.0.0.1"},
+        {"store_host": "[fe80::1%eth0]:10911"},  # behind the % there may be any text
         {"store_host": "1" * 65},
         {"urls": {}},
         {"urls": {"default": "ftp://127.0.0.1"}},
         {"urls": {"default": "http://127.0.0.1/path"}},
+        {"urls": {"default": "http://127.0.0.1", "in\nside": "http://127.0.0.1"}},
         {"urls": {"default": "http://127.0.0.1", "inside": "http://[::1"}},
         {"data_version": -1},
         {"expiry_seconds": float("nan")},

@@ -280,7 +280,10 @@ def test_a_v6_host_may_do_without_brackets() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "127.0.0.1", "127.0.0.1:", ":80", "localhost:80", "1.2.3.4:x", "1.2.3.4:65536", "[::1:80"],
+    [
+        *("", "127.0.0.1", "127.0.0.1:", ":80", "localhost:80", "1.2.3.4:x", "1.2.3.4:65536"),
+        *("[::1:80", "[fe80::1%eth0]:80"),
+    ],
 )
 def test_anything_else_is_no_host(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
