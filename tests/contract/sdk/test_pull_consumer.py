@@ -95,6 +95,20 @@ async def test_iterating_gives_one_message_after_another(
     assert sorted(seen, key=int) == numbers(0, 30)
 
 
+async def test_a_second_iteration_at_the_same_time_is_refused(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    """Of what both wait for, one would get nothing, and nobody the rest of its batch."""
+    async with client.pull_consumer(topics=topic) as consumer:
+        first = asyncio.create_task(anext(consumer))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="make one for each"):
+            await asyncio.wait_for(anext(consumer), 20)
+        await send(client, topic, "now")
+
+        assert (await first).text() == "now"
+
+
 async def test_batches_come_without_empty_ones(client: eruca.AsyncClient, topic: str) -> None:
     await send(client, topic, *numbers(0, 30))
     count = 0

@@ -13,7 +13,8 @@ Messages are fetched ahead, within limits, from each broker by :mod:`eruca.aio.b
 broker that is down is retried in the background while the others are read; when none of them
 answers, ``poll`` raises.
 
-Concurrency rule: belongs to the event loop that first uses it; one task polls.
+Concurrency rule: belongs to the event loop that first uses it; one task polls or iterates, since
+its coming back for more says that it is done with all that was handed out.
 
 Source: RocketMQ 5.3, ``DefaultLitePullConsumer``; unlike there, see above, its automatic commit
 does not cover what has only just been returned.
@@ -66,6 +67,7 @@ class AsyncPullConsumer:
         self._committed: dict[MessageQueue, int] = {}  # by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
         self._ownership = Ownership()
+        self._is_filling = False  # an iteration waits for its next batch
         self._is_closed = False
 
     @property
@@ -286,12 +288,17 @@ class AsyncPullConsumer:
             self._batch.finish_handed()
             await self._auto_commit()
             return True
+        if self._is_filling:  # one would put its batch in the place of the other's
+            raise RuntimeError("two tasks or threads iterate over one consumer: make one for each")
+        self._is_filling = True
         try:
             await self._take_next(POLL_COUNT_DEFAULT, POLL_SECONDS_DEFAULT)
         except ClosedError:
             if not self._is_closed:
                 raise
             return False
+        finally:
+            self._is_filling = False
         return True
 
     async def _take_next(self, max_count: int, wait: float) -> None:

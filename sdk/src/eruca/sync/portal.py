@@ -5,8 +5,9 @@ requests and background refreshes are concurrent by nature and would need a thre
 implementations would differ. Instead one daemon thread runs an event loop (uvloop, where it is
 installed), each sync object holds its async twin, and a call is run on the loop while the caller
 waits. That costs some 50 µs a call, which ``send_many``, ``poll`` and iterating spread over many
-messages, and it makes every sync object safe to use from any number of threads: messages that they
-send at the same time share batches.
+messages. Any number of threads may use a sync object, and messages that they send at the same time
+share batches. Only a pull consumer and a log follower are read by one thread at a time: that it comes
+back for more says that it is done with what it had.
 
 Crash rule: the thread dies with the process, whatever it is doing; closing is what drains.
 
