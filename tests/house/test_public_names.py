@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import eruca
+from eruca.contract.errors import every_error
 
 SOURCE = Path(eruca.__file__)
 HEAVY = ("httpx", "pydantic", "numpy", "uvloop", "typer", "rich", "fastapi")
@@ -33,6 +35,21 @@ def test_the_list_the_table_and_the_types_name_the_same() -> None:
 
     assert set(eruca.__all__) == set(eruca._HOMES) == for_types
     assert eruca.__all__ == sorted(eruca.__all__)
+
+
+def test_every_error_that_a_method_may_raise_can_be_caught_by_its_public_name() -> None:
+    kinds = {kind.__name__ for kind in every_error()}
+    told = {
+        word
+        for path in (SOURCE.parent / "sync").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for word in re.findall(r"\w+", ast.get_docstring(node) or "")
+        if word in kinds
+    }
+
+    assert len(told) > 20
+    assert told - set(eruca.__all__) == set()
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

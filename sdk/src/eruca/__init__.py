@@ -27,14 +27,19 @@ if TYPE_CHECKING:
     from eruca.aio.transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
     from eruca.contract.errors import AlreadyDecidedError as AlreadyDecidedError
     from eruca.contract.errors import AlreadyDeliveredError as AlreadyDeliveredError
+    from eruca.contract.errors import BrokerNotFoundError as BrokerNotFoundError
     from eruca.contract.errors import ClientError as ClientError
     from eruca.contract.errors import ClientIdInUseError as ClientIdInUseError
     from eruca.contract.errors import ClosedError as ClosedError
     from eruca.contract.errors import ConflictError as ConflictError
     from eruca.contract.errors import DamagedMessageError as DamagedMessageError
+    from eruca.contract.errors import DeadLetterNotFoundError as DeadLetterNotFoundError
     from eruca.contract.errors import ErucaError as ErucaError
     from eruca.contract.errors import ExpiredHandleError as ExpiredHandleError
     from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
+    from eruca.contract.errors import GroupNotFoundError as GroupNotFoundError
+    from eruca.contract.errors import KeyNotFoundError as KeyNotFoundError
+    from eruca.contract.errors import MessageNotFoundError as MessageNotFoundError
     from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
     from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
     from eruca.contract.errors import NoRouteError as NoRouteError
@@ -43,9 +48,11 @@ if TYPE_CHECKING:
     from eruca.contract.errors import OverloadedError as OverloadedError
     from eruca.contract.errors import PartialSendError as PartialSendError
     from eruca.contract.errors import PermissionDeniedError as PermissionDeniedError
+    from eruca.contract.errors import RecordNotFoundError as RecordNotFoundError
     from eruca.contract.errors import RefusedError as RefusedError
     from eruca.contract.errors import RequestError as RequestError
     from eruca.contract.errors import ScheduledNotFoundError as ScheduledNotFoundError
+    from eruca.contract.errors import SearchIncompleteError as SearchIncompleteError
     from eruca.contract.errors import SendFailedError as SendFailedError
     from eruca.contract.errors import StaleHandleError as StaleHandleError
     from eruca.contract.errors import SubscriptionConflictError as SubscriptionConflictError
@@ -94,14 +101,19 @@ if TYPE_CHECKING:
 _ERRORS: Final = (
     "AlreadyDecidedError",
     "AlreadyDeliveredError",
+    "BrokerNotFoundError",
     "ClientError",
     "ClientIdInUseError",
     "ClosedError",
     "ConflictError",
     "DamagedMessageError",
+    "DeadLetterNotFoundError",
     "ErucaError",
     "ExpiredHandleError",
     "FilterSyntaxError",
+    "GroupNotFoundError",
+    "KeyNotFoundError",
+    "MessageNotFoundError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
     "NoRouteError",
@@ -110,9 +122,11 @@ _ERRORS: Final = (
     "OverloadedError",
     "PartialSendError",
     "PermissionDeniedError",
+    "RecordNotFoundError",
     "RefusedError",
     "RequestError",
     "ScheduledNotFoundError",
+    "SearchIncompleteError",
     "SendFailedError",
     "StaleHandleError",
     "SubscriptionConflictError",
@@ -187,6 +201,7 @@ __all__ = [
     "AsyncTransactionProducer",
     "Averagely",
     "AveragelyByCircle",
+    "BrokerNotFoundError",
     "ByConfig",
     "ByMachineRoom",
     "Client",
@@ -198,15 +213,19 @@ __all__ = [
     "ConsumeContext",
     "ConsumeStatus",
     "DamagedMessageError",
+    "DeadLetterNotFoundError",
     "Delivery",
     "ErucaError",
     "ExpiredHandleError",
     "FilterSyntaxError",
+    "GroupNotFoundError",
     "HalfMessage",
+    "KeyNotFoundError",
     "LogFollower",
     "LogRecord",
     "MachineRoomNearby",
     "Message",
+    "MessageNotFoundError",
     "MessageQueue",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
@@ -220,9 +239,11 @@ __all__ = [
     "PullConsumer",
     "PushConsumer",
     "ReceivedMessage",
+    "RecordNotFoundError",
     "RefusedError",
     "RequestError",
     "ScheduledNotFoundError",
+    "SearchIncompleteError",
     "SendFailedError",
     "SendResult",
     "SendResults",
