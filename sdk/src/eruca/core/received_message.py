@@ -98,8 +98,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         """What it says, decompressed; checked against its checksum on first reading.
 
         Raises:
-            DamagedMessageError: The bytes are not what the producer sent, or are compressed in a
-                way this version cannot read.
+            DamagedMessageError: The bytes are not what the producer sent; or they are compressed
+                with LZ4 or Zstandard, and pyarrow is not installed.
         """
         if self._body is not None:
             return self._body
@@ -281,14 +281,32 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return Host(raw[:-4], _I32.unpack(raw[-4:])[0])
 
     def _unpacked(self, stored: bytes, sys_flag: int) -> bytes:
-        if sys_flag & COMPRESSION_MASK not in _ZLIB_FLAGS:
-            raise DamagedMessageError(
-                f"{self._place()}: the body is compressed in another way than zlib",
-                fix="let its producer compress with zlib",
-            )
+        kind = sys_flag & COMPRESSION_MASK
+        if kind not in _ZLIB_FLAGS:
+            return self._unpacked_by_codec(stored, kind)
         try:
             return decompress(stored)
         except COMPRESSION_ERRORS as error:
+            raise DamagedMessageError(
+                f"{self._place()}: the body does not unpack: {error}"
+            ) from None
+
+    def _unpacked_by_codec(self, stored: bytes, kind: int) -> bytes:
+        from eruca.core.body_codecs import CODECS, unpacked  # which few programs ever need
+
+        codec = CODECS.get(kind)
+        if codec is None:
+            raise DamagedMessageError(
+                f"{self._place()}: the body is compressed in a way that is not known"
+            )
+        try:
+            return unpacked(stored, codec)
+        except ModuleNotFoundError:
+            raise DamagedMessageError(
+                f"{self._place()}: the body is compressed with {codec}: that takes pyarrow",
+                fix="install it, as the extra eruca[arrow] does; or let its producer use zlib",
+            ) from None
+        except ValueError as error:
             raise DamagedMessageError(
                 f"{self._place()}: the body does not unpack: {error}"
             ) from None

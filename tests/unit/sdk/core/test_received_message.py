@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import zlib
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pydantic
 import pytest
 
 from eruca.contract.errors import DamagedMessageError
-from eruca.contract.records import Host, Record, SysFlag, encode_record
+from eruca.contract.records import COMPRESSION_MASK, Host, Record, SysFlag, encode_record
+from eruca.core.body_codecs import UNPACKED_SIZE_MAX
 from eruca.core.message_queue import MessageQueue
 from eruca.core.received_message import ReceivedMessage
 
@@ -86,11 +89,45 @@ def test_a_compressed_body_is_unpacked(flag: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("codec", "kind"), [("lz4", SysFlag.COMPRESSION_LZ4), ("zstd", SysFlag.COMPRESSION_ZSTD)]
+)
+def test_a_body_of_rocketmqs_other_compressions_is_unpacked(codec: str, kind: int) -> None:
+    flag = SysFlag.COMPRESSED | kind
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(b"a" * 3_000_000)
+
+    assert received(sink.getvalue().to_pybytes(), sys_flag=flag).body == b"a" * 3_000_000
+
+
+def test_a_body_that_stands_for_more_than_a_body_may_have_is_an_error() -> None:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for _ in range(UNPACKED_SIZE_MAX // 1024**2 + 1):
+            stream.write(bytes(1024**2))
+    bomb = received(
+        sink.getvalue().to_pybytes(), sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD
+    )
+
+    with pytest.raises(DamagedMessageError, match="more than"):
+        _ = bomb.body
+
+
+def test_without_pyarrow_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    message = received(b"x", sys_flag=SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD)
+
+    with pytest.raises(DamagedMessageError, match=r"zstd: that takes pyarrow.*eruca\[arrow\]"):
+        _ = message.body
+
+
+@pytest.mark.parametrize(
     ("body", "fields", "why"),
     [
         (b"body", {"body_crc": 1}, "checksum"),
         (b"no zlib", {"sys_flag": ZLIB}, "does not unpack"),
-        (b"x", {"sys_flag": SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4}, "another way"),
+        (b"no frame", {"sys_flag": SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4}, "not unpack"),
+        (b"x", {"sys_flag": SysFlag.COMPRESSED | COMPRESSION_MASK}, "not known"),
     ],
 )
 def test_a_body_that_is_not_what_was_sent_is_an_error(
