@@ -26,9 +26,19 @@ import httpx
 import psutil
 
 from deploy.backoff import exit_text
-from deploy.plan import MODULES, ClusterPlan, Service, plan_cluster, ports_from
+from deploy.plan import (
+    MODULES,
+    QUERY_MODULE,
+    TXN_CHECKER_MODULE,
+    ClusterPlan,
+    Service,
+    plan_cluster,
+    ports_from,
+)
 from deploy.ports import check_ports, free_ports
+from deploy.readiness import is_at_work, is_ready, registered_brokers
 from deploy.supervision import Child, Report
+from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_postgres.embedded import EmbeddedServer
 
 _POLL_SECONDS: Final = 0.05  # between two looks at a service that is not ready yet
@@ -153,7 +163,10 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Start every service and return when each is ready and every broker registered.
+        """Start every service and return when clients can use all of them.
+
+        Each is ready then, every broker registered, and checkers and query services can be found
+        and follow every broker's log.
 
         Raises:
             PlanError: The counts or ports are impossible.
@@ -178,6 +191,7 @@ class LocalCluster:
                 child.start()
             async with asyncio.timeout(self._start_seconds):
                 await self._until_ready(self._plan.services)
+                await self._until_at_work(self._plan)
         except TimeoutError as error:
             report = self._not_ready_report()
             await self.stop()
@@ -273,17 +287,33 @@ class LocalCluster:
         )
 
     async def _until_ready(self, services: list[Service] | tuple[Service, ...]) -> None:
-        # trust_env: a proxy that the environment names has no business on the loopback interface.
-        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as client:
+        async with _client() as client:
             for service in services:
-                while not await _answers(client, f"{service.url}/readyz"):
+                while not await is_ready(client, service.url):
                     self._check_alive()
                     await asyncio.sleep(_POLL_SECONDS)
             names = {s.name for s in services} & {s.name for s in self.plan.brokers}
             for namesrv in self.plan.namesrvs:
                 if self._children[namesrv.name].pid is None:
                     continue  # dead on purpose: somebody restarts a broker meanwhile
-                while not names <= await _registered(client, namesrv.url):
+                while not names <= await registered_brokers(client, namesrv.url):
+                    self._check_alive()
+                    await asyncio.sleep(_POLL_SECONDS)
+
+    async def _until_at_work(self, plan: ClusterPlan) -> None:
+        namespaces = {
+            TXN_CHECKER_MODULE: CHECKERS_NAMESPACE,
+            QUERY_MODULE: QUERY_SERVICES_NAMESPACE,
+        }
+        async with _client() as client:
+            for service in (*plan.txn_checkers, *plan.queries):
+                while not await is_at_work(
+                    client,
+                    service.url,
+                    brokers={broker.name for broker in plan.brokers},
+                    namespace=namespaces[service.module],
+                    namesrv_urls=self.namesrv_urls,
+                ):
                     self._check_alive()
                     await asyncio.sleep(_POLL_SECONDS)
 
@@ -298,6 +328,11 @@ class LocalCluster:
     def _not_ready_report(self) -> str:
         tails = "".join(_printed(child) for child in self._children.values())
         return f"not everything was ready within {self._start_seconds:g} s{tails}"
+
+
+def _client() -> httpx.AsyncClient:
+    # trust_env: a proxy that the environment names has no business on the loopback interface.
+    return httpx.AsyncClient(trust_env=False, timeout=2.0)
 
 
 def _make_directory(directory: Path) -> None:
@@ -315,23 +350,6 @@ def _stop_postgres(directories: set[Path]) -> None:
         if (directory / "postmaster.pid").exists():
             with EmbeddedServer(directory):
                 pass  # it joins the one that runs, and stops it as its last user
-
-
-async def _answers(client: httpx.AsyncClient, url: str) -> bool:
-    try:
-        return (await client.get(url)).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
-
-
-async def _registered(client: httpx.AsyncClient, namesrv_url: str) -> set[str]:
-    try:
-        answer = await client.get(f"{namesrv_url}/v1/brokers")
-    except httpx.TransportError:
-        return set()
-    if answer.status_code != httpx.codes.OK:
-        return set()
-    return {group["broker_name"] for group in answer.json()["brokers"]}
 
 
 def _printed(child: Child) -> str:

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from deploy.cluster import LocalCluster, StartError
+from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +47,21 @@ async def test_every_name_server_knows_every_broker_once_the_cluster_is_started(
         assert cluster.resident_bytes() > 0
 
     assert not any(psutil.pid_exists(pid) for pid in pids if pid is not None)
+
+
+async def test_every_service_is_found_and_has_read_every_log_once_the_cluster_is_started(
+    client: httpx.AsyncClient,
+) -> None:
+    async with LocalCluster(
+        brokers=2, namesrvs=2, txn_checkers=1, queries=1, settings=SMALL
+    ) as cluster:
+        for url in (*cluster.query_urls, *cluster.txn_checker_urls):
+            status = (await client.get(f"{url}/v1/status")).json()
+            assert [log["broker_name"] for log in status["followed"]] == ["broker-a", "broker-b"]
+        for url in cluster.namesrv_urls:
+            for namespace in (QUERY_SERVICES_NAMESPACE, CHECKERS_NAMESPACE):
+                table = (await client.get(f"{url}/v1/kv/{namespace}")).json()
+                assert len(table["entries"]) == 1
 
 
 async def test_temporary_data_is_removed_at_the_end() -> None:
