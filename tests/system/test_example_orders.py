@@ -194,6 +194,14 @@ def test_without_a_database_url_it_says_what_is_missing() -> None:
 
 
 @pytest.mark.slow
+def test_before_the_first_order_there_is_nothing_on_either_side() -> None:
+    with embedded_server() as server, running_cluster() as cluster:
+        compared = World(cluster.namesrv_urls[0], server.url).example("compare")
+
+    assert (compared.returncode, compared.stderr) == (0, "")
+    assert compared.stdout == "0 orders, 0 messages\n"
+
+
 def test_the_example_runs_as_its_own_words_say(world: World) -> None:
     with eruca.Client(world.namesrv_url) as client, client.producer() as producer:
         producer.send(eruca.Message("orders", b"order 17"))  # as the README's first example does
