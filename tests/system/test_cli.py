@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -17,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from support.clusters import running_cluster
+from deploy.cluster import LocalCluster
+from support.clusters import SMALL_STORE, running_cluster
 from support.command_line import ERUCA, Eruca
 
 FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n"
@@ -298,6 +300,30 @@ def test_a_tail_says_what_it_follows_and_ctrl_c_ends_it_without_a_word(eruca: Er
         said = "following t-tail, 2 queues; Ctrl-C stops\n"
         assert process.communicate(timeout=60) == ("", said)
     assert process.returncode == 130
+
+
+@pytest.mark.anyio
+async def test_a_tail_tells_that_a_broker_is_away_and_goes_on_when_it_is_back() -> None:
+    async with LocalCluster(settings=SMALL_STORE) as cluster:
+        eruca = Eruca(cluster.namesrv_urls[0])
+        await asyncio.to_thread(eruca.piped, "before\n", "send", "--topic=t-away")
+        with eruca.start("tail", "t-away", "--from=earliest") as tail:
+            assert tail.stdout is not None
+            assert tail.stderr is not None
+            assert "following" in await asyncio.to_thread(tail.stderr.readline)
+            assert "before" in await asyncio.to_thread(tail.stdout.readline)
+
+            await cluster.stop_one("broker-a")
+            gone = await asyncio.to_thread(tail.stderr.readline)
+            await cluster.restart("broker-a")
+            back = await asyncio.to_thread(tail.stderr.readline)
+            await asyncio.to_thread(eruca.piped, "after\n", "send", "--topic=t-away")
+
+            assert gone.startswith("broker-a is away and waited for: ")
+            assert back == "broker-a is back\n"
+            assert "after" in await asyncio.to_thread(tail.stdout.readline)
+            tail.send_signal(signal.SIGINT)
+        assert tail.returncode == 130
 
 
 @pytest.mark.parametrize(

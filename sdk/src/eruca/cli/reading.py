@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
     from eruca.aio.pull_consumer import AsyncPullConsumer
     from eruca.core.message_queue import MessageQueue
+    from eruca.core.received_message import ReceivedMessage
     from eruca.core.subscription_filter import Filter
 
 FilterOption = Annotated[
@@ -84,7 +85,7 @@ async def tail(
     """Follow a topic: show its messages as they come, those of one queue in order.
 
     No group stands behind it, so nobody's offsets change. With --output json each message is one
-    line.
+    line. A broker that goes away is told, and read on from where it was once it is back.
     """
     begin, wanted = checked_start(start), checked_filter(tags, sql)
     async with (
@@ -94,16 +95,21 @@ async def tail(
             filter=wanted,
             start=begin if isinstance(begin, datetime) else begin.value,
             on_offset_out_of_range="earliest",
+            wait_for_topics=follow,
         ) as consumer,
     ):
         if follow:
+            await client.admin.route(topic)  # one that was never there is not waited for
             queues = counted(len(await consumer.assignment()), "queue")
             session.say(f"following {topic}, {queues}; Ctrl-C stops")
         left = count
+        brokers = _Brokers(session, consumer)
         while left is None or left > 0:
             session.check_reader()
-            messages = await consumer.poll(min(_BATCH, left or _BATCH), _WAIT_SECONDS)
+            messages = await _next(consumer, min(_BATCH, left or _BATCH), waits=follow)
             session.show_messages(messages)
+            if follow:
+                await brokers.look()
             if left is not None:
                 left -= len(messages)
             if not messages and not follow and not any((await consumer.lag()).values()):
@@ -151,6 +157,43 @@ async def pull(
                 if not messages and not await _lag(consumer, queue):
                     break
             session.say(f"next offset {await consumer.position(queue)}")
+
+
+async def _next(
+    consumer: AsyncPullConsumer, max_count: int, *, waits: bool
+) -> list[ReceivedMessage]:
+    """Return what has come; nothing while no broker answers, if the consumer *waits* for one."""
+    from eruca.contract.errors import ErucaError
+
+    try:
+        return await consumer.poll(max_count, _WAIT_SECONDS)
+    except ErucaError as error:
+        # What a broker refuses is raised by itself, and waiting would not mend it.
+        if waits and error.retryable and error in consumer.failures.values():
+            return []
+        raise
+
+
+class _Brokers:
+    """The brokers whose messages are followed, and which of them were said to be away."""
+
+    def __init__(self, session: Session, consumer: AsyncPullConsumer) -> None:
+        self._session = session
+        self._consumer = consumer
+        self._seen: set[str] = set()
+        self._away: set[str] = set()
+
+    async def look(self) -> None:
+        """Say who has gone, and who has come back."""
+        present = {queue.broker_name for queue in await self._consumer.assignment()}
+        self._seen |= present
+        away = {name: error.detail for name, error in self._consumer.failures.items()}
+        away |= dict.fromkeys(self._seen - present, "it is in no route just now")
+        for name in sorted(away.keys() - self._away):
+            self._session.say(f"{name} is away and waited for: {away[name]}")
+        for name in sorted(self._away - away.keys()):
+            self._session.say(f"{name} is back")
+        self._away = set(away)
 
 
 async def _lag(consumer: AsyncPullConsumer, queue: MessageQueue) -> int:
