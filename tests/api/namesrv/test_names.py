@@ -114,9 +114,23 @@ async def test_a_registered_broker_is_in_its_topics_routes(client: httpx.AsyncCl
 
 
 async def test_an_unknown_topic_is_a_problem_that_says_so(client: httpx.AsyncClient) -> None:
+    await register(client)
+
+    refused = await client.get("/v1/topics/trains/route")
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "topic-not-found")
+    assert refused.json()["detail"] == "no live broker has topic trains"
+    assert refused.json()["fix"].startswith("create it: eruca topic create trains")
+
+
+async def test_where_no_broker_lives_nobody_is_told_to_create_a_topic(
+    client: httpx.AsyncClient,
+) -> None:
     refused = await client.get("/v1/topics/flights/route")
 
     assert (refused.status_code, refused.json()["code"]) == (404, "topic-not-found")
+    assert refused.json()["detail"].startswith("no live broker is registered here")
+    assert "create" not in refused.json()["fix"]
 
 
 async def test_a_known_route_is_not_sent_again(client: httpx.AsyncClient) -> None:

@@ -137,10 +137,16 @@ class NameServer:
         if wait_seconds > 0 and not is_news:
             current = await self._changed_route(topic, current, wait_seconds, receive)
         if current is None:
-            raise TopicNotFoundError(
-                f"no live broker has topic {topic}", fix=TopicNotFoundError.fix_of(topic)
-            )
+            raise self._unknown(topic)
         return current
+
+    def _unknown(self, topic: str) -> TopicNotFoundError:
+        if self.table.broker_count:
+            text, fix = f"no live broker has topic {topic}", TopicNotFoundError.fix_of(topic)
+        else:  # then nothing is known of any topic, and none can be created
+            text = f"no live broker is registered here, so none with topic {topic}"
+            fix = "start one with this name server in its ERUCA_BROKER_NAMESRV_URLS"
+        return TopicNotFoundError(text, fix=fix)
 
     def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:
         """Return up to *limit* topics that come after a name, and whether there are more."""
