@@ -19,7 +19,8 @@ from typing import Any
 import httpx
 import pytest
 
-from support.processes import ServiceProcess, running
+from support.forked import forked_broker
+from support.processes import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
@@ -80,12 +81,12 @@ def test_deliveries_survive_every_kill(tmp_path: Path, flush_mode: str) -> None:
     print(f"ERUCA_CRASH_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
     book = Book(Random(seed))
     for number in range(ROUNDS_MAX):
-        with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        with forked_broker(settings(tmp_path, flush_mode)) as process:
             if number == 0:
                 prepare(process.url)
             check_handles(process.url, book)
             asyncio.run(consume_and_kill(process, book))
-    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+    with forked_broker(settings(tmp_path, flush_mode)) as process:
         check_handles(process.url, book)
         asyncio.run(finish(process.url, book))
 

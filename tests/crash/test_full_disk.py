@@ -17,8 +17,8 @@ import pytest
 
 from support.answers import check_answers
 from support.disks import free_size, small_disk
+from support.forked import forked_broker
 from support.log_model import LogModel, read_log
-from support.processes import running
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +105,7 @@ def test_files_that_may_not_grow_are_a_full_disk(
 ) -> None:
     """The log hits the larger limit; the smaller one is hit by queue and index files as well."""
     producer = Producer()
-    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+    with forked_broker(settings(tmp_path, flush_mode)) as process:
         assert producer.send(process.url).status_code == 201
         before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, before[1]))
@@ -121,7 +121,7 @@ def test_files_that_may_not_grow_are_a_full_disk(
         producer.send_until_accepted(process.url)
         producer.check(process.url, tmp_path)
         assert process.stop() == 0
-    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+    with forked_broker(settings(tmp_path, flush_mode)) as process:
         producer.check(process.url, tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_members_of_every_group_are_forgotten_though_nothing_can_be_written(
 ) -> None:
     groups = ["g1", "g2", "g3"]
     with (
-        running("eruca_broker", settings(tmp_path, "async")) as process,
+        forked_broker(settings(tmp_path, "async")) as process,
         httpx.Client(base_url=f"{process.url}/v1") as client,
     ):
         assert Producer().send(process.url).status_code == 201
@@ -184,7 +184,7 @@ def fill(directory: Path) -> Callable[[], None]:
 
 def test_a_disk_without_room_stops_nothing_but_writing(disk: Path) -> None:
     producer, store = Producer(), disk / "store"
-    with running("eruca_broker", settings(store, "sync")) as process:
+    with forked_broker(settings(store, "sync")) as process:
         assert producer.send(process.url).status_code == 201
         make_room = fill(disk)
 
@@ -199,7 +199,7 @@ def test_a_disk_without_room_stops_nothing_but_writing(disk: Path) -> None:
         assert is_disk_full(producer.send_until_refused(process.url))
         process.stop(signal.SIGKILL)
     make_room()
-    with running("eruca_broker", settings(store, "sync")) as process:
+    with forked_broker(settings(store, "sync")) as process:
         producer.check(process.url, store)
         producer.send_until_accepted(process.url)
         producer.check(process.url, store)

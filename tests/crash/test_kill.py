@@ -23,8 +23,9 @@ import pytest
 
 from support.answers import check_answers
 from support.crash_load import TRANSIENT_TOPICS, Ledger, Load
+from support.forked import forked_broker
 from support.log_model import LogModel, read_log
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess, started
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_whatever_was_acknowledged_survives_every_kill(
     model = LogModel()
     deadline = time.monotonic() + SECONDS_MAX
     for number in range(ROUNDS_MAX + 1):
-        with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        with forked_broker(settings(tmp_path, flush_mode)) as process:
             verify(process, tmp_path, ledger, model)
             if number == ROUNDS_MAX or time.monotonic() > deadline:
                 break
@@ -100,7 +101,7 @@ def nothing(directory: Path, random: Random) -> None:
 
 def kill_it_while_it_recovers(directory: Path, random: Random) -> None:
     """Start once more, and kill as soon as it has the log open."""
-    with ServiceProcess("eruca_broker", settings(directory, "async")) as process:
+    with started("eruca_broker", settings(directory, "async")) as process:
         watched = psutil.Process(process.pid)
         while not any("commitlog" in file.path for file in watched.open_files()):
             pass  # another process has no event to wait for

@@ -12,8 +12,9 @@ import pytest
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_chassis.serving import START_EXIT_CODE
 from support.answers import check_answers
+from support.forked import forked_broker
 from support.log_model import LogModel, read_log
-from support.processes import run_to_the_end, running
+from support.processes import run_to_the_end
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +37,14 @@ def fill(directory: Path, by: signal.Signals) -> list[bytes]:
     What was flushed after the last checkpoint nothing tells from a torn tail, so there is one.
     """
     bodies = [f"{number}:".ljust(900, ".") for number in range(200)]
-    with running("eruca_broker", settings(directory)) as process, httpx.Client() as client:
+    with forked_broker(settings(directory)) as process, httpx.Client() as client:
         for body in bodies:
             answer = client.post(
                 f"{process.url}/v1/topics/orders/messages?queue_id=0", json={"body": {"text": body}}
             )
             assert answer.status_code == 201
         process.stop(signal.SIGKILL)
-    with running("eruca_broker", settings(directory)) as process:
+    with forked_broker(settings(directory)) as process:
         end = LogModel(read_log(directory)).end_offset
         while (checkpoint := read_checkpoint(directory)) is None or checkpoint.flushed_offset < end:
             time.sleep(0.05)  # another process has no event to wait for
@@ -56,7 +57,7 @@ def log_files(directory: Path) -> dict[str, bytes]:
 
 
 def test_a_second_broker_on_one_store_is_refused_and_names_the_first(tmp_path: Path) -> None:
-    with running("eruca_broker", settings(tmp_path)) as first:
+    with forked_broker(settings(tmp_path)) as first:
         code, text = run_to_the_end("eruca_broker", settings(tmp_path))
 
         assert code == START_EXIT_CODE
@@ -64,7 +65,7 @@ def test_a_second_broker_on_one_store_is_refused_and_names_the_first(tmp_path: P
         assert len(text.splitlines()) == 1
         assert httpx.get(f"{first.url}/readyz").status_code == 200
         first.stop(signal.SIGKILL)
-    with running("eruca_broker", settings(tmp_path)) as third:
+    with forked_broker(settings(tmp_path)) as third:
         assert third.stop() == 0
 
 
@@ -90,17 +91,17 @@ def test_a_log_without_its_end_is_refused_and_left_alone_until_it_is_given_up(
         assert log_files(tmp_path) == before
 
     last.write_bytes(whole)
-    with running("eruca_broker", settings(tmp_path)) as process:
+    with forked_broker(settings(tmp_path)) as process:
         check_answers(process.url, LogModel(read_log(tmp_path)))
         process.stop(signal.SIGKILL)
     last.write_bytes(whole[:torn])
-    with running("eruca_broker", settings(tmp_path, CUT_DAMAGE="true")) as process:
+    with forked_broker(settings(tmp_path, CUT_DAMAGE="true")) as process:
         model = LogModel(read_log(tmp_path))
         found = [record.body for record in model.queues["orders", 0]]
         assert found == bodies[: hit.queue_offset]
         check_answers(process.url, model)
         assert process.stop() == 0
-    with running("eruca_broker", settings(tmp_path)) as process:
+    with forked_broker(settings(tmp_path)) as process:
         check_answers(process.url, LogModel(read_log(tmp_path)))
 
 

@@ -24,8 +24,8 @@ from random import Random, SystemRandom
 import httpx
 import pytest
 
+from support.forked import forked_broker
 from support.log_model import read_log
-from support.processes import running
 from support.timer_model import TimerModel
 from support.waiting import until
 
@@ -78,13 +78,13 @@ def test_each_delayed_message_comes_once_whenever_the_broker_is_killed(
     print(f"ERUCA_CRASH_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
     books = Books(Random(seed))
     for _ in range(ROUNDS):
-        with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        with forked_broker(settings(tmp_path, flush_mode)) as process:
             asyncio.run(send_until(process.url, books, lambda: process.stop(signal.SIGKILL)))
         books.check(tmp_path)
         if books.random.random() < 0.4:
             shutil.rmtree(tmp_path / books.random.choice(["consumequeue", "index", "config"]))
 
-    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+    with forked_broker(settings(tmp_path, flush_mode)) as process:
         with httpx.Client(base_url=f"{process.url}/v1", trust_env=False) as client:
             while client.get("/scheduled").json()["scheduled"]:
                 time.sleep(0.05)  # another process has no event to wait for

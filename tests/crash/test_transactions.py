@@ -25,8 +25,9 @@ import pytest
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Record
+from support.forked import forked_broker
 from support.log_model import read_log
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess
 from support.timer_model import WAITING_TOPICS, TimerModel
 from support.transaction_model import TransactionModel
 from support.waiting import until
@@ -83,11 +84,11 @@ def test_a_transaction_is_what_it_was_or_a_step_further(
     """Each step is asked for twice: killed in it, with no answer; then answered, and killed."""
     seen: list[object] = [None]
     for path, body in STORIES[story]:
-        with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        with forked_broker(settings(tmp_path, flush_mode)) as process:
             put_topic(process.url)
             assert look(process.url) == seen[-1]
             ask_and_kill(process, f"/v1/transactions{path}", body)
-        with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+        with forked_broker(settings(tmp_path, flush_mode)) as process:
             unanswered = look(process.url)
             answer = httpx.post(f"{process.url}/v1/transactions{path}", json=body)
             if path == "/t:check" and unanswered != seen[-1]:
@@ -98,7 +99,7 @@ def test_a_transaction_is_what_it_was_or_a_step_further(
             seen.append(look(process.url))
             assert unanswered in seen[-2:]
             process.stop(signal.SIGKILL)
-    with running("eruca_broker", settings(tmp_path, flush_mode)) as process:
+    with forked_broker(settings(tmp_path, flush_mode)) as process:
         assert look(process.url) == seen[-1]
         process.stop(signal.SIGTERM)
     model = TransactionModel(read_log(tmp_path))
@@ -191,14 +192,14 @@ def test_no_commit_is_lost_or_doubled_whenever_the_broker_is_killed(
         hours = ";".join(map(str, range(24)))
         options |= {"ERUCA_BROKER_RETENTION_HOURS": "0", "ERUCA_BROKER_DELETE_HOURS": hours}
     for _ in range(ROUNDS):
-        with running("eruca_broker", options) as process:
+        with forked_broker(options) as process:
             put_topic(process.url)
             asyncio.run(work_until(process.url, books, lambda: process.stop(signal.SIGKILL)))
         books.learn(tmp_path)
         if books.random.random() < 0.5:
             shutil.rmtree(tmp_path / books.random.choice(["consumequeue", "index", "config"]))
 
-    with running("eruca_broker", options) as process:
+    with forked_broker(options) as process:
         asyncio.run(finish(process.url, books))
         process.stop(signal.SIGTERM)
     model = books.learn(tmp_path)

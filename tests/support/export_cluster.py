@@ -16,7 +16,7 @@ import eruca
 from deploy.cluster import LocalCluster
 from deploy.ports import free_ports
 from support.clusters import running_cluster
-from support.processes import ServiceProcess, clean_environment
+from support.processes import ServiceProcess, clean_environment, started
 
 _END_SECONDS = 30
 
@@ -47,7 +47,7 @@ class ExportCluster:
 
     def start_query(self) -> None:
         """Start the query service, and return once it listens."""
-        self._query = ServiceProcess(
+        self._query = started(
             "eruca_query",
             {
                 "ERUCA_QUERY_PORT": self.url.rpartition(":")[2],

@@ -24,7 +24,7 @@ from eruca_query.exports import routes
 from eruca_query.exports.service import Exports, exports_of
 from eruca_query.settings import QuerySettings
 from support.in_process_cluster import InProcessCluster
-from support.processes import ServiceProcess
+from support.processes import ServiceProcess, started
 from support.services import serving
 
 TIMEOUT_SECONDS = 30.0  # of requests to brokers; machines that run tests are busy
@@ -136,7 +136,7 @@ async def export_process(cluster: InProcessCluster) -> AsyncIterator[ServiceProc
         "ERUCA_QUERY_NAMESRV_URLS": ";".join(cluster.namesrv_urls),
         "ERUCA_QUERY_LOG_STYLE": "json",
     }
-    with ServiceProcess("support.exports", settings) as process:
+    with started("support.exports", settings) as process:
         await asyncio.to_thread(process.wait_until_listening)
         yield process
 

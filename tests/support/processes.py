@@ -10,21 +10,29 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 START_SECONDS = 30  # a start takes one; a busy machine may need more
 
 
-class ServiceProcess:
-    """``python -m <module>`` with settings of its own; killed, if it must be, on leaving."""
+class Process(Protocol):
+    """What is needed of ``subprocess.Popen``."""
 
-    def __init__(self, module: str, settings: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            env={**clean_environment(), **settings},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stderr(self) -> IO[str] | None: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class ServiceProcess:
+    """A service that runs, its log line by line; killed, if it must be, on leaving."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
         self.url = ""
         self.log: list[dict[str, Any]] = []
 
@@ -94,10 +102,22 @@ def _rest_of_line(errors: IO[str]) -> str:
     return rest
 
 
+def started(module: str, settings: Mapping[str, str]) -> ServiceProcess:
+    """Start ``python -m <module>`` with settings of its own."""
+    return ServiceProcess(
+        subprocess.Popen(
+            [sys.executable, "-m", module],
+            env={**clean_environment(), **settings},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    )
+
+
 @contextmanager
 def running(module: str, settings: Mapping[str, str]) -> Iterator[ServiceProcess]:
     """Yield a process that listens."""
-    with ServiceProcess(module, settings) as process:
+    with started(module, settings) as process:
         process.wait_until_listening()
         yield process
 
