@@ -21,6 +21,7 @@ from eruca.contract.wire import (
 )
 from eruca_broker.app import BrokerApp
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
+from support.clocks import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -189,18 +190,19 @@ async def test_an_arrival_that_the_filter_stops_keeps_holding(
     assert answer["next_offset"] == 4
 
 
-async def test_a_pull_that_expires_tells_what_it_has_seen(
-    app: BrokerApp, client: httpx.AsyncClient
-) -> None:
-    await put(client, "old")
-    pull = asyncio.create_task(
-        client.get(QUEUE, params={"offset": 1, "wait_seconds": 0.3, "filter": "red"})
-    )
-    await held(app, 1)
+async def test_a_pull_that_expires_tells_what_it_has_seen(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_broker(tmp_path / "still", clock) as app, client_of(app) as client:
+        await put(client, "old")
+        pull = asyncio.create_task(
+            client.get(QUEUE, params={"offset": 1, "wait_seconds": 0.3, "filter": "red"})
+        )
+        await held(app, 1)
 
-    await put(client, "blue", tag="blue")
+        await put(client, "blue", tag="blue")
 
-    answer = (await pull).json()
+        clock.advance(0.3)
+        answer = (await pull).json()
     assert (answer["status"], answer["messages"]) == ("no_new_message", [])
     assert (answer["next_offset"], answer["max_offset"]) == (2, 2)
 
@@ -495,17 +497,18 @@ async def test_a_pull_of_many_waits_on_all_of_them(
     assert (answer["queue_id"], texts(answer["answer"])) == (2, ["new"])
 
 
-async def test_a_pull_of_many_that_expires_tells_what_it_has_seen(
-    app: BrokerApp, client: httpx.AsyncClient
-) -> None:
-    await put(client, "old")
+async def test_a_pull_of_many_that_expires_tells_what_it_has_seen(tmp_path: Path) -> None:
+    clock = ManualClock()
     request = {"queues": [position(0, 1, filter="red"), position(1)], "wait_seconds": 0.3}
-    pull = asyncio.create_task(client.post("/pull", json=request))
-    await held(app, 1)
+    async with open_broker(tmp_path / "still", clock) as app, client_of(app) as client:
+        await put(client, "old")
+        pull = asyncio.create_task(client.post("/pull", json=request))
+        await held(app, 1)
 
-    await put(client, "blue", tag="blue")
+        await put(client, "blue", tag="blue")
 
-    [answer] = (await pull).json()["queues"]
+        clock.advance(0.3)
+        [answer] = (await pull).json()["queues"]
     assert answer["queue_id"] == 0
     assert (answer["answer"]["status"], answer["answer"]["next_offset"]) == ("no_new_message", 2)
 
