@@ -432,7 +432,7 @@ async def test_a_group_that_nobody_waits_for_any_more_is_forgotten(rows: Databas
     async with rows.transaction() as connection:
         await note_seen(connection, ["gone"], now_ms=T0 - 3_600_001)
         await note_seen(connection, ["there"], now_ms=T0 - 3_600_000)
-    unused = Questions(rows, calls=None)  # type: ignore[arg-type]  # nobody takes a check
+    unused = Questions(rows, None, clock)  # type: ignore[arg-type]  # nobody takes a check
     looking = Producers(
         rows, unused, HeldRequests(maximum=1), clock, interval_ms=30_000, poll_seconds=0.01
     )

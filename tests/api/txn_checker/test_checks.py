@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.checkers import Checked, checked_by, messages, take
+from support.checkers import Checked, begin, checked_by, messages, take
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.waiting import until
 
@@ -290,6 +290,23 @@ async def test_checks_of_a_producer_that_leaves_before_it_is_told_go_to_another(
     [check] = await patient.take("staying")
 
     assert check["number"] == 1
+
+
+async def test_a_broker_that_is_away_holds_up_no_checks_of_others(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        in_process_cluster(tmp_path, brokers=2) as cluster,
+        checked_by(cluster, database_url, interval_seconds=600) as checked,
+    ):
+        away = await checked.begin()
+        await checked.seen(away, lambda shown: shown["checks_sent"])
+        await cluster.stop_broker("broker-a")
+        there = await begin(checked.brokers["broker-b"])
+
+        [check] = await checked.take(max_count=1, wait_seconds=15)
+
+        assert check["transaction_id"] == there
 
 
 async def test_as_many_requests_are_held_as_may_be(

@@ -9,14 +9,15 @@ import hmac
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from support.checkers import Checked, checked_by, messages
+from support.checkers import Checked, begin, checked_by, messages
 from support.http_peers import Script, peer, read_request
-from support.in_process_cluster import InProcessCluster
+from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
@@ -91,6 +92,27 @@ async def test_a_group_is_called_with_a_signed_check_and_its_answer_decides(
     assert check["answered_by"] == "webhook"
     assert await messages(checked.broker) == ["order 17"]
     assert (await checked.http.get(PATH)).json()["last_answer_at"] is not None
+
+
+async def test_checks_of_a_broker_that_is_away_hold_up_no_calls_for_others(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        in_process_cluster(tmp_path, brokers=2) as cluster,
+        checked_by(
+            cluster, database_url, interval_seconds=600, webhook_calls_per_group_max=1
+        ) as checked,
+        receiver(COMMIT) as webhook,
+    ):
+        away = await checked.begin()
+        await checked.seen(away, lambda shown: shown["checks_sent"])
+        await cluster.stop_broker("broker-a")
+        there = await begin(checked.brokers["broker-b"])
+
+        await set_webhook(checked, webhook.url)
+        seen = await checked.until_state(there, "committed")
+
+        assert [sent["answer"] for sent in seen["checks_sent"]] == ["commit"]
 
 
 async def test_a_call_that_fails_is_repeated_with_the_same_id(

@@ -205,7 +205,7 @@ def _wire(
     name = f"{settings.name}-{secrets.token_hex(4)}"
     rules = settings.rules
     calls = BrokerCalls(client, timeout=settings.broker_seconds)
-    questions = Questions(database, calls)
+    questions = Questions(database, calls, clock)
     answers = Answers(database, calls, clock)
     producers = Producers(
         database,

@@ -124,6 +124,7 @@ class Producers:
                 now_ms=self._clock.now_ms(),
                 interval_ms=self._interval_ms,
                 limit=limit,
+                without_brokers=self._questions.away(),
             )
         return await self._questions.prepare(taken) if taken else []
 
@@ -151,6 +152,7 @@ class Producers:
                         list(self._waiting),
                         now_ms=self._clock.now_ms(),
                         interval_ms=self._interval_ms,
+                        without_brokers=self._questions.away(),
                     )
                 for group, count in counts.items():
                     self._wake_for(group, count)

@@ -5,6 +5,9 @@ a transaction that was decided a moment ago is not asked about.
 
 An answer to a producer has a limit of size, as one to a pull has: what exceeds it is given back and
 comes with the next.
+
+Checks of a broker that does not answer are given back, too, and none of its are taken for a while:
+they are the oldest, and would come first again, before those of other brokers.
 """
 
 from __future__ import annotations
@@ -19,12 +22,15 @@ import structlog
 from eruca.contract.errors import ErucaError, TransactionNotFoundError
 from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.transactions import ProducerCheck, TransactionDetail
+from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.core.moments import moment
 from eruca_txn_checker.projection.check_rows import AskedCheck, close_unsent, give_back
 
 PARALLEL_MAX: Final = 4  # requests to brokers at a time, of one producer's: each brings a body
+
+AWAY_SECONDS: Final = 5.0  # so long no checks are taken of a broker that did not answer
 
 _log = structlog.get_logger()
 
@@ -56,12 +62,21 @@ class Questions:
     Args:
         database: Where the checks are.
         calls: To the brokers.
+        clock: The one that all instances share.
     """
 
-    def __init__(self, database: Database, calls: BrokerCalls) -> None:
+    def __init__(self, database: Database, calls: BrokerCalls, clock: Clock) -> None:
         self.counts = QuestionCounts()
         self._database = database
         self._calls = calls
+        self._clock = clock
+        self._away: dict[str, float] = {}  # broker → until when it is left out, monotonic
+
+    def away(self) -> list[str]:
+        """Return the brokers whose checks are not to be taken just now."""
+        now = self._clock.monotonic()
+        self._away = {name: until for name, until in self._away.items() if until > now}
+        return list(self._away)
 
     async def prepare(self, taken: Sequence[AskedCheck]) -> list[ProducerCheck]:
         """Return what is to be asked of *taken*; the rest is given back, or need not be asked.
@@ -74,7 +89,7 @@ class Questions:
 
         async def look(check: AskedCheck) -> None:
             async with limit:
-                if not done.has_room_for(1):
+                if not done.has_room_for(1) or check.broker_name in self.away():
                     done.put_off.append(check.check_id)
                     return
                 try:
@@ -82,6 +97,7 @@ class Questions:
                 except TransactionNotFoundError:
                     done.decided.append(check.check_id)  # long ago, or lost with its broker's disk
                 except ErucaError as error:
+                    self._away[check.broker_name] = self._clock.monotonic() + AWAY_SECONDS
                     done.put_off.append(check.check_id)
                     _log.info("check put off", transaction=check.transaction_id, why=str(error))
                 else:

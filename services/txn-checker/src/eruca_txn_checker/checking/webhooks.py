@@ -148,7 +148,8 @@ class Webhooks:
                 now_ms=self._clock.now_ms(),
                 interval_ms=self._interval_ms,
                 limit=1,
-                without=busy,
+                without_groups=busy,
+                without_brokers=self._questions.away(),
             )
         return taken[0] if taken else None
 

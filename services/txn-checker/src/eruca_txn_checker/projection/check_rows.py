@@ -87,14 +87,23 @@ def opened_after_ms(now_ms: int, interval_ms: int) -> int:
 
 
 async def open_counts(
-    connection: AsyncConnection, groups: Collection[str], *, now_ms: int, interval_ms: int
+    connection: AsyncConnection,
+    groups: Collection[str],
+    *,
+    now_ms: int,
+    interval_ms: int,
+    without_brokers: Collection[str] = (),
 ) -> dict[str, int]:
-    """Return how many checks of each of *groups* wait for a producer that asks for them."""
+    """Return how many checks of each of *groups* wait for a producer that asks for them.
+
+    Those of the brokers *without_brokers* are left out.
+    """
     found = await connection.execute(
         select(checks.c.producer_group, func.count().label("waiting"))
         .where(
             checks.c.is_open,
             checks.c.producer_group == any_(literal(sorted(groups), ARRAY(TEXT))),
+            checks.c.broker_name != func.all(literal(sorted(without_brokers), ARRAY(TEXT))),
             checks.c.opened_ms > opened_after_ms(now_ms, interval_ms),
             not_(_HAS_WEBHOOK),
         )
@@ -111,10 +120,14 @@ async def take_for_producer(
     now_ms: int,
     interval_ms: int,
     limit: int,
+    without_brokers: Collection[str] = (),
 ) -> list[AskedCheck]:
-    """Take open checks of a group, oldest first: nobody else gets them."""
+    """Take open checks of a group, oldest first: nobody else gets them.
+
+    Those of the brokers *without_brokers* are left out.
+    """
     its = and_(checks.c.producer_group == producer_group, not_(_HAS_WEBHOOK))
-    taking = _Taking(client_id, now_ms, interval_ms, limit)
+    taking = _Taking(client_id, now_ms, interval_ms, limit, without_brokers)
     return await _take(connection, its, taking)
 
 
@@ -124,15 +137,19 @@ async def take_for_webhooks(
     now_ms: int,
     interval_ms: int,
     limit: int,
-    without: Collection[str],
+    without_groups: Collection[str],
+    without_brokers: Collection[str],
 ) -> list[AskedCheck]:
-    """Take open checks of groups with a webhook, those of the groups *without* left out."""
+    """Take open checks of groups with a webhook.
+
+    Those of the groups *without_groups* and of the brokers *without_brokers* are left out.
+    """
     called = select(webhooks.c.producer_group).where(webhooks.c.is_enabled)
     theirs = and_(
         checks.c.producer_group.in_(called),
-        checks.c.producer_group != func.all(literal(sorted(without), ARRAY(TEXT))),
+        checks.c.producer_group != func.all(literal(sorted(without_groups), ARRAY(TEXT))),
     )
-    taking = _Taking(WEBHOOK, now_ms, interval_ms, limit)
+    taking = _Taking(WEBHOOK, now_ms, interval_ms, limit, without_brokers)
     return await _take(connection, theirs, taking)
 
 
@@ -142,6 +159,7 @@ class _Taking:
     now_ms: int
     interval_ms: int
     limit: int
+    without_brokers: Collection[str]
 
 
 async def _take(
@@ -152,6 +170,7 @@ async def _take(
         .where(
             checks.c.is_open,
             wanted,
+            checks.c.broker_name != func.all(literal(sorted(taking.without_brokers), ARRAY(TEXT))),
             checks.c.opened_ms > opened_after_ms(taking.now_ms, taking.interval_ms),
         )
         .order_by(checks.c.checked_ms)
