@@ -14,14 +14,13 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test lint check bench interop lint-openapi
+.PHONY: help up demo test check bench interop lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
 	@echo "make test     every test"
 	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
-	@echo "make lint     format, lint, types, imports"
-	@echo "make check    make lint and the unit tests: before each commit"
+	@echo "make check    format, lint, types, imports, unit tests: before each commit"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
 	@echo "make lint-openapi  Spectral on the services' OpenAPI documents; needs Node.js"
@@ -43,14 +42,12 @@ demo: $(VENV)/.synced
 test: $(VENV)/.synced
 	$(PYTEST) $(ARGS)
 
-lint: $(VENV)/.synced
+check: $(VENV)/.synced
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-check: lint
-	$(PYTEST) -m "not slow" tests/house tests/unit $(ARGS)
+	$(PYTEST) -m quick tests/house tests/unit $(ARGS)
 
 bench: $(VENV)/.synced
 	@$(BIN)/python -m bench $(ARGS)

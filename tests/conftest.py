@@ -9,6 +9,8 @@ Where several processes run the tests, each begins with a stretch of the list, a
 end of another's when it has none left. So the list begins with the folders whose tests take
 longest, or one process might be left alone with them at the end; and a folder's tests stay
 together, or each process would start a Spark of its own.
+
+The tests of ``make check`` are marked ``quick``, so that whoever has run these can run the others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import pytest
 from hypothesis import settings
 
 LONGEST_FIRST: Final = ("spark", "crash", "system", "contract", "postgres", "model", "api", "store")
+QUICK: Final = ("house", "unit")
 
 settings.register_profile("eruca", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("eruca")
@@ -34,6 +37,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is quick, before anything is chosen by its marks."""
+    if _folder(item) in QUICK and item.get_closest_marker("slow") is None:
+        item.add_marker("quick")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by folder; within one they stay as random as they are."""
@@ -41,5 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place_of_folder(item: pytest.Item) -> int:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    folder = _folder(item)
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
