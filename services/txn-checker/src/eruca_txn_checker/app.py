@@ -38,9 +38,9 @@ from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.checking.broker_work import TransactionWork
 from eruca_txn_checker.checking.due_work import CheckCounts, DueSettings, DueWork
+from eruca_txn_checker.checking.postgres_clock import PostgresClock
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
-from eruca_txn_checker.checking.shared_clock import SharedClock
 from eruca_txn_checker.checking.webhook_call import WebhookCaller
 from eruca_txn_checker.checking.webhooks import WebhookLimits, Webhooks
 from eruca_txn_checker.projection.fold import TransactionProjection
@@ -103,15 +103,15 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                     timeout=TIMEOUT_SECONDS_DEFAULT,  # or it would be that of clients started here
                 )
             )
-            shared_clock = SharedClock(database, clock)
-            checker, keeper = _wire(settings, database, client, held, shared_clock)
+            postgres_clock = PostgresClock(database, clock)
+            checker, keeper = _wire(settings, database, client, held, postgres_clock)
             app.state.checker = checker
             metrics = CheckerMetrics(checker)
             app.registry.register(metrics)
             stack.callback(app.registry.unregister, metrics)
             sharing = BackgroundLoop(
                 "leases",
-                lambda: _share(checker.shares, shared_clock),
+                lambda: _share(checker.shares, postgres_clock),
                 period_seconds=settings.lease_seconds / LEASE_STEPS,
             )
 
@@ -129,7 +129,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
             )
 
             async def begin() -> None:
-                await shared_clock.compare()
+                await postgres_clock.compare()
                 sharing.start()
                 if app.address is not None:
                     announcing.start()
@@ -179,7 +179,7 @@ async def _embedded(stack: AsyncExitStack, settings: TxnCheckerSettings) -> str:
     return sqlalchemy_url(server.url)
 
 
-async def _share(shares: BrokerShares, clock: SharedClock) -> None:
+async def _share(shares: BrokerShares, clock: PostgresClock) -> None:
     try:
         await clock.compare()
         await shares.step()

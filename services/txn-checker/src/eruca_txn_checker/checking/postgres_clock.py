@@ -16,7 +16,7 @@ from eruca_txn_checker.core.other_clock import OtherClock
 _NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
-class SharedClock:
+class PostgresClock:
     """PostgreSQL's wall clock, and the machine's monotonic one; a :class:`Clock`.
 
     Args:
