@@ -100,4 +100,8 @@ async def in_process_cluster(
             url = broker_urls[broker_settings.name] = f"http://{host}:{port}"
             servers[url] = server
         await until(lambda: all(len(list(n.table.brokers())) == brokers for n in name_servers))
-        yield InProcessCluster(urls, apps, broker_urls, servers)
+        try:
+            yield InProcessCluster(urls, apps, broker_urls, servers)
+        finally:
+            for url in broker_urls.values():
+                servers[url].should_exit = True  # each takes a moment, and now the same one
