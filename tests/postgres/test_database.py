@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.positions import read_positions, write_position
 from eruca_postgres.settings import sqlalchemy_url
-from support.postgres import embedded_server, fresh_schema
+from support.postgres import embedded_server, fresh_schema, reachable_directory
 
 pytestmark = pytest.mark.anyio
 
@@ -96,14 +95,12 @@ def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:
     "name", ["with blank", "a,b", "50%&#?", "ü", "long" * 50], ids=lambda name: name[:10]
 )
 def test_a_server_starts_in_a_directory_of_any_name(name: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="eruca-postgres-") as parent:
-        Path(parent).chmod(0o755)
-        with EmbeddedServer(Path(parent) / name / "data") as server:
-            engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
-            with engine.connect() as connection:
-                found = connection.scalar(text("SHOW data_directory"))
+    with reachable_directory() as parent, EmbeddedServer(parent / name / "data") as server:
+        engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
+        with engine.connect() as connection:
+            found = connection.scalar(text("SHOW data_directory"))
 
-        assert found == str(Path(parent) / name / "data")
+        assert found == str(parent / name / "data")
 
 
 @pytest.mark.parametrize("url", ["postgres://u@h/d", "postgresql://u@h/d"])

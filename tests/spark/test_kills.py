@@ -56,7 +56,7 @@ def test_no_row_is_lost_or_doubled_whatever_is_killed(
     tmp_path: Path, random: Random, spark: SparkSession
 ) -> None:
     lake = tmp_path / "lake"
-    with export_cluster(tmp_path) as cluster, cluster.client() as client:
+    with export_cluster() as cluster, cluster.client() as client:
         client.admin.create_topic(TOPIC, queue_count=3)
         send(client, SENT_AT_FIRST)
         kills: Counter[str] = Counter()

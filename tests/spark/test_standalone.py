@@ -37,12 +37,9 @@ LOOK_SECONDS: Final = 0.05
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExportCluster]:
+def cluster() -> Iterator[ExportCluster]:
     """Run brokers and a query service, with messages in four queues."""
-    with (
-        export_cluster(tmp_path_factory.mktemp("cluster")) as running,
-        running.client() as client,
-    ):
+    with export_cluster() as running, running.client() as client:
         client.admin.create_topic(TOPIC, queue_count=2)
         with client.producer(send_timeout=60.0) as producer:
             producer.send_many([eruca.Message(TOPIC, b"order %d" % n) for n in range(SENT)])

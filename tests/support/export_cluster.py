@@ -16,6 +16,7 @@ import eruca
 from deploy.cluster import LocalCluster
 from deploy.ports import free_ports
 from support.clusters import running_cluster
+from support.postgres import reachable_directory
 from support.processes import ServiceProcess, clean_environment, started
 
 _END_SECONDS = 30
@@ -26,7 +27,7 @@ class ExportCluster:
     """A cluster, and a query service at a URL that stays the same."""
 
     cluster: LocalCluster
-    directory: Path
+    postgres_dir: Path
     url: str
     _query: ServiceProcess | None = field(default=None)
 
@@ -52,7 +53,7 @@ class ExportCluster:
             {
                 "ERUCA_QUERY_PORT": self.url.rpartition(":")[2],
                 "ERUCA_QUERY_NAMESRV_URLS": self.namesrvs,
-                "ERUCA_QUERY_POSTGRES_DIR": str(self.directory / "postgres"),
+                "ERUCA_QUERY_POSTGRES_DIR": str(self.postgres_dir),
             },
         )
         self._query.wait_until_listening()
@@ -73,11 +74,11 @@ class ExportCluster:
 
 
 @contextmanager
-def export_cluster(directory: Path, *, brokers: int = 2) -> Iterator[ExportCluster]:
+def export_cluster(*, brokers: int = 2) -> Iterator[ExportCluster]:
     """Yield brokers and a query service, both running."""
-    with running_cluster(brokers=brokers) as cluster:
+    with running_cluster(brokers=brokers) as cluster, reachable_directory() as directory:
         url = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
-        running = ExportCluster(cluster, directory, url)
+        running = ExportCluster(cluster, directory / "postgres", url)
         running.start_query()
         try:
             yield running

@@ -25,13 +25,21 @@ _numbers: Final = count()
 
 
 @contextmanager
-def embedded_server() -> Iterator[EmbeddedServer]:
-    """Run a server whose data goes with it."""
-    # Not pytest's own directories: those are closed to the user PostgreSQL runs as under root.
+def reachable_directory() -> Iterator[Path]:
+    """Make a directory that the user gets to as whom PostgreSQL runs under root.
+
+    Those that pytest makes are closed to other users, again with every pytest that starts.
+    """
     with tempfile.TemporaryDirectory(prefix="eruca-postgres-") as directory:
         Path(directory).chmod(0o755)
-        with EmbeddedServer(Path(directory) / "data") as server:
-            yield server
+        yield Path(directory)
+
+
+@contextmanager
+def embedded_server() -> Iterator[EmbeddedServer]:
+    """Run a server whose data goes with it."""
+    with reachable_directory() as directory, EmbeddedServer(directory / "data") as server:
+        yield server
 
 
 def kill_server(server: EmbeddedServer) -> None:

@@ -6,26 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from support.postgres import reachable_directory
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Return a directory for temporary files that lies where PostgreSQL's own user gets to.
-
-    Under root it runs as another user, and pytest closes its own directories to others again and
-    again.
-    """
-    with tempfile.TemporaryDirectory(prefix="demo-") as directory:
-        Path(directory).chmod(0o755)
-        yield Path(directory)
+    """Return a directory for temporary files, PostgreSQL's among them."""
+    with reachable_directory() as directory:
+        yield directory
 
 
 def demo(*arguments: str, temporary: Path) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -18,6 +18,7 @@ import pytest
 
 from deploy.cluster import LocalCluster, StartError
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from support.postgres import reachable_directory
 
 pytestmark = pytest.mark.anyio
 
@@ -139,13 +140,19 @@ async def test_two_clusters_cannot_share_one_directory(tmp_path: Path) -> None:
             await LocalCluster(data_dir=tmp_path, settings=SMALL).start()
 
 
-async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(tmp_path: Path) -> None:
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with reachable_directory() as directory:
+        yield directory
+
+
+async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(directory: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "deploy.local",
         "--base-port=0",
-        f"--data={tmp_path}",
+        f"--data={directory}",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -29,10 +28,8 @@ REQUEST: Final = f"GET {RECORDS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\
 SESSIONS: Final = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
 
 
-async def test_readers_that_leave_leave_nothing_open_and_nothing_running(
-    tmp_path: Path,
-) -> None:
-    with export_cluster(tmp_path, brokers=1) as cluster:
+async def test_readers_that_leave_leave_nothing_open_and_nothing_running() -> None:
+    with export_cluster(brokers=1) as cluster:
         await asyncio.to_thread(fill, cluster.client())
         host, _, port = cluster.url.removeprefix("http://").partition(":")
         chance = random.Random(7)
@@ -64,7 +61,7 @@ async def test_readers_that_leave_leave_nothing_open_and_nothing_running(
         await quiet(service)
         files, threads = service.num_fds(), service.num_threads()
         processes = {process.pid for process in service.children()}
-        with EmbeddedServer(tmp_path / "postgres") as server, psycopg.connect(server.url) as asking:
+        with EmbeddedServer(cluster.postgres_dir) as server, psycopg.connect(server.url) as asking:
             sessions = count_of(asking)
 
             await all_read_some_and_leave()
