@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from sqlalchemy import insert
 
 import eruca
-from eruca_query.projection.tables import SCHEMA
+from eruca_query.projection.tables import SCHEMA, brokers
 from support.in_process_cluster import in_process_cluster
 from support.openapi_documents import kept_document
 from support.openapi_examples import Changes, Scenes, check_answer, shape_differences
@@ -127,6 +128,13 @@ async def _(stage: Stage) -> Changes:
         lambda shown: shown["incomplete"],
     )
     return ANYTIME
+
+
+@SCENES.add("forgetBroker", 204)
+async def _(stage: Stage) -> None:
+    """With a broker that was read once, and is not there any more."""
+    async with stage.queried.service.database.transaction() as connection:
+        await connection.execute(insert(brokers).values(broker_name="broker-b"))
 
 
 @SCENES.add("planExport", 200)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from eruca_postgres.positions import write_position
 from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import in_process_cluster
@@ -102,6 +103,13 @@ async def _(checked: Checked) -> Changes:
     changes = await begun(checked)
     await checked.seen(changes["transaction_id"])
     return changes
+
+
+@SCENES.add("forgetBroker", 204)
+async def _(checked: Checked) -> None:
+    """With a broker that was read once, and is not there any more."""
+    async with checked.app.state.checker.database.transaction() as connection:
+        await write_position(connection, "broker-b", 7, end_offset=7)
 
 
 @SCENES.add("getStatus", 200)

@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from eruca.contract.transaction_events import (
     TransactionBegun,
@@ -22,6 +22,7 @@ from eruca.contract.transaction_events import (
 )
 from eruca_chassis.held import HeldRequests
 from eruca_postgres.database import Database
+from eruca_postgres.forgetting import begin_forgetting, being_forgotten
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_postgres.tables import metadata as shared_tables
@@ -43,6 +44,7 @@ from eruca_txn_checker.projection.check_rows import (
 )
 from eruca_txn_checker.projection.due_rows import delete_history, due_rows, refresh_due
 from eruca_txn_checker.projection.fold import LoggedEvent, TransactionProjection
+from eruca_txn_checker.projection.forgotten import ForgottenRows
 from eruca_txn_checker.projection.listing import find_rows, page_of
 from eruca_txn_checker.projection.producer_rows import note_seen, reachable_groups
 from eruca_txn_checker.projection.tables import SCHEMA, metadata, transactions
@@ -425,6 +427,33 @@ async def test_a_broker_that_is_forgotten_takes_its_checks_along(folder: Folder)
         assert await find_rows(connection, "t") == []
         assert await checks_of(connection, BROKER, "t") == []
         assert await find_rows(connection, "over") == []
+
+
+async def test_a_broker_taken_away_for_good_is_deleted_in_pieces_and_shown_in_none_of_them(
+    folder: Folder,
+) -> None:
+    ids = [f"t-{number}" for number in range(5)]
+    await folder.fold(*map(begun, ids), checked("t-0"), decided("t-1"))
+    database = folder.database
+    async with database.transaction() as connection:
+        await begin_forgetting(connection, BROKER)
+    counts: list[int] = []
+    # Each piece by an instance that was started after the one before had been killed.
+    while await ForgottenRows(database, rows_max=2).delete_some():
+        async with database.transaction() as connection:
+            left = await connection.scalar(select(func.count()).select_from(transactions))
+            counts.append(left or 0)
+            assert await find_rows(connection, "t-4") == []
+            page = await page_of(
+                connection, state=None, producer_group=None, broker_name=None, after=None, limit=9
+            )
+            assert page == []
+            is_left = BROKER in await connection.scalars(being_forgotten())
+        assert is_left is (counts[-1] > 0)
+
+    assert counts == [3, 1, 0]
+    async with database.transaction() as connection:
+        assert await checks_of(connection, BROKER, "t-0") == []
 
 
 async def test_a_group_that_nobody_waits_for_any_more_is_forgotten(rows: Database) -> None:

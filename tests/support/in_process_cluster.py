@@ -11,6 +11,7 @@ from typing import Any
 
 from eruca_broker.app import BrokerApp, create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_broker.store.directory_lock import DirectoryLock, StoreLockedError
 from eruca_chassis.clock import Clock
 from eruca_chassis.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app
@@ -28,10 +29,18 @@ class InProcessCluster:
     brokers: dict[str, BrokerApp]
     broker_urls: dict[str, str]
     servers: dict[str, Server]  # by URL
+    name_servers: list[NameServer]
+    store_dirs: dict[str, Path]  # of the brokers, by name
 
     async def stop_broker(self, name: str) -> None:
         """Stop a broker for good."""
         await self._stop(self.broker_urls[name])
+
+    async def take_broker_away(self, name: str) -> None:
+        """Stop a broker, until no name server knows it and its store is free."""
+        await self.stop_broker(name)
+        await until(lambda: not any(name in names(server) for server in self.name_servers))
+        await until(lambda: is_free(self.store_dirs[name]))
 
     async def stop_name_servers(self) -> None:
         """Stop all name servers for good."""
@@ -46,6 +55,20 @@ class InProcessCluster:
         host, _, port = url.removeprefix("http://").rpartition(":")
         with socket.socket() as probe:
             return probe.connect_ex((host, int(port))) == 0
+
+
+def names(name_server: NameServer) -> set[str]:
+    """Return the brokers that a name server knows."""
+    return {group.broker_name for group in name_server.broker_list().brokers}
+
+
+def is_free(store_dir: Path) -> bool:
+    """Tell whether no broker has a store open."""
+    try:
+        DirectoryLock.acquire(store_dir).release()
+    except StoreLockedError:
+        return False
+    return True
 
 
 def small_broker(
@@ -91,17 +114,19 @@ async def in_process_cluster(
             name_servers.append(app.state.name_server)
         apps: dict[str, BrokerApp] = {}
         broker_urls: dict[str, str] = {}
+        store_dirs: dict[str, Path] = {}
         for letter in "abcdefgh"[:brokers]:
             name = f"broker-{letter}"
             broker_settings = small_broker(name, urls, directory / name, **settings)
             broker = create_app(broker_settings, broker_clock)
             server, (host, port) = await stack.enter_async_context(serving(broker, broker_settings))
             apps[broker_settings.name] = broker
+            store_dirs[broker_settings.name] = broker_settings.store_dir
             url = broker_urls[broker_settings.name] = f"http://{host}:{port}"
             servers[url] = server
         await until(lambda: all(len(list(n.table.brokers())) == brokers for n in name_servers))
         try:
-            yield InProcessCluster(urls, apps, broker_urls, servers)
+            yield InProcessCluster(urls, apps, broker_urls, servers, name_servers, store_dirs)
         finally:
             for url in broker_urls.values():
                 servers[url].should_exit = True  # each takes a moment, and now the same one

@@ -1,23 +1,20 @@
 """Questions to the query service: messages by id, key, tag and time, and what befell them.
 
-Any query service of a cluster will do. Where ``ERUCA_QUERY_URLS`` does not name them, the name
-servers' key-value table does; one that does not answer is left for the next one, and where none is
-left they are looked for again.
+Any query service of a cluster will do: ``ERUCA_QUERY_URLS`` names them, or else the name servers'
+key-value table does (:mod:`eruca.aio.instances`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.broker_api import parsed, send_model, utc_text
-from eruca.aio.instances import found_instances
+from eruca.aio.broker_api import parsed, utc_text
+from eruca.aio.instances import Instances
 from eruca.aio.transport import path_segment, target_of
-from eruca.contract.errors import ErucaError, TimeoutExpiredError, TransportError
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.queries import (
     MessageFound,
@@ -40,8 +37,7 @@ class AsyncQuery:
     """Asks the query services of a client's cluster; made by :attr:`eruca.AsyncClient.query`."""
 
     def __init__(self, context: ClientContext) -> None:
-        self._context = context
-        self._urls: list[str] = []  # those that have not failed; the first is in use
+        self._instances = Instances(QUERY_SERVICE, context, timeout=ANSWER_SECONDS)
 
     async def message(self, message_id: str) -> MessageFound:
         """Return the message with an offset id or a unique id.
@@ -113,39 +109,28 @@ class AsyncQuery:
         begun = await self._ask(RebuildBegun, "POST", "/v1/projection:rebuild", request)
         return begun.brokers
 
+    async def forget(self, broker_name: str) -> None:
+        """Drop all that was read of a broker's log which was taken away for good.
+
+        No answer lacks anything of it from then on. One that comes back under this name is read
+        anew. What the transaction checkers know of it, ``admin.transactions.forget`` drops.
+
+        Raises:
+            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
+            ConflictError: A name server still knows it: stop it first.
+        """
+        await self._instances.request("DELETE", f"/v1/brokers/{path_segment(broker_name)}")
+
     async def urls(self) -> list[str]:
         """Return where the query services are that have not failed; the first is the one in use.
 
         Raises:
             NoRouteError: None is known.
         """
-        self._context.check_open()
-        if not self._urls:
-            self._urls = [*QUERY_SERVICE.given(os.environ)] or await found_instances(
-                QUERY_SERVICE,
-                self._context.name_servers,
-                timeout=self._context.settings.timeout_seconds,
-            )
-        return [*self._urls]
+        return await self._instances.urls()
 
     async def _ask(
         self, model: type[M], method: str, target: str, body: BaseModel | None = None
     ) -> M:
-        failed: dict[str, ErucaError] = {}
-        while True:
-            urls = [url for url in await self.urls() if url not in failed]
-            if not urls:
-                error = failed.popitem()[1]
-                error.fix = error.fix or QUERY_SERVICE.how_to_have_one
-                raise error
-            url = urls[0]
-            try:
-                answer = await send_model(
-                    self._context.transport, method, url, target, body, timeout=ANSWER_SECONDS
-                )
-            except (TransportError, TimeoutExpiredError) as error:
-                failed[url] = error
-                if url in self._urls:  # else another question has found it out already
-                    self._urls.remove(url)
-            else:
-                return parsed(model, answer, url + target)
+        answer, url = await self._instances.request(method, target, body)
+        return parsed(model, answer, url + target)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from eruca.aio.instances import Instances
 from eruca.aio.masters import Masters
 from eruca.aio.merging import merged
 from eruca.aio.transaction_api import TransactionApi
+from eruca.aio.transport import path_segment
 from eruca.contract.errors import TransactionNotFoundError, ValidationError
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.transactions import (
@@ -21,10 +23,13 @@ from eruca.contract.transactions import (
     TransactionDetail,
     TransactionSummary,
 )
+from eruca.core.services import TXN_CHECKER
 
 if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
     from eruca.contract.transaction_events import Outcome
+
+FORGET_SECONDS: Final = 20.0  # it may have to wait for what is being written
 
 
 class AsyncTransactionAdmin:
@@ -34,6 +39,7 @@ class AsyncTransactionAdmin:
         self._masters = Masters(context)
         self._api = TransactionApi(context.transport)
         self._timeout = context.settings.timeout_seconds
+        self._checkers = Instances(TXN_CHECKER, context, timeout=FORGET_SECONDS)
 
     async def undecided(
         self,
@@ -96,6 +102,19 @@ class AsyncTransactionAdmin:
         A parked one is discarded. The arguments and errors are those of :meth:`commit`.
         """
         return await self._decide(transaction_id, "rollback", reason, broker_name)
+
+    async def forget(self, broker_name: str) -> None:
+        """Have the transaction checkers drop a broker which was taken away for good.
+
+        Its transactions go, also those that nobody has decided. One that comes back under this name
+        is read anew. What the query services know of it, ``query.forget`` drops.
+
+        Raises:
+            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
+            ConflictError: A name server still knows it: stop it first.
+            NoRouteError: No transaction checker is known.
+        """
+        await self._checkers.request("DELETE", f"/v1/brokers/{path_segment(broker_name)}")
 
     async def _decide(
         self, transaction_id: str, outcome: Outcome, reason: str, broker_name: str | None

@@ -92,6 +92,18 @@ class Query:
         """
         return self._portal.call(self._twin.rebuild, read_here(brokers))
 
+    def forget(self, broker_name: str) -> None:
+        """Drop all that was read of a broker's log which was taken away for good.
+
+        No answer lacks anything of it from then on. One that comes back under this name is read
+        anew. What the transaction checkers know of it, ``admin.transactions.forget`` drops.
+
+        Raises:
+            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
+            ConflictError: A name server still knows it: stop it first.
+        """
+        self._portal.call(self._twin.forget, broker_name)
+
     def urls(self) -> list[str]:
         """Return where the query services are that have not failed; the first is the one in use.
 

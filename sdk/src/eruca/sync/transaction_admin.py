@@ -87,3 +87,16 @@ class TransactionAdmin:
         return self._portal.call(
             self._twin.rollback, transaction_id, reason=reason, broker_name=broker_name
         )
+
+    def forget(self, broker_name: str) -> None:
+        """Have the transaction checkers drop a broker which was taken away for good.
+
+        Its transactions go, also those that nobody has decided. One that comes back under this name
+        is read anew. What the query services know of it, ``query.forget`` drops.
+
+        Raises:
+            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
+            ConflictError: A name server still knows it: stop it first.
+            NoRouteError: No transaction checker is known.
+        """
+        self._portal.call(self._twin.forget, broker_name)

@@ -1,17 +1,19 @@
 """This instance's share of the brokers: taking leases, and having work done on what they give.
 
 A loop calls ``step`` a few times within a lease. Each broker whose lease is ours has its work
-running, and no other has; brokers that have gone from the name servers are kept, for they come
-back.
+running, and no other has. Brokers of which the database knows something are kept when they go from
+the name servers, for they come back; one that an operator has had forgotten is not known to it any
+more (:mod:`eruca_postgres.forgetting`), and is dropped by every instance.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.errors import NameServersUnreachableError
 from eruca_postgres.database import Database
@@ -44,6 +46,7 @@ class BrokerShares:
         client: Knows the live brokers.
         keeper: Takes the leases.
         work: Makes the work on a broker.
+        known: Returns the names of the brokers of which the database knows something.
     """
 
     def __init__(
@@ -52,14 +55,17 @@ class BrokerShares:
         client: AsyncClient,
         keeper: LeaseKeeper,
         work: Callable[[str], BrokerWork],
+        *,
+        known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     ) -> None:
         self.name_server_fault: str | None = None  # why the brokers are not known just now
         self._database = database
         self._client = client
         self._keeper = keeper
         self._make_work = work
+        self._known = known
         self._work: dict[str, BrokerWork] = {}
-        self._names: set[str] = set()
+        self._living: set[str] = set()  # as a name server said when one last answered
 
     def lease(self, broker_name: str) -> Lease | None:
         """Return a broker's lease while it is ours."""
@@ -77,8 +83,7 @@ class BrokerShares:
             DatabaseUnavailableError: PostgreSQL is not there. Work goes on while the leases are
                 good, and is paused by itself when they are not.
         """
-        await self._look_for_brokers()
-        held = await self._keeper.step(self._names)
+        held = await self._keeper.step(await self._names())
         gone = [name for name in self._work if name not in held]
         await asyncio.gather(*(self._end(name) for name in gone))
         for name in held.keys() - self._work.keys():
@@ -90,16 +95,16 @@ class BrokerShares:
         """End all work; the leases are the keeper's to give back."""
         await asyncio.gather(*(self._end(name) for name in list(self._work)))
 
-    async def _look_for_brokers(self) -> None:
-        async with self._database.transaction() as connection:
-            known = await read_positions(connection)
-        self._names |= known.keys()
+    async def _names(self) -> set[str]:
+        """Return the brokers that there are to be shared."""
         try:
-            self._names |= {group.broker_name for group in await self._client.admin.brokers()}
+            self._living = {group.broker_name for group in await self._client.admin.brokers()}
         except NameServersUnreachableError as error:
             self.name_server_fault = str(error)
         else:
             self.name_server_fault = None
+        async with self._database.transaction() as connection:
+            return self._living | set(await self._known(connection))
 
     async def _end(self, name: str) -> None:
         work = self._work.pop(name)

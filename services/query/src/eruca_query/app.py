@@ -36,6 +36,7 @@ from eruca_query.exports import routes as exports
 from eruca_query.exports.service import exports_of
 from eruca_query.projection.broker_work import FollowedBroker
 from eruca_query.projection.chunks import ChunkLimits
+from eruca_query.projection.forgotten import known_brokers
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import SCHEMA
@@ -212,7 +213,7 @@ def _wire(
             )
         )
 
-    shares = BrokerShares(database, client, keeper, follow)
+    shares = BrokerShares(database, client, keeper, follow, known=known_brokers)
     logs = BrokerLogs(
         client,
         BrokerDirectory(client, clock),
@@ -224,6 +225,7 @@ def _wire(
         name=name,
         started_at=datetime.now(UTC),
         database=database,
+        client=client,
         shares=shares,
         counts=counts,
         upkeep=Upkeep(database, clock, retention_ms=round(settings.retention_hours * 3_600_000)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from eruca import AsyncClient
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.database import Database
 from eruca_query.projection.broker_work import FollowedBroker
@@ -23,6 +24,7 @@ class QueryService:
     name: str
     started_at: datetime
     database: Database
+    client: AsyncClient  # of the cluster
     shares: BrokerShares
     counts: ProjectionCounts
     upkeep: Upkeep

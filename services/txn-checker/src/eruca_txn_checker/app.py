@@ -31,7 +31,7 @@ from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
 from eruca_postgres.settings import sqlalchemy_url
-from eruca_txn_checker.api import checks, status, transactions, webhooks
+from eruca_txn_checker.api import brokers, checks, status, transactions, webhooks
 from eruca_txn_checker.api.metrics import CheckerMetrics
 from eruca_txn_checker.checker import TransactionChecker
 from eruca_txn_checker.checking.answers import Answers
@@ -44,6 +44,8 @@ from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.checking.webhook_call import WebhookCaller
 from eruca_txn_checker.checking.webhooks import WebhookLimits, Webhooks
 from eruca_txn_checker.projection.fold import TransactionProjection
+from eruca_txn_checker.projection.forgotten import PERIOD_SECONDS as FORGETTING_SECONDS
+from eruca_txn_checker.projection.forgotten import ForgottenRows
 from eruca_txn_checker.projection.tables import SCHEMA
 from eruca_txn_checker.settings import TxnCheckerSettings
 
@@ -128,9 +130,14 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                 url=own_url,
             )
 
+            forgetting = BackgroundLoop(
+                "forgetting", ForgottenRows(database).step, period_seconds=FORGETTING_SECONDS
+            )
+
             async def begin() -> None:
                 await postgres_clock.compare()
                 sharing.start()
+                forgetting.start()
                 if app.address is not None:
                     announcing.start()
                 checker.producers.start()
@@ -138,7 +145,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                 _log.info("working", checker=checker.name, schema=SCHEMA)
 
             async def end() -> None:
-                await sharing.stop()
+                await asyncio.gather(sharing.stop(), forgetting.stop())
                 await asyncio.gather(
                     announcing.stop(),
                     checker.producers.stop(),
@@ -162,7 +169,13 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
         description=_DESCRIPTION,
         version=version("eruca-txn-checker"),
         tags=_TAGS,
-        routers=[checks.router, webhooks.router, transactions.router, status.router],
+        routers=[
+            checks.router,
+            webhooks.router,
+            transactions.router,
+            status.router,
+            brokers.router,
+        ],
         lifespan=lifespan,
         explorer_origins=settings.explorer_origins,
     )
@@ -273,6 +286,7 @@ def _wire(
         settings=settings,
         clock=clock,
         database=database,
+        client=client,
         calls=calls,
         counts=counts,
         questions=questions,

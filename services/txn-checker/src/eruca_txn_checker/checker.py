@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from eruca import AsyncClient
 from eruca_chassis.clock import Clock
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.database import Database
@@ -27,6 +28,7 @@ class TransactionChecker:
     settings: TxnCheckerSettings
     clock: Clock
     database: Database
+    client: AsyncClient  # of the cluster
     calls: BrokerCalls
     counts: CheckCounts
     questions: Questions

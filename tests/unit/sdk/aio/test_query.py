@@ -8,6 +8,7 @@ import pytest
 
 from eruca.aio.client_context import ClientContext
 from eruca.aio.query import AsyncQuery
+from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.aio.transport import HttpResponse
 from eruca.contract.errors import NoRouteError, TransportError
 from eruca.core.client_settings import ClientSettings
@@ -82,3 +83,18 @@ async def test_where_none_is_known_the_error_says_how_to_have_one() -> None:
 
     assert none.value.fix is not None
     assert "python -m eruca_query" in none.value.fix
+
+
+async def test_a_broker_is_forgotten_by_a_query_service_and_a_checker_that_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    services = Services("http://q:1", away=("http://t:1",))
+    monkeypatch.setenv("ERUCA_TXN_CHECKER_URLS", "http://t:1;http://t:2")
+
+    await services.query.forget("ROOM@broker-b")
+    await AsyncTransactionAdmin(services.context).forget("ROOM@broker-b")
+
+    asked = [
+        (its.method, its.url) for its in services.transport.requests if "brokers" in its.target
+    ]
+    assert asked == [("DELETE", f"http://{where}") for where in ("q:1", "t:1", "t:2")]

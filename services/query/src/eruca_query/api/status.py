@@ -1,4 +1,4 @@
-"""Status: who this service is and how far it has read; and having the read model made anew."""
+"""Status: who this service is, how far it has read; reading logs anew, and forgetting one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Path
 
-from eruca.contract.errors import BrokerNotFoundError, DatabaseUnavailableError
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ConflictError,
+    DatabaseUnavailableError,
+    UnavailableError,
+)
+from eruca.contract.models import BrokerName
 from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
 from eruca_query.projection.following import followed_logs
+from eruca_query.projection.forgotten import forget_broker as forget
 from eruca_query.projection.rebuilding import request_rebuild
 
 router = APIRouter(prefix="/v1", tags=["status"])
@@ -58,3 +65,23 @@ async def rebuild_projection(
     """
     wanted = None if request is None else request.brokers
     return RebuildBegun(brokers=await request_rebuild(service.database, wanted))
+
+
+@router.delete(
+    "/brokers/{broker_name}",
+    operation_id="forgetBroker",
+    summary="Forget a broker that was taken away for good",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(
+        BrokerNotFoundError, ConflictError, UnavailableError, DatabaseUnavailableError
+    ),
+)
+async def forget_broker(
+    broker_name: Annotated[BrokerName, Path(examples=["broker-b"])], service: TheService
+) -> None:
+    """Drop all that was read of its log: no answer lacks anything of it from then on.
+
+    Stop it first: as long as a name server knows it, that is 409. One that comes back under this
+    name is followed anew, from the beginning of its log.
+    """
+    await forget(service.database, service.client, broker_name)

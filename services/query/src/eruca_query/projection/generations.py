@@ -122,6 +122,12 @@ async def advance(
     return True
 
 
+async def end_all(connection: AsyncConnection, broker_no: int) -> None:
+    """Forget a broker's generations; their chunks are dropped by upkeep."""
+    for table in (*_OF_A_GENERATION, generations):
+        await connection.execute(delete(table).where(table.c.broker_no == broker_no))
+
+
 async def _begin(
     connection: AsyncConnection,
     broker_no: int,

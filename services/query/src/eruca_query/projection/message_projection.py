@@ -75,7 +75,7 @@ class MessageProjection:
         self._counts = counts
         # What the rows of a generation say, read up to a log offset; None: that is to be looked up.
         self._groups: GroupTable | None = None
-        self._groups_at = (0, 0)
+        self._groups_at = (0, 0, 0)
         self._store_host: StoreHost | None = None  # that records bear now
 
     def prepare(self, block: LogBlock) -> ReadBlock:
@@ -110,7 +110,8 @@ class MessageProjection:
         def committed() -> None:
             self._numbers.keep(numbers)
             self._store_host = host
-            self._groups, self._groups_at = groups, (generation.number, block.next_offset)
+            self._groups = groups
+            self._groups_at = (generation.broker_no, generation.number, block.next_offset)
             self._counts.blocks += 1
             self._counts.records += len(read.columns)
             self._counts.rows += written
@@ -127,7 +128,8 @@ class MessageProjection:
     ) -> GroupTable:
         """Return the groups as the rows have them; forgotten again until we have committed."""
         groups, self._groups = self._groups, None
-        if groups is not None and self._groups_at == (generation.number, block.from_offset):
+        here = (generation.broker_no, generation.number, block.from_offset)
+        if groups is not None and self._groups_at == here:
             return groups
         self._store_host = None
         return await read_group_table(connection, generation.broker_no, generation.number)

@@ -1,4 +1,4 @@
-"""Looking transactions up: by id, and a page at a time."""
+"""Looking transactions up: by id, and a page at a time; none of a broker that is forgotten."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Final, NamedTuple
 from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca_postgres.forgetting import being_forgotten
 from eruca_txn_checker.core.transaction_rows import TransactionRow
 from eruca_txn_checker.projection.tables import transactions
 
 COLUMNS: Final = [transactions.c[field.name] for field in fields(TransactionRow)]
+_IS_SHOWN: Final = transactions.c.broker_name.not_in(being_forgotten())
 
 
 class Place(NamedTuple):
@@ -31,7 +33,7 @@ async def find_rows(
     connection: AsyncConnection, transaction_id: str, broker_name: str | None = None
 ) -> list[TransactionRow]:
     """Return the transactions of an id: one for each broker that has one."""
-    chosen = select(*COLUMNS).where(transactions.c.transaction_id == transaction_id)
+    chosen = select(*COLUMNS).where(transactions.c.transaction_id == transaction_id, _IS_SHOWN)
     if broker_name is not None:
         chosen = chosen.where(transactions.c.broker_name == broker_name)
     found = await connection.execute(chosen.order_by(transactions.c.broker_name))
@@ -66,5 +68,5 @@ async def page_of(
     conditions = [column == value for column, value in wanted.items() if value is not None]
     if after is not None:
         conditions.append(tuple_(*key) > tuple_(*after))
-    chosen = select(*COLUMNS).where(*conditions).order_by(*key).limit(limit)
+    chosen = select(*COLUMNS).where(_IS_SHOWN, *conditions).order_by(*key).limit(limit)
     return [TransactionRow(*row) for row in await connection.execute(chosen)]

@@ -1,0 +1,90 @@
+"""Forgetting all there is of a broker that was taken away for good.
+
+It can have had many transactions that are over. So no list shows it from the moment on at which it
+is decided, and its rows are deleted after that, some at a time, by whichever instance comes to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca_postgres.database import Database
+from eruca_postgres.forgetting import (
+    begin_forgetting,
+    being_forgotten,
+    end_forgetting,
+    not_followed,
+    require_gone,
+)
+from eruca_postgres.positions import locked_position
+from eruca_txn_checker.projection.tables import transactions
+
+if TYPE_CHECKING:
+    from eruca import AsyncClient
+
+PERIOD_SECONDS: Final = 5.0
+ROWS_MAX: Final = 10_000  # transactions deleted in one go
+
+
+async def forget_broker(database: Database, client: AsyncClient, broker_name: str) -> None:
+    """Forget a broker: from this moment on nobody works on it, and no list shows it.
+
+    Raises:
+        BrokerNotFoundError: It has never been followed, or has been forgotten.
+        ConflictError: A name server knows it.
+        UnavailableError: No name server answers.
+        DatabaseUnavailableError: PostgreSQL does not.
+    """
+    async with database.transaction() as connection:
+        if await locked_position(connection, broker_name) is None:
+            raise not_followed(broker_name)
+    await require_gone(client, broker_name)
+    async with database.transaction() as connection:
+        await begin_forgetting(connection, broker_name)
+
+
+class ForgottenRows:
+    """Deletes what is left of brokers that were forgotten; ``step`` is called by a loop.
+
+    Every instance does it. One that another instance is at is left to it.
+
+    Args:
+        database: Where the rows are.
+        rows_max: Transactions that are deleted in one go.
+    """
+
+    def __init__(self, database: Database, *, rows_max: int = ROWS_MAX) -> None:
+        self._database = database
+        self._rows_max = rows_max
+
+    async def step(self) -> None:
+        """Delete all that can be deleted."""
+        try:
+            while await self.delete_some():
+                pass
+        except DatabaseUnavailableError:
+            return  # the service says so, and the next time will do
+
+    async def delete_some(self) -> bool:
+        """Delete some rows of one broker; tell whether there was one."""
+        async with self._database.transaction() as connection:
+            name: str | None = await connection.scalar(
+                being_forgotten().limit(1).with_for_update(skip_locked=True)
+            )
+            if name is None:
+                return False
+            if await self._delete(connection, name) < self._rows_max:
+                await end_forgetting(connection, name)
+        return True
+
+    async def _delete(self, connection: AsyncConnection, broker_name: str) -> int:
+        its = transactions.c.broker_name == broker_name
+        some = select(transactions.c.transaction_id).where(its).limit(self._rows_max)
+        deleted = await connection.execute(
+            delete(transactions).where(its, transactions.c.transaction_id.in_(some))
+        )
+        return deleted.rowcount
