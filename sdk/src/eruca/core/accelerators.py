@@ -1,6 +1,6 @@
 """What makes the hot path faster where it is installed (extra ``fast``), and what stands in for it.
 
-``crc32``, ``compress`` and ``decompress`` are zlib-ng's or the standard library's: the checksums
+``crc32``, ``compress`` and ``decompressobj`` are zlib-ng's or the standard library's: the checksums
 are the same, and each unpacks what the other packed. numpy has no stand-in: who asks for it has
 another way. It takes 0.1 s and more to import, for which an event loop must not stand still, and a
 program that sends three messages has no use for it; so a thread imports it when it is first asked
@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
 from threading import Thread
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 try:
     from zlib_ng import zlib_ng
 except ImportError:
-    crc32, compress, decompress = zlib.crc32, zlib.compress, zlib.decompress
+    crc32, compress = zlib.crc32, zlib.compress
+    decompressobj: Callable[[], Any] = zlib.decompressobj
     COMPRESSION_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
 else:
-    crc32, compress, decompress = zlib_ng.crc32, zlib_ng.compress, zlib_ng.decompress
+    crc32, compress, decompressobj = zlib_ng.crc32, zlib_ng.compress, zlib_ng.decompressobj
     # Its stub says that the class is an instance.
     COMPRESSION_ERRORS = (zlib.error, cast("type[Exception]", zlib_ng.error))
 

@@ -1,11 +1,12 @@
-"""The compressions that RocketMQ's clients can write besides zlib, undone by pyarrow.
+"""The compressions that RocketMQ's clients can write, undone: zlib, LZ4 and Zstandard.
 
-Nothing of Eruca writes them, but its brokers take what such a client has written. Few programs ever
-meet one; so pyarrow stays optional (extra ``arrow``), and is imported when the first body asks.
+Eruca's own clients write zlib only, but its brokers take what such a client has written. The others
+are undone by pyarrow. Few programs ever meet one; so pyarrow stays optional (extra ``arrow``), and
+is imported when the first body asks.
 
 A few kilobytes can stand for gigabytes. What unpacks to more than a body may have is refused.
 
-Source: RocketMQ 5.3, ``CompressorFactory``: LZ4 frames, Zstandard.
+Source: RocketMQ 5.3, ``CompressorFactory``: zlib, LZ4 frames, Zstandard.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 from eruca.contract.records import SysFlag
+from eruca.core.accelerators import COMPRESSION_ERRORS, decompressobj
 
 UNPACKED_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of one body; as the query service has it
+ZLIB: Final = "zlib"
 CODECS: Final = {
+    0: ZLIB,  # written before there was a choice
+    int(SysFlag.COMPRESSION_ZLIB): ZLIB,
     int(SysFlag.COMPRESSION_LZ4): "lz4",
     int(SysFlag.COMPRESSION_ZSTD): "zstd",
 }
@@ -26,9 +31,26 @@ def unpacked(stored: bytes, codec: str) -> bytes:
     """Return a body as it was before it was compressed.
 
     Raises:
-        ModuleNotFoundError: pyarrow is not installed.
+        ModuleNotFoundError: It takes pyarrow, which is not installed.
         ValueError: It does not unpack, or to more than a body may have.
     """
+    return _unpacked_by_zlib(stored) if codec == ZLIB else _unpacked_by_arrow(stored, codec)
+
+
+def _unpacked_by_zlib(stored: bytes) -> bytes:
+    stream = decompressobj()
+    try:
+        body: bytes = stream.decompress(stored, UNPACKED_SIZE_MAX + 1)
+    except COMPRESSION_ERRORS as error:
+        raise ValueError(str(error)) from None
+    if len(body) > UNPACKED_SIZE_MAX:
+        raise _too_large()
+    if not stream.eof:
+        raise ValueError("its end is missing")
+    return body
+
+
+def _unpacked_by_arrow(stored: bytes, codec: str) -> bytes:
     import pyarrow as pa  # 0.2 s and more, which few programs need to spend
 
     pieces: list[bytes] = []
@@ -39,7 +61,11 @@ def unpacked(stored: bytes, codec: str) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > UNPACKED_SIZE_MAX:
-                    raise ValueError(f"it has more than {UNPACKED_SIZE_MAX} bytes")
+                    raise _too_large()
     except OSError as error:
         raise ValueError(str(error)) from None
     return b"".join(pieces)
+
+
+def _too_large() -> ValueError:
+    return ValueError(f"it has more than {UNPACKED_SIZE_MAX} bytes")

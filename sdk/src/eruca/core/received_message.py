@@ -42,7 +42,8 @@ from eruca.contract.records import (
     SysFlag,
     layout_of,
 )
-from eruca.core.accelerators import COMPRESSION_ERRORS, crc32, decompress
+from eruca.core.accelerators import crc32
+from eruca.core.body_codecs import CODECS, unpacked
 from eruca.core.message_queue import MessageQueue
 
 T = TypeVar("T")
@@ -58,7 +59,6 @@ _read_body_fields = struct.Struct(
 _BODY_START: Final = LAYOUT_V4.body
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)  # a plain int: the enum's operators cost 0.5 µs
-_ZLIB_FLAGS: Final = (0, int(SysFlag.COMPRESSION_ZLIB))  # 0: written before there was a choice
 # Where a copy came from: the first of these that it has; a dead letter may have been a retry.
 _ORIGIN_TOPICS: Final = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
 _ORIGIN_MESSAGE_IDS: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
@@ -281,20 +281,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return Host(raw[:-4], _I32.unpack(raw[-4:])[0])
 
     def _unpacked(self, stored: bytes, sys_flag: int) -> bytes:
-        kind = sys_flag & COMPRESSION_MASK
-        if kind not in _ZLIB_FLAGS:
-            return self._unpacked_by_codec(stored, kind)
-        try:
-            return decompress(stored)
-        except COMPRESSION_ERRORS as error:
-            raise DamagedMessageError(
-                f"{self._place()}: the body does not unpack: {error}"
-            ) from None
-
-    def _unpacked_by_codec(self, stored: bytes, kind: int) -> bytes:
-        from eruca.core.body_codecs import CODECS, unpacked  # which few programs ever need
-
-        codec = CODECS.get(kind)
+        codec = CODECS.get(sys_flag & COMPRESSION_MASK)
         if codec is None:
             raise DamagedMessageError(
                 f"{self._place()}: the body is compressed in a way that is not known"
