@@ -60,6 +60,20 @@ async def test_what_is_unknown_is_null_and_what_is_consumed_has_no_age(
     assert (done["lag"], done["oldest_unconsumed_at"]) == (0, None)
 
 
+async def test_a_queue_that_is_there_no_more_does_not_hide_how_far_the_group_is_behind(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await client.put("/topics/orders", json={"read_queue_count": 1, "write_queue_count": 1})
+
+    fewer = (await client.get("/groups/g/offsets")).json()
+    await client.delete("/topics/orders")
+    deleted = (await client.get("/groups/g/offsets")).json()
+
+    assert [queue["lag"] for queue in fewer["offsets"]] == [3, None]
+    assert fewer["lag"] == 3
+    assert deleted["lag"] is None
+
+
 async def test_a_group_s_lag_in_its_retry_topic_counts_from_its_begin(
     member: TestMember, client: httpx.AsyncClient
 ) -> None:

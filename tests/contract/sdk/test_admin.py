@@ -51,6 +51,25 @@ async def test_creating_a_topic_again_changes_its_settings(
     assert len(await client.admin.queues(topic)) == 10
 
 
+async def test_a_queue_that_is_gone_does_not_hide_how_far_a_group_is_behind(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    await client.admin.create_topic(name, queue_count=2, broker_name="broker-a")
+    queues = [eruca.MessageQueue(name, "broker-a", number) for number in range(2)]
+    async with client.producer() as producer:
+        for queue in queues:
+            await producer.send(eruca.Message(name, "x"), queue=queue)
+    await client.admin.groups.create(name)
+    await client.admin.groups.commit(name, dict.fromkeys(queues, 0))
+    assert (await client.admin.groups.lag(name)).lag == 2
+
+    await client.admin.create_topic(name, queue_count=1, broker_name="broker-a")
+
+    behind = await client.admin.groups.lag(name)
+    assert [behind.queues[queue].lag for queue in queues] == [1, None]
+    assert behind.lag == 1
+
+
 async def test_a_topic_is_deleted_on_every_broker(client: eruca.AsyncClient, topic: str) -> None:
     assert await client.admin.delete_topic(topic) == ["broker-a", "broker-b"]
     with pytest.raises(eruca.TopicNotFoundError):

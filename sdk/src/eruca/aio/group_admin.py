@@ -64,7 +64,7 @@ M = TypeVar("M", bound=BaseModel)
 class GroupLag:
     """How far a group is behind."""
 
-    lag: int | None  # messages still to be consumed; None where one queue's is unknown
+    lag: int | None  # messages to be consumed in all queues there are; None: unknown
     oldest_unconsumed_at: datetime | None  # when the oldest of them was stored
     queues: Mapping[MessageQueue, CommittedOffset]
 
@@ -468,7 +468,8 @@ class AsyncGroupAdmin:
 
 def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
     """Return the lag of a group that stands so in *queues*."""
-    lags = [committed.lag for committed in queues.values()]
+    # A queue that is not there any more has nothing to consume, and does not hide what others have.
+    lags = [committed.lag for committed in queues.values() if committed.max_offset is not None]
     known = [lag for lag in lags if lag is not None]
     waiting = [c.oldest_unconsumed_at for c in queues.values() if c.oldest_unconsumed_at]
     return GroupLag(

@@ -426,7 +426,10 @@ class GroupOffsets(Answer):
 
     group: str
     offsets: list[CommittedOffset]
-    lag: int | None = Field(default=None, description="of all queues; null when one is unknown")
+    lag: int | None = Field(
+        default=None,
+        description="of all queues that are on this broker; null when one is unknown",
+    )
     oldest_unconsumed_at: datetime | None = None
 
 
