@@ -57,9 +57,9 @@ class Assignment:
     def failures(self) -> dict[str, ErucaError]:
         """The brokers that do not answer just now, and how."""
         return {
-            name: fetcher.failure
-            for name, fetcher in self._fetchers.items()
-            if fetcher.failure is not None
+            name: failure
+            for name, fetcher in self._fetchers.copy().items()  # other threads ask, too
+            if (failure := fetcher.failure) is not None
         }
 
     def flow(self, queue: MessageQueue) -> QueueFlow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -28,7 +29,7 @@ from support.scripted_transport import (
     problem_answer,
     route_of,
 )
-from support.waiting import until
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -293,6 +294,39 @@ async def test_one_broker_that_fails_does_not_hold_up_the_other(
         queues.store(0, "from a", broker="a")
         assert texts(await consumer.poll(wait=20)) == ["from a"]
         assert consumer.failures == {}
+
+
+async def test_threads_may_ask_for_failures_while_brokers_come_and_go(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    many = [f"b{number}" for number in range(20)]
+    is_over = False
+
+    def ask() -> int:
+        """Ask again and again, as a thread that has the sync consumer does."""
+        count = 0
+        while not is_over:
+            assert consumer.failures == {}
+            count += 1
+        return count
+
+    async def count_queues() -> int:
+        return len(await consumer.assignment())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns in the middle of what each does
+    try:
+        async with client.pull_consumer(topics="orders") as consumer:
+            asking = asyncio.create_task(asyncio.to_thread(ask))
+            for _ in range(4):
+                for count in (20, 1):
+                    queues.change_route(*many[:count])
+                    await until_told(count_queues, (2 * count).__eq__)
+            is_over = True
+            assert await asking > 0
+    finally:
+        is_over = True
+        sys.setswitchinterval(interval)
 
 
 async def test_if_all_fail_the_poll_does(client: eruca.AsyncClient, queues: Queues) -> None:

@@ -73,7 +73,7 @@ class Broadcaster:
     @property
     def queues(self) -> list[MessageQueue]:
         """What is read, sorted."""
-        return sorted(self._held)
+        return sorted(self._held.copy())  # other threads ask, too, while queues come and go
 
     def start(self, membership: Membership) -> None:
         """Begin, as a member."""

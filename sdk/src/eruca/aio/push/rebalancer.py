@@ -120,7 +120,8 @@ class Rebalancer:
     @property
     def queues(self) -> list[MessageQueue]:
         """What is read, sorted."""
-        return sorted(queue for queue in self._held if queue not in self._leaving)
+        # Other threads ask, too, while queues come and go.
+        return sorted(queue for queue in self._held.copy() if queue not in self._leaving)
 
     def start(self, membership: Membership) -> None:
         """Begin, as a member."""
