@@ -8,14 +8,18 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
 import eruca
-from eruca.contract.errors import ConflictError
+from eruca.cli.export_service import ExportService as PlanningService
+from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ConflictError, NotReadyError
+from eruca.contract.exports import ExportPlan
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
 from support.command_line import ERUCA
 from support.exports import ExportService, export_service
@@ -279,3 +283,23 @@ def test_parts_that_lack_rows_become_no_file(tmp_path: Path) -> None:
         write_file(tmp_path / "n.ndjson", FileFormat.NDJSON, [whole, emptied], 4, lambda _: None)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["emptied", "whole"]
+
+
+async def test_a_query_service_that_stops_is_left_for_another_by_the_plan() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "runs":
+            return httpx.Response(200, content=plan.model_dump_json())
+        problem = NotReadyError("the service is stopping").problem()
+        return httpx.Response(503, json=problem, headers={"content-type": PROBLEM_MEDIA_TYPE})
+
+    now = datetime.now(UTC)
+    plan = ExportPlan(
+        topic="orders", schema_version=1, taken_at=now, rows=0, queues=[], partitions=[]
+    )
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        among = PlanningService(http, ["http://stops", "http://runs"], "orders")
+        alone = PlanningService(http, ["http://stops"], "orders")
+
+        assert await among.plan({}) == plan
+        with pytest.raises(NotReadyError, match="the service is stopping"):
+            await alone.plan({})

@@ -1,7 +1,7 @@
 """Finding the instances of a service, where the program does not say where they are.
 
-Any of them will do. One that does not answer is left for the next one, and where none is left they
-are looked for again.
+Any of them will do. One that does not answer, or is starting or stopping, is left for the next one,
+and where none is left they are looked for again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from eruca.aio.broker_api import parsed, send_model
 from eruca.aio.transport import HttpResponse, path_segment, problem_error
-from eruca.contract.errors import ErucaError, NoRouteError, TimeoutExpiredError, TransportError
+from eruca.contract.errors import (
+    ErucaError,
+    NoRouteError,
+    NotReadyError,
+    TimeoutExpiredError,
+    TransportError,
+)
 from eruca.contract.models import KvNamespace
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ class Instances:
                 answer = await send_model(
                     self._context.transport, method, url, target, body, timeout=self._timeout
                 )
-            except (TransportError, TimeoutExpiredError) as error:
+            except (TransportError, TimeoutExpiredError, NotReadyError) as error:
                 failed[url] = error
                 if url in self._urls:  # else another question has found it out already
                     self._urls.remove(url)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from eruca.aio.transport import HttpResponse, path_segment, problem_error
-from eruca.contract.errors import TransportError
+from eruca.contract.errors import ErucaError, TransportError
 from eruca.contract.exports import ExportPlan, ExportRange
 
 if TYPE_CHECKING:
@@ -35,19 +35,15 @@ class ExportService:
         Raises:
             ErucaError: It is refused, or no query service answers.
         """
-        import httpx
-
-        for _ in self._urls:
-            url = f"{self._urls[0]}{self._path}/plan"
+        left = len(self._urls)
+        while True:
+            left -= 1
             try:
-                answer = await self._http.get(url, params=dict(query))
-            except httpx.HTTPError as error:
-                failure = _failure(url, error)
+                return await self._plan(query)
+            except ErucaError as error:
+                if not (left and error.retryable):
+                    raise
                 self.turn_away()
-                continue
-            _raise_refusal(answer, url)
-            return ExportPlan.model_validate_json(answer.content)
-        raise failure
 
     async def rows(
         self, ranges: Sequence[ExportRange], query: Mapping[str, str], media_type: str
@@ -72,6 +68,17 @@ class ExportService:
                     yield piece
         except httpx.HTTPError as error:
             raise _failure(url, error) from error
+
+    async def _plan(self, query: Mapping[str, str]) -> ExportPlan:
+        import httpx
+
+        url = f"{self._urls[0]}{self._path}/plan"
+        try:
+            answer = await self._http.get(url, params=dict(query))
+        except httpx.HTTPError as error:
+            raise _failure(url, error) from error
+        _raise_refusal(answer, url)
+        return ExportPlan.model_validate_json(answer.content)
 
     def turn_away(self) -> None:
         """Ask another query service from now on, if there is one."""

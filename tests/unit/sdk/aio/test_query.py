@@ -10,19 +10,22 @@ from eruca.aio.client_context import ClientContext
 from eruca.aio.query import AsyncQuery
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import NoRouteError, TransportError
+from eruca.contract.errors import NoRouteError, NotReadyError, TransportError
 from eruca.core.client_settings import ClientSettings
-from support.scripted_transport import Request, ScriptedTransport, json_answer
+from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
 pytestmark = pytest.mark.anyio
 
 
 class Services:
-    """Name servers that know of some query services, some of which are away."""
+    """Name servers that know of some query services, some of which are away, or stop."""
 
-    def __init__(self, *known: str, away: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *known: str, away: tuple[str, ...] = (), stopping: tuple[str, ...] = ()
+    ) -> None:
         self.known = known
         self.away = away
+        self.stopping = stopping
         self.transport = ScriptedTransport(self._answer)
         settings = ClientSettings.resolve({}, namesrv_urls="http://namesrv:1")
         self.context = ClientContext(
@@ -40,6 +43,8 @@ class Services:
         await asyncio.sleep(0)  # so that questions overlap
         if request.url in self.away:
             raise TransportError(f"{request.url}: refused")
+        if request.url in self.stopping:
+            return problem_answer(NotReadyError("the service is stopping"))
         return json_answer({"brokers": []})
 
 
@@ -52,6 +57,18 @@ async def test_questions_that_meet_the_same_dead_service_all_go_to_another(
     await asyncio.gather(*(services.query.rebuild() for _ in range(8)))
 
     assert await services.query.urls() == ["http://q:2"]
+
+
+async def test_one_that_stops_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERUCA_QUERY_URLS", "http://q:1;http://q:2")  # in this order
+    services = Services(stopping=("http://q:1",))
+
+    assert await services.query.rebuild() == []
+    assert await services.query.urls() == ["http://q:2"]
+
+    services.stopping = ("http://q:1", "http://q:2")
+    with pytest.raises(NotReadyError, match="the service is stopping"):
+        await services.query.rebuild()
 
 
 async def test_one_that_has_come_back_is_found_when_the_others_have_gone() -> None:
