@@ -7,6 +7,7 @@ healthy again or isolated anew. No mark lasts for ever: isolation ends by itself
 result never comes expires, and so does the mark of a broker that could not be reached.
 
 One table per producer, keyed by broker name; it holds nothing of brokers that were never reported.
+So it is as large as the cluster: a broker keeps its name when it restarts or moves.
 All times are ms of one monotonic clock, given by the caller.
 
 Source: RocketMQ 5.3, ``LatencyFaultToleranceImpl``, ``MQFaultStrategy``; release 4.7 for the older
@@ -16,7 +17,6 @@ at the end of its isolation, and a broker that answered with an error may stay m
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
@@ -182,10 +182,6 @@ class FaultTable:
     def remove(self, broker_name: str) -> None:
         """Forget a broker."""
         self._items.pop(broker_name, None)
-
-    def retain(self, broker_names: Collection[str]) -> None:
-        """Forget every broker but these: the routes name no other, so the table stays bounded."""
-        self._items = {name: item for name, item in self._items.items() if name in broker_names}
 
     def items(self, now_ms: float) -> list[FaultItem]:
         """Return what is known, best broker first."""

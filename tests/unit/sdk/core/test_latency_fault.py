@@ -255,16 +255,6 @@ def test_a_removed_broker_is_forgotten() -> None:
     assert table.admits("b", 0)
 
 
-def test_only_brokers_of_the_routes_are_kept() -> None:
-    table = FaultTable()
-    for name in ("a", "b", "c"):
-        table.update(name, 20, 0)
-
-    table.retain({"a", "c", "d"})
-
-    assert [item.broker_name for item in table.items(0)] == ["a", "c"]
-
-
 def test_any_reachable_broker_may_be_picked() -> None:
     table = FaultTable()
     for name in ("a", "b", "c"):
