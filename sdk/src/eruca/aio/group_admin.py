@@ -468,7 +468,7 @@ class AsyncGroupAdmin:
 
 def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
     """Return the lag of a group that stands so in *queues*."""
-    # A queue that is not there any more has nothing to consume, and does not hide what others have.
+    # A queue that is gone has nothing to consume, and does not hide what the others have.
     lags = [committed.lag for committed in queues.values() if committed.max_offset is not None]
     known = [lag for lag in lags if lag is not None]
     waiting = [c.oldest_unconsumed_at for c in queues.values() if c.oldest_unconsumed_at]

@@ -65,7 +65,7 @@ class PositionsOfGroups:
             queues = sorted(group.offsets.keys() | group.starts.keys() | group.locks.keys())
         offsets = [self._position(group, queue) for queue in queues]
         oldest = [o.oldest_unconsumed_at for o in offsets if o.oldest_unconsumed_at is not None]
-        # A queue that is not there any more has nothing to consume, and does not hide what others have.
+        # A queue that is gone has nothing to consume, and does not hide what the others have.
         lags = [o.lag for o in offsets if o.max_offset is not None]
         known = [lag for lag in lags if lag is not None]
         return GroupOffsets(
