@@ -23,7 +23,7 @@ from eruca_broker.core.index_layout import (
     file_size,
     slot_position,
 )
-from eruca_broker.store import key_index
+from eruca_broker.store import index_file, key_index
 from eruca_broker.store.index_file import DamagedIndexError
 from eruca_broker.store.key_index import KeyIndex
 from support.limits import file_size_limit, open_files_limit
@@ -592,14 +592,47 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     index.close()
 
 
-def test_a_chain_that_leads_forward_is_reported_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("previous", range(-1, 10))
+def test_what_a_broken_chain_led_to_is_found_all_the_same(
+    tmp_path: Path, number: int, previous: int
+) -> None:
+    """Wherever it leads, unless it ends there, or passes over entries that it should have."""
     digests = closed(tmp_path)
     index = open_index(tmp_path, digests=digests)
-    path = tmp_path / "index" / sorted(digests)[0]
-    for number in range(1, 9):
-        overwrite(path, entry_position(SLOTS, number) + 16, number.to_bytes(4))
+    path = tmp_path / "index" / FIRST_NAME
+    slots = [row[0] % SLOTS for row in some_rows(0, 8)]  # of entries 1 to 8
+    of_slot = [n for n in range(number) if n == 0 or slots[n - 1] == slots[number - 1]]
+    if previous in of_slot:
+        return  # nothing in the file tells that this is wrong
 
-    with pytest.raises(DamagedIndexError, match="behind 8 comes 8"):
+    overwrite(path, entry_position(SLOTS, number) + 16, previous.to_bytes(4, signed=True))
+
+    for key_hash in (7, 0, 3, 2, 1):
+        assert found(index, key_hash) == newest_first(some_rows(0, 30), key_hash)
+        assert list(index.candidates(key_hash)) == newest_first(some_rows(0, 30), key_hash)
+    assert FIRST_NAME not in index.digests()
+    index.close()
+
+
+def test_the_entries_behind_a_broken_chain_are_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "_SEARCH_COUNT", 3)
+    digests = closed(tmp_path)
+    index = open_index(tmp_path, digests=digests)
+    overwrite(tmp_path / "index" / FIRST_NAME, entry_position(SLOTS, 8) + 16, b"\x7f")
+
+    assert found(index, 7) == newest_first(some_rows(0, 30), 7)
+    index.close()
+
+
+def test_a_file_that_was_cut_while_it_was_used_is_named(tmp_path: Path) -> None:
+    digests = closed(tmp_path)
+    index = open_index(tmp_path, digests=digests)
+    os.truncate(tmp_path / "index" / FIRST_NAME, entry_position(SLOTS, 5))
+
+    with pytest.raises(DamagedIndexError, match=f"{FIRST_NAME}: it ends before entry"):
         found(index, 7)
     index.close()
 

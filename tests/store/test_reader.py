@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eruca.contract.errors import UnavailableError
 from eruca.contract.hashing import tags_code
 from eruca_broker.core.events import TopicPut
 from eruca_broker.store import reader
@@ -57,3 +59,19 @@ async def test_few_and_many_entries_are_read_alike(
         answers.append((read.status, read.next_offset, read.sizes, read.size, read.slices))
 
     assert answers[0] == answers[1]
+
+
+async def test_where_the_key_index_cannot_be_read_nobody_is_told_that_a_key_is_unknown(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    for number in range(100):  # more than one file of the index holds
+        await store.append(batch("orders", 0, [b"%d" % number], keys="k"))
+
+    def found() -> int:
+        return len(store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62))
+
+    assert found() == 100
+    os.truncate(min((tmp_path / "index").iterdir()), 1_000)
+
+    with pytest.raises(UnavailableError, match="the key index cannot be read"):
+        found()

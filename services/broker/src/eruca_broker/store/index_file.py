@@ -8,6 +8,9 @@ Crash rule: the header is written last, after the entries it counts have been fl
 beyond it do not exist. The slots of a file that is not full are never believed: they are computed
 from its entries, which also proves that entries and chains fit together.
 
+Damage rule: a full file may rot on the disk while it is used. Where a slot's chain turns out to be
+broken, the entries themselves are searched instead, which takes longer and finds the same.
+
 Source: RocketMQ 5.3, ``IndexFile``.
 """
 
@@ -19,6 +22,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from eruca_broker.core.index_chains import Slots, chain
@@ -39,10 +43,13 @@ from eruca_broker.store import index_pages
 from eruca_broker.store.open_files import OpenFiles
 
 _BLOCK_COUNT: Final = 204  # entries read with one that is wanted: 4 KiB cost hardly more than 20 B
+_SEARCH_COUNT: Final = 1 << 18  # entries read at a time behind a broken chain: 5 MiB
 _UNCOUNTED: Final = -1  # slots in use, where load_slots has yet to count them
 
 Int64Array = NDArray[np.int64]
 KeyHashes = NDArray[np.int64] | NDArray[np.int32]
+
+_log = structlog.get_logger()
 
 
 class DamagedIndexError(Exception):
@@ -66,6 +73,7 @@ class IndexFile:
         slots: The slot table; None where it is in the file and nothing can be added.
         is_flushed: Whether nothing has changed since the last flush was begun.
         digest: Of a full file, once it is known.
+        is_damaged: Whether a chain has been found broken.
     """
 
     def __init__(
@@ -76,6 +84,7 @@ class IndexFile:
         self.slots: Slots | None = None
         self.is_flushed = True
         self.digest: int | None = None
+        self.is_damaged = False
         self._hash_slots = hash_slots
         self._max_entries = max_entries
         self._open_files = files
@@ -345,19 +354,46 @@ class IndexFile:
         os.unlink(self.path)  # noqa: PTH108 - paths are strings here
 
     def _walk(self, key_hash: int) -> Iterator[tuple[int, IndexEntry]]:
-        """Yield number and entry of all in the hash's slot, newest first, whatever their hash."""
-        number = self._newest(key_hash % self._hash_slots)
+        """Yield number and entry of all in the hash's slot, newest first, whatever their hash.
+
+        Behind a break of the slot's chain it is all entries of that hash.
+        """
+        slot = key_hash % self._hash_slots
+        number, newer = self._newest(slot), self.header.index_count
         low = high = 0
         block = b""
         while number:
-            if not low <= number < high:
-                low, high = max(number - _BLOCK_COUNT + 1, 0), number + 1
-                block = self._read(low, high - low)
-            entry = IndexEntry(*ENTRY.unpack_from(block, (number - low) * ENTRY_SIZE))
+            entry = None
+            if 0 < number < newer:
+                if not low <= number < high:
+                    low, high = max(number - _BLOCK_COUNT + 1, 0), number + 1
+                    block = self._read(low, high - low)
+                entry = IndexEntry(*ENTRY.unpack_from(block, (number - low) * ENTRY_SIZE))
+            if entry is None or entry.key_hash % self._hash_slots != slot:
+                self._note_damage(f"in slot {slot}, behind entry {newer} comes {number}")
+                yield from self._search(key_hash, newer)
+                return
             yield number, entry
-            if not 0 <= entry.previous < number:
-                raise DamagedIndexError(f"{self.path}: behind {number} comes {entry.previous}")
-            number = entry.previous
+            number, newer = entry.previous, number
+
+    def _search(self, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
+        """Yield number and entry of all of that hash before entry *end*, newest first."""
+        for last in range(end, 1, -_SEARCH_COUNT):
+            first = max(last - _SEARCH_COUNT, 1)
+            block = self._read(first, last - first)
+            hashes = np.frombuffer(block, ENTRY_DTYPE)["key_hash"]
+            for row in np.flatnonzero(hashes == key_hash)[::-1].tolist():
+                yield first + row, IndexEntry(*ENTRY.unpack_from(block, row * ENTRY_SIZE))
+
+    def _note_damage(self, fault: str) -> None:
+        if not self.is_damaged:
+            self.is_damaged = True
+            _log.error(
+                "a file of the key index is damaged; look-ups of some keys take longer",
+                file=self.path,
+                fault=fault,
+                fix="check the disk; stopped in order and started again, the broker rebuilds it",
+            )
 
     def _newest(self, slot: int) -> int:
         slots = self.slots
@@ -370,7 +406,10 @@ class IndexFile:
 
     def _read(self, number: int, count: int) -> bytes:
         descriptor = self._open_files.descriptor(self.path)
-        return index_pages.read_entries(descriptor, self._hash_slots, number, count)
+        found = index_pages.read_entries(descriptor, self._hash_slots, number, count)
+        if len(found) < count * ENTRY_SIZE:
+            raise DamagedIndexError(f"{self.path}: it ends before entry {number + count - 1}")
+        return found
 
     def _write(self, data: memoryview, added: Added) -> None:
         position = entry_position(self._hash_slots, added.header.index_count)

@@ -299,9 +299,14 @@ class KeyIndex:
         self.take_unflushed().sync()
 
     def digests(self) -> dict[str, int]:
-        """Return a digest of each file by its name, for :meth:`open` to find damage by."""
+        """Return a digest of each file by its name, for :meth:`open` to find damage by.
+
+        A file that is known to be damaged has none, so it is dropped there.
+        """
         found = {}
         for file in self._files:
+            if file.is_damaged:
+                continue
             if file.room == 0 and file.slots is not None:
                 file.seal()
             found[_name(file)] = file.compute_digest() if file.digest is None else file.digest

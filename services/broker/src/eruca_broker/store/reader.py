@@ -33,6 +33,7 @@ from eruca.core.sql92 import Sql92Filter
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.index_file import DamagedIndexError
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.property_scan import (
     SCAN_RECORDS_MAX,
@@ -287,9 +288,12 @@ class Reader:
         The index knows hashes and seconds; the records themselves decide. Of those at the log
         offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
         is not looked at, however much it is.
+
+        Raises:
+            UnavailableError: The index cannot be read; what it leads to must not seem not to exist.
         """
         found = []
-        indexed = self._index.candidates(key_hash(topic, key), begin_ms, end_ms)
+        indexed = self._indexed(key_hash(topic, key), begin_ms, end_ms)
         lowest = max(since_offset, self._log.min_offset)
         for record in self._candidates(chain(unindexed, indexed), lowest):
             properties = record.property_map()
@@ -302,6 +306,17 @@ class Reader:
                 if len(found) == max_count:
                     break
         return found
+
+    def _indexed(self, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        try:
+            yield from self._index.candidates(hashed, begin_ms, end_ms)
+        except (DamagedIndexError, OSError) as error:
+            _log.error("the key index cannot be read", fault=str(error))
+            raise UnavailableError(
+                "the key index cannot be read, so nobody knows what has the key",
+                fix="the broker's log names the file; without its directory index/, the broker "
+                "makes it anew when it starts",
+            ) from error
 
     def _candidates(self, log_offsets: Iterable[int], lowest: int) -> Iterator[Record]:
         """Yield the records at *log_offsets*, newest first, down to the log offset *lowest*."""
