@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +14,17 @@ from sqlalchemy.exc import DBAPIError
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca_postgres.database import Database
-from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.embedded import EmbeddedServer, running_url
 from eruca_postgres.positions import read_positions, write_position
 from eruca_postgres.settings import sqlalchemy_url
-from support.postgres import embedded_server, fresh_schema, reachable_directory
+from support.postgres import (
+    embedded_server,
+    fresh_schema,
+    kill_server,
+    postmaster_pid,
+    reachable_directory,
+)
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -68,12 +77,57 @@ async def test_a_server_that_stops_is_unavailable_and_back_when_it_is_back() -> 
             await database.check()
 
 
+def scalar(server: EmbeddedServer, statement: str) -> object:
+    engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
+    with engine.connect() as connection:
+        found: object = connection.scalar(text(statement))
+    return found
+
+
 def test_a_server_left_running_is_gone_on_with(tmp_path: Path) -> None:
     with embedded_server() as server:
         again = EmbeddedServer(Path(server._directory))
         again.start()
 
         assert again.url == server.url
+
+
+async def test_a_server_that_was_killed_is_started_again() -> None:
+    with embedded_server() as server:
+        assert not server.revive()
+
+        os.kill(postmaster_pid(server), signal.SIGKILL)
+        await until(server.revive)
+
+        assert scalar(server, "SELECT 17") == 17
+        assert not server.revive()
+
+
+def test_a_server_whose_process_id_is_another_process_now_is_started_again() -> None:
+    """As after the machine has started anew: ids are given in much the same order."""
+    with embedded_server() as server:
+        directory = server._directory
+        kill_server(server)
+        for name in ("postmaster.pid", ".s.PGSQL.5432.lock"):
+            _, _, rest = (directory / name).read_text().partition("\n")
+            (directory / name).write_text(f"{os.getpid()}\n{rest}")
+
+        assert running_url(directory) is None
+        again = EmbeddedServer(directory)
+        again.start()
+
+        assert running_url(directory) == again.url
+        assert scalar(again, "SELECT 17") == 17
+
+
+def test_a_server_that_was_stopped_is_not_started_again() -> None:
+    with embedded_server() as server:
+        directory = server._directory
+        server.stop()
+
+        assert not server.revive()
+
+        assert running_url(directory) is None
 
 
 def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:
@@ -96,9 +150,7 @@ def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:
 )
 def test_a_server_starts_in_a_directory_of_any_name(name: str) -> None:
     with reachable_directory() as parent, EmbeddedServer(parent / name / "data") as server:
-        engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
-        with engine.connect() as connection:
-            found = connection.scalar(text("SHOW data_directory"))
+        found = scalar(server, "SHOW data_directory")
 
         assert found == str(parent / name / "data")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,9 +14,10 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.start import StartError
 from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.settings import sqlalchemy_url
-from support.postgres import EXAMPLE, embedded_server
+from support.postgres import EXAMPLE, embedded_server, postmaster_pid
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.anyio
 class Service:
     """What the gate opens for."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, server: EmbeddedServer | None = None) -> None:
         self.readiness = Readiness()
         self.starts = 0
         self.database = Database(sqlalchemy_url(url), "gated", connections_max=2)
@@ -31,6 +34,7 @@ class Service:
             self.database,
             sqlalchemy_url(url),
             EXAMPLE,
+            server=server,
             readiness=self.readiness,
             on_migrated=self.begin,
         )
@@ -40,8 +44,8 @@ class Service:
 
 
 @asynccontextmanager
-async def service(url: str) -> AsyncIterator[Service]:
-    made = Service(url)
+async def service(url: str, server: EmbeddedServer | None = None) -> AsyncIterator[Service]:
+    made = Service(url, server)
     try:
         await made.gate.start()
         yield made
@@ -79,6 +83,36 @@ async def test_a_database_that_goes_away_is_told_of_and_comes_back() -> None:
             server.start()
             await until(lambda: running.readiness.is_ready)
             assert running.starts == 1
+
+
+async def test_an_embedded_database_that_dies_is_brought_back() -> None:
+    with embedded_server() as server:
+        async with service(server.url, server) as running:
+            os.kill(postmaster_pid(server), signal.SIGKILL)
+            await until(lambda: not running.readiness.is_ready)
+            assert "starts its embedded PostgreSQL again" in str(running.readiness.error().fix)
+
+            await until(lambda: running.readiness.is_ready)
+
+            assert await count_things(running.database) == 0
+            assert running.starts == 1
+
+
+async def test_an_embedded_database_that_cannot_be_brought_back_says_why() -> None:
+    with embedded_server() as server:
+        async with service(server.url, server) as running:
+            settings = server._directory / "postgresql.conf"
+            good = settings.read_text()
+            settings.write_text("nonsense")
+            os.kill(postmaster_pid(server), signal.SIGKILL)
+
+            def why() -> str:
+                readiness = running.readiness
+                return "" if readiness.is_ready else readiness.error().detail
+
+            await until(lambda: f"{server._directory} does not start" in why())
+            settings.write_text(good)
+            await until(lambda: running.readiness.is_ready)
 
 
 async def test_a_database_that_comes_back_without_the_tables_is_not_worked_with() -> None:

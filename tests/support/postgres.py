@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
 
 import anyio.to_thread
 import psutil
@@ -44,14 +43,17 @@ def embedded_server() -> Iterator[EmbeddedServer]:
 
 def kill_server(server: EmbeddedServer) -> None:
     """Kill all of a server's processes at once; ``start`` starts it again, and it recovers."""
-    socket_directory = parse_qs(urlsplit(server.url).query)["host"][0]
-    lines = (Path(socket_directory) / "postmaster.pid").read_text().splitlines()
-    postmaster = psutil.Process(int(lines[0]))
+    postmaster = psutil.Process(postmaster_pid(server))
     processes = [postmaster, *postmaster.children(recursive=True)]
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
     psutil.wait_procs(processes, timeout=30)
+
+
+def postmaster_pid(server: EmbeddedServer) -> int:
+    """Return which process the server is, or was, as its own file says."""
+    return int((server._directory / "postmaster.pid").read_text().split()[0])
 
 
 def drop_schema(url: str, schema: str) -> None:

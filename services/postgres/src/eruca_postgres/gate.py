@@ -12,6 +12,8 @@ States::
 To answer is to have the schema that work began with, and to take changes. A server that comes back
 empty, or restored, is not worked with: what the service knows from the rows that are gone would get
 into the new ones. A further start begins from what is there.
+
+An embedded server that has died is started again, for nobody else would.
 """
 
 from __future__ import annotations
@@ -26,11 +28,14 @@ import structlog
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.readiness import Readiness
+from eruca_chassis.start import StartError
 from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import UnreachableError, upgrade
 
 PERIOD_SECONDS: Final = 1.0  # between two looks
 _FIX: Final = "start it, or set DATABASE_URL to one that runs; work goes on when it is back"
+_FIX_EMBEDDED: Final = "wait: the service starts its embedded PostgreSQL again"
 _LOST: Final = (
     "start this service again, and it makes what is missing; or bring the former database back"
 )
@@ -45,6 +50,7 @@ class DatabaseGate:
         database: The service's.
         url: Where it is, as SQLAlchemy takes it.
         versions: The service's migrations.
+        server: The embedded server that the database is in, if it is.
         readiness: What is thrown.
         on_migrated: Called once, when the schema is there for the first time: work may begin.
     """
@@ -55,12 +61,14 @@ class DatabaseGate:
         url: str,
         versions: Path,
         *,
+        server: EmbeddedServer | None = None,
         readiness: Readiness,
         on_migrated: Callable[[], Awaitable[None]],
     ) -> None:
         self._database = database
         self._url = url
         self._versions = versions
+        self._server = server
         self._readiness = readiness
         self._on_migrated = on_migrated
         self._is_migrated = False
@@ -95,11 +103,28 @@ class DatabaseGate:
                 self._close(f"schema {self._database.schema} is not the one that was there", _LOST)
                 return
         except DatabaseUnavailableError as error:
-            self._close(error.detail, error.fix or _FIX)
+            await self._lack(error.detail, error.fix or _FIX)
         except UnreachableError as error:
-            self._close(str(error).partition(";")[0], _FIX)
+            await self._lack(str(error).partition(";")[0], _FIX)
         else:
             self._open()
+
+    async def _lack(self, fault: str, fix: str) -> None:
+        """Say that there is no database, and start it again if it is our own and has died.
+
+        Raises:
+            StartError: It does not start; the next step tries again.
+        """
+        if self._server is None:
+            self._close(fault, fix)
+            return
+        self._close(fault, _FIX_EMBEDDED)
+        try:
+            if await asyncio.to_thread(self._server.revive):
+                _log.warning("embedded PostgreSQL had died and was started again")
+        except StartError as error:
+            self._close(str(error), _FIX_EMBEDDED)
+            raise
 
     async def _migrate(self) -> None:
         await asyncio.to_thread(upgrade, self._url, self._database.schema, self._versions)

@@ -79,7 +79,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            url = settings.database_url or await _embedded(stack, settings)
+            url, server = await _postgres(stack, settings)
             database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
             stack.push_async_callback(database.close)
             client = await stack.enter_async_context(
@@ -99,7 +99,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
             app.registry.register(metrics)
             stack.callback(app.registry.unregister, metrics)
             stack.push_async_callback(_stop, service, keeper)
-            gate = await _begin(app, settings, service, url, stack)
+            gate = await _begin(app, settings, service, (url, server), stack)
             stack.push_async_callback(gate.stop)
             yield
             app.begin_stop()
@@ -128,7 +128,7 @@ async def _begin(
     app: ServiceApp,
     settings: QuerySettings,
     service: QueryService,
-    url: str,
+    postgres: tuple[str, EmbeddedServer | None],
     stack: AsyncExitStack,
 ) -> DatabaseGate:
     """Let work begin as soon as the database is there, and return what watches it."""
@@ -160,8 +160,14 @@ async def _begin(
             announcing.start()
         _log.info("working", instance=service.name, schema=SCHEMA)
 
+    url, server = postgres
     gate = DatabaseGate(
-        service.database, url, MIGRATIONS, readiness=app.readiness, on_migrated=begin
+        service.database,
+        url,
+        MIGRATIONS,
+        server=server,
+        readiness=app.readiness,
+        on_migrated=begin,
     )
     stack.push_async_callback(announcing.stop)
     await gate.start()
@@ -183,13 +189,17 @@ async def _share(service: QueryService) -> None:
         return  # the service says so; work pauses by itself when the leases end
 
 
-async def _embedded(stack: AsyncExitStack, settings: QuerySettings) -> str:
-    """Start a PostgreSQL of our own, which ends with us, and return where it is."""
+async def _postgres(
+    stack: AsyncExitStack, settings: QuerySettings
+) -> tuple[str, EmbeddedServer | None]:
+    """Return where the database is, and the server, if it is one of our own, which ends with us."""
+    if settings.database_url is not None:
+        return settings.database_url, None
     server = EmbeddedServer(settings.postgres_dir.absolute())
     await asyncio.to_thread(server.start)
     stack.push_async_callback(asyncio.to_thread, server.stop)
     _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
-    return sqlalchemy_url(server.url)
+    return sqlalchemy_url(server.url), server
 
 
 def _wire(

@@ -95,7 +95,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            url = settings.database_url or await _embedded(stack, settings)
+            url, server = await _postgres(stack, settings)
             database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
             stack.push_async_callback(database.close)
             client = await stack.enter_async_context(
@@ -155,7 +155,12 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                 await _leave(keeper)
 
             gate = DatabaseGate(
-                database, url, MIGRATIONS, readiness=app.readiness, on_migrated=begin
+                database,
+                url,
+                MIGRATIONS,
+                server=server,
+                readiness=app.readiness,
+                on_migrated=begin,
             )
             stack.push_async_callback(end)
             await gate.start()
@@ -183,13 +188,17 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
     return app
 
 
-async def _embedded(stack: AsyncExitStack, settings: TxnCheckerSettings) -> str:
-    """Start a PostgreSQL of our own, which ends with us, and return where it is."""
+async def _postgres(
+    stack: AsyncExitStack, settings: TxnCheckerSettings
+) -> tuple[str, EmbeddedServer | None]:
+    """Return where the database is, and the server, if it is one of our own, which ends with us."""
+    if settings.database_url is not None:
+        return settings.database_url, None
     server = EmbeddedServer(settings.postgres_dir.absolute())
     await asyncio.to_thread(server.start)
     stack.push_async_callback(asyncio.to_thread, server.stop)
     _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
-    return sqlalchemy_url(server.url)
+    return sqlalchemy_url(server.url), server
 
 
 async def _share(shares: BrokerShares, clock: PostgresClock) -> None:
