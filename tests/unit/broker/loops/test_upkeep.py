@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca.contract.errors import DiskFullError
+from eruca.contract.errors import DiskFullError, UnavailableError
 from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.retention import RetentionRules
 from eruca_broker.core.scheduled import Destination, Wait, waiting
@@ -15,7 +15,7 @@ from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
-from support.limits import file_size_limit
+from support.limits import file_size_limit, open_files_limit
 from support.stores import batch, message, small_settings, without_log_lines
 from support.waiting import until
 
@@ -61,4 +61,22 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     await Timers(store, clock).carry_forward(store.log_max_offset)
     assert list(store.delete_oldest_segments(9, await store.needed_from()))
     assert len(store.timers) == 1
+    await store.close()
+
+
+async def test_a_disk_that_is_full_is_told_of_once_nothing_else_is_short(tmp_path: Path) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    full = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1e-9)
+    upkeep = Upkeep(store, full, carry_forward=Timers(store, ManualClock()).carry_forward)
+    with open_files_limit(0):
+        await store.append(batch("orders", 0, [b"hidden"]))  # in the log; its queue cannot be made
+        await upkeep._retain()
+        assert type(store.refusal) is UnavailableError
+        assert "ulimit -n" in str(store.refusal.fix)
+
+    await upkeep._retain()
+
+    assert isinstance(store.refusal, DiskFullError)
+    assert "writes are refused above" in store.refusal.detail
     await store.close()

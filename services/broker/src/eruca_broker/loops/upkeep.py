@@ -95,6 +95,8 @@ class Upkeep:
             disk_used=used,
             was_refusing=is_full,
         )
+        if not (is_full and decision.is_refusing):
+            store.probe_disk()  # also where something else is short, or that would be told for ever
         if decision.is_refusing and store.refusal is None:
             store.refusal = DiskFullError(
                 f"the disk is {used:.0%} full; writes are refused above "
@@ -102,8 +104,6 @@ class Upkeep:
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
             logger.error("disk full, writes refused", used=used)
-        elif not decision.is_refusing:
-            store.probe_disk()
         if decision.delete_count:
             await self._delete(decision.delete_count)
 
