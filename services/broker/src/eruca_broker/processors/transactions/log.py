@@ -55,6 +55,7 @@ class TransactionLog:
     def note_end(self, transaction_id: str, log_offset: int) -> None:
         """Remember where a transaction's end is recorded."""
         self._recent[transaction_id] = log_offset
+        self._recent.move_to_end(transaction_id)  # an id that retention let be used again
         if len(self._recent) > RECENT_MAX:
             self._recent.popitem(last=False)
 
