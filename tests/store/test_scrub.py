@@ -11,7 +11,8 @@ from eruca_broker.core.topic_events import TopicPut
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, STRETCH_SIZE, Scrub
 from support.clocks import ManualClock
-from support.stores import batch, small_settings
+from support.limits import file_size_limit
+from support.stores import batch, small_settings, without_log_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -192,4 +193,59 @@ async def test_what_is_not_flushed_yet_is_left_for_later(tmp_path: Path) -> None
     await go_round(scrub)
     assert scrub.damaged_count == 1
     assert receipt.log_offset > offsets[-1]
+    await store.close()
+
+
+async def test_a_round_outlasts_restarts(tmp_path: Path) -> None:
+    store, offsets = await filled(tmp_path)
+    flip(tmp_path, store, offsets[0] + LAYOUT_V4.body)
+    flip(tmp_path, store, offsets[-1] + LAYOUT_V4.body)
+    come_to: list[int] = []
+    while not come_to or come_to[-1] > 0:
+        scrub = Scrub(store, hours=10 * AT_ONCE)
+        await scrub.step()  # and the process ends
+        come_to.append(scrub.offset)
+
+    assert come_to[:-1] == sorted(set(come_to[:-1]))
+    assert scrub.rounds == 1
+    assert scrub.damaged_count == 2
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"log_offset": 70000}',
+        b'{"log_offset": 24600}',  # amid a record of the second segment
+        b'{"log_offset": 49000}',  # … of the third
+        b'{"log_offset": -5}',
+        b'{"log_offset": 9223372036854775807}',
+    ],
+)
+async def test_what_was_saved_of_another_log_is_no_damage_of_this_one(
+    tmp_path: Path, saved: bytes
+) -> None:
+    store, _ = await filled(tmp_path)
+    (tmp_path / "config" / "scrubProgress.json").write_bytes(saved)
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    await scrub.step()
+    await go_round(scrub)
+    await go_round(scrub)
+
+    assert scrub.damaged_count == 0
+    await store.close()
+
+
+async def test_without_room_to_save_its_progress_it_goes_on(tmp_path: Path) -> None:
+    store, _ = await filled(tmp_path)
+    scrub = Scrub(store, hours=AT_ONCE)
+
+    with file_size_limit(0), without_log_lines():
+        await go_round(scrub)
+
+    assert scrub.rounds == 1
     await store.close()

@@ -2,6 +2,7 @@
 
 What it finds is told, and nothing else: the only copy of a record is not made better by cutting it.
 Files are read by themselves, in a thread: what a damaged disk takes its time for holds up nobody.
+How far it has come is kept (:mod:`.scrub_progress`), so that a round outlasts a restart.
 """
 
 from __future__ import annotations
@@ -9,22 +10,26 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from eruca.contract.records import RecordLayout
 from eruca_broker.core.scrub import Examined, examine
-from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.message_store import LogFile, MessageStore
+from eruca_broker.store.scrub_progress import Progress, read_progress, write_progress
 
 STEP_SECONDS: Final = 1.0  # between two steps
+SAVE_SECONDS: Final = 60.0  # as much of a round may be made again
 STRETCH_SIZE: Final = 256 * 1024  # bytes read at a time, if no record is larger: about 1 ms
 
 _log = structlog.get_logger()
 
 
 class Scrub:
-    """Goes round the log of one store.
+    """Goes round the log of one store, from where the last process came to.
 
     Args:
         store: Whose log it is.
@@ -44,6 +49,7 @@ class Scrub:
         self._size_needed = 0
         self._found = 0  # damaged records, in this round
         self._found_before = 0  # … in the last one
+        self._steps_to_save: float | None = None  # None: it is not known yet where to go on
 
     @property
     def damaged_count(self) -> int:
@@ -52,6 +58,12 @@ class Scrub:
 
     async def step(self) -> None:
         """Read as much as there is time for between two steps."""
+        if self._steps_to_save is None:
+            await self._resume()
+        await self._go_on()
+        await self._save_in_time()
+
+    async def _go_on(self) -> None:
         store = self._store
         self._credit += (store.flushed_offset - store.log_min_offset) / self._steps
         while self._credit > 0:
@@ -60,6 +72,30 @@ class Scrub:
                 self._end_round()
                 return
             self._credit -= await self._read_on()
+
+    async def _resume(self) -> None:
+        """Go on where the last process was, if the log is still the one that it went through."""
+        store = self._store
+        saved = await asyncio.to_thread(read_progress, store.directory)
+        self._steps_to_save = 0
+        if saved is None or saved.log_offset > store.flushed_offset:
+            return
+        self._found, self._found_before = saved.found, saved.found_before
+        self.offset = max(saved.log_offset, store.log_min_offset)
+        if store.log_min_offset < self.offset < store.flushed_offset:
+            file = store.log_file(self.offset)
+            # A log from a backup may have grown otherwise, and what is amid a record is no damage.
+            if not await asyncio.to_thread(_begins_record, file, self.offset - file.base_offset):
+                self.offset = file.base_offset
+
+    async def _save_in_time(self) -> None:
+        assert self._steps_to_save is not None
+        self._steps_to_save -= 1
+        if self._steps_to_save <= 0:
+            self._steps_to_save = SAVE_SECONDS / STEP_SECONDS
+            progress = Progress(self.offset, self._found, self._found_before)
+            with suppress(OSError):  # a full disk, of which others tell
+                await asyncio.to_thread(write_progress, self._store.directory, progress)
 
     def _end_round(self) -> None:
         self.offset = self._store.log_min_offset
@@ -95,6 +131,15 @@ class Scrub:
             fault=examined.damage,
             fix="check the disk, and take the file from a backup while the broker is stopped",
         )
+
+
+def _begins_record(file: LogFile, position: int) -> bool:
+    at = RecordLayout.LOG_OFFSET
+    try:
+        own_offset = _read(file.path, position, RecordLayout.SYS_FLAG)[at:]
+    except OSError:
+        return False  # the round will come to it
+    return int.from_bytes(own_offset) == file.base_offset + position
 
 
 def _read(path: Path, position: int, size: int) -> bytes:
