@@ -60,11 +60,20 @@ def broker_of(app: BrokerApp) -> Broker:
 
 def rot(app: BrokerApp, body: bytes) -> None:
     """Change one bit of *body* where it lies in the log for the last time, as a disk may."""
+    _overwrite(app, body, 0, bytes((body[0] ^ 1,)))
+
+
+def rot_beyond_reading(app: BrokerApp, body: bytes) -> None:
+    """Like :func:`rot`, so that the record's parts cannot be told apart any more."""
+    _overwrite(app, body, -4, b"\x55")  # the highest byte of the body's size
+
+
+def _overwrite(app: BrokerApp, body: bytes, distance: int, data: bytes) -> None:
     for path in sorted((broker_of(app).store.directory / "commitlog").iterdir(), reverse=True):
         if (position := path.read_bytes().rfind(body)) >= 0:
             with path.open("r+b") as file:
-                file.seek(position)
-                file.write(bytes((body[0] ^ 1,)))
+                file.seek(position + distance)
+                file.write(data)
             return
     raise AssertionError(f"{body!r} is not in the log")
 

@@ -13,7 +13,7 @@ import pytest
 from eruca.contract.deliveries import DeliveryRequest
 from eruca_broker.app import BrokerApp
 from eruca_chassis.asgi import ClientGoneError
-from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
+from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_reading, rotten_count
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
 from support.group_members import TestMember, held
@@ -1029,3 +1029,57 @@ async def test_a_message_that_has_rotted_is_handed_out_as_it_is_and_leaves_no_de
     assert given_up.is_success, given_up.text
     assert len(letters.json()["dead_letters"]) == 1
     assert (await orders.receive(), rotten_count(app)) == ([], 1)
+
+
+@pytest.mark.parametrize("is_ordered", [False, True], ids=["concurrent", "ordered"])
+async def test_what_cannot_be_read_any_more_when_its_time_is_over_holds_up_none_behind_it(
+    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_ordered: bool
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=is_ordered)
+    for number, text in enumerate(("rotten", "second", "third")):
+        await orders.send(text, sharding_key=str(number))
+    assert len(await orders.receive(invisible_seconds=10)) == 3
+    rot_beyond_reading(app, b"rotten")
+    clock.advance(10)
+
+    handed_out = [one for _ in range(3) for one in await orders.receive(1)]
+
+    assert texts(handed_out) == ["second", "third"]
+    assert (await orders.ack(*handed_out)).is_success
+    assert await orders.committed() == 3
+
+
+async def test_who_waits_gets_what_is_behind_a_message_that_cannot_be_read_any_more(
+    app: BrokerApp, orders: DeliveryClient, clock: ManualClock
+) -> None:
+    await orders.send("rotten", "second")
+    assert len(await orders.receive(invisible_seconds=10)) == 2
+    rot_beyond_reading(app, b"rotten")
+    clock.advance(10)
+
+    async with asyncio.timeout(20):
+        [one] = await orders.receive(1, wait_seconds=30)
+
+    assert texts([one]) == ["second"]
+
+
+@pytest.mark.parametrize("is_given_up", [False, True], ids=["not acknowledged", "given up"])
+async def test_what_cannot_be_read_any_more_leaves_no_dead_letter(
+    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_given_up: bool
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(retry_max_times=0)
+    await orders.send("rotten", "sound")
+    handed_out = await orders.receive(invisible_seconds=10)
+    rot_beyond_reading(app, b"rotten")
+
+    if is_given_up:
+        given_up = await orders.nack(*handed_out)
+        assert given_up.is_success, given_up.text
+    clock.advance(10)
+
+    assert await orders.receive() == []
+    letters = await client.get("/groups/billing/dead-letters")
+    assert len(letters.json()["dead_letters"]) == 1
+    assert await orders.committed() == 2

@@ -46,7 +46,7 @@ class Choice:
     leased: list[tuple[int, int]] = field(default_factory=list)  # offset, attempt
     parked: list[int] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)  # were handed out too often
-    gone: list[int] = field(default_factory=list)  # due, and no longer stored
+    gone: list[int] = field(default_factory=list)  # due, and no longer there to be read
     is_blocked: bool = False  # something would be due, but for an earlier one of its key
     is_throttled: bool = False  # something new is there, but too much is unfinished
 

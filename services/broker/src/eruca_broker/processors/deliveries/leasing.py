@@ -164,12 +164,13 @@ class Leasing:
         if sum(len(one.raw) for one in dead) > self._dead_size_max:
             choice = self._choose(look, queue, known, found, count=1)
             dead = self._dead(queue, known, choice)
-        leased = self._taken(queue, choice, found)
+        leased = self._taken(look, queue, choice, found)
         room = PULL_SIZE_MAX - sum(one.record.size for one in look.handful.leased)
         fitting = _fitting(leased, room, at_least=0 if look.handful.leased else 1)
         if fitting < len(leased):
             choice = self._choose(look, queue, known, found, count=fitting)
-            dead, leased = self._dead(queue, known, choice), leased[:fitting]
+            dead = self._dead(queue, known, choice)
+            leased = self._taken(look, queue, choice, found)
         look.handful.leased += leased
         self._note(look, queue, known, choice, dead)
         if is_ordered:
@@ -199,13 +200,17 @@ class Leasing:
             order_key=order_key if look.group.settings.ordered else None,
         )
 
-    def _taken(self, queue: Queue, choice: Choice, found: LookAhead) -> list[Leased]:
-        """Return what was chosen, with its records."""
+    def _taken(self, look: _Look, queue: Queue, choice: Choice, found: LookAhead) -> list[Leased]:
+        """Return what was chosen, with its records; what cannot be read any more is gone."""
         taken = []
-        for offset, attempt in choice.leased:
+        for offset, attempt in list(choice.leased):
             record = found.records.get(offset) or self._reader.message(queue, offset)
-            assert record is not None, offset  # what retention has deleted is not chosen
-            taken.append(Leased(queue, offset, attempt, record))
+            if record is None:  # it has been damaged since it was handed out before
+                choice.leased.remove((offset, attempt))
+                choice.gone.append(offset)
+                look.handful.is_complete = False  # there may be others in its place
+            else:
+                taken.append(Leased(queue, offset, attempt, record))
         return taken
 
     def _dead(self, queue: Queue, known: QueueLeases, choice: Choice) -> list[DeadDelivery]:

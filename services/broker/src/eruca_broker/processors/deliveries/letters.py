@@ -14,7 +14,7 @@ import structlog
 
 from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.names import dead_letter_topic
-from eruca.contract.records import decode_record
+from eruca.contract.records import DamagedRecordError, decode_record
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.dead_letters import dead_letter_of, origin_of
 from eruca_broker.core.scheduled import (
@@ -44,8 +44,8 @@ def letter_batches(group: str, dead: Iterable[DeadDelivery]) -> list[Batch]:
     for delivery in dead:
         try:
             record = _letter(group, delivery)
-        except RecordNotFoundError as error:
-            _log.error("no dead letter could be made", group=group, reason=error.detail)
+        except (RecordNotFoundError, DamagedRecordError) as error:
+            _log.error("no dead letter could be made", group=group, reason=str(error))
             continue
         records[host_bits_of(record)].append(record)
     return [batch_of_records(dead_letter_topic(group), 0, some) for some in records.values()]

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import structlog
+
 from eruca.contract.properties import SHARDING_KEY, TAGS
-from eruca.contract.records import Record, decode_record
+from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.group_state import Queue
 from eruca_broker.core.lease_choice import Ahead
@@ -24,6 +26,8 @@ READ_COUNT: Final = 128  # messages read at a time; in ordered groups as many ma
 READ_SIZE: Final = 1024 * 1024  # bytes read at a time; the first message comes all the same
 READS_MAX: Final = 8  # of one look ahead: some 130 000 entries by tag, or 1 024 messages
 _CACHED_QUEUES_MAX: Final = 1_024  # queues whose unfinished messages' sharding keys are known
+
+_log = structlog.get_logger()
 
 
 class LookAhead(NamedTuple):
@@ -47,9 +51,15 @@ class DeliveryReader:
         return memoryview(read.slices[0]) if read.status is PullStatus.FOUND else None
 
     def message(self, queue: Queue, offset: int) -> Record | None:
-        """Return the message at *offset*, or None where retention has deleted it."""
+        """Return the message at *offset*; None where it is gone, or cannot be read any more."""
         raw = self.raw(queue, offset)
-        return None if raw is None else decode_record(raw, check_crc=False)
+        if raw is None:
+            return None
+        try:
+            return decode_record(raw, check_crc=False)
+        except DamagedRecordError as error:
+            _log.error("a damaged message is passed over", fault=str(error))
+            return None
 
     def look_ahead(
         self, queue: Queue, position: int, wanted: MessageFilter, *, count: int
@@ -78,7 +88,7 @@ class DeliveryReader:
         known = self._keys.get((group, queue), {})
         if offset not in known:
             record = self.message(queue, offset)
-            # Of a message that is gone nobody knows; it holds up nothing but itself.
+            # Of a message that cannot be read nobody knows; it holds up nothing but itself.
             known[offset] = f"\0{offset}" if record is None else sharding_key_of(record)
             if len(self._keys) >= _CACHED_QUEUES_MAX:
                 self._keys.clear()
