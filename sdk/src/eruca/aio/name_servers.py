@@ -17,6 +17,7 @@ from eruca.aio.transport import HttpResponse, HttpTransport, problem_error
 from eruca.contract.errors import (
     ErucaError,
     NameServersUnreachableError,
+    NotFoundError,
     TimeoutExpiredError,
     TransportError,
 )
@@ -60,6 +61,8 @@ class NameServers:
     ) -> HttpResponse:
         """Return the answer of the first that gives one, whatever its status below 500.
 
+        What has nothing at this path is no name server: a broker, say, whose URL was taken for one.
+
         Args:
             method: The HTTP method.
             target: The path and query.
@@ -81,9 +84,13 @@ class NameServers:
                 answer = await self._transport.request(
                     method, url, target, headers=headers, body=body, timeout=share + held_seconds
                 )
-                if answer.status < 500:
+                if answer.status < 400:
                     return answer
                 error: ErucaError = problem_error(answer, url)  # of any kind: proxies answer, too
+                if type(error) is NotFoundError:  # a name server says what it is that is not there
+                    error.detail = f"answers, but not as a name server does: {error.detail}"
+                elif answer.status < 500:
+                    return answer
             except (TransportError, TimeoutExpiredError) as transport_error:
                 error = transport_error
             failures.append(f"{url}: {error.detail}")

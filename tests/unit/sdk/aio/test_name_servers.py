@@ -9,7 +9,7 @@ import pytest
 import eruca
 from eruca.aio.name_servers import NameServers
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import NotReadyError
+from eruca.contract.errors import NotFoundError, NotReadyError
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
 pytestmark = pytest.mark.anyio
@@ -70,6 +70,22 @@ async def test_a_refusal_is_an_answer_and_no_reason_to_ask_another() -> None:
 
     assert (await NameServers(URLS, transport).request("GET", "/", timeout=1)).status == 404
     assert len(transport.requests) == 1
+
+
+async def test_what_has_nothing_there_is_no_name_server() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        if request.url != "http://n2":  # brokers
+            return problem_answer(NotFoundError("there is nothing at /"))
+        return json_answer({})
+
+    transport = ScriptedTransport(answer)
+    assert (await NameServers(URLS, transport).request("GET", "/", timeout=1)).status == 200
+
+    with pytest.raises(eruca.NameServersUnreachableError) as failed:
+        await NameServers(["http://broker"], transport).request("GET", "/", timeout=1)
+
+    assert "http://broker: answers, but not as a name server does" in failed.value.detail
+    assert "ERUCA_NAMESRV_URLS" in str(failed.value)
 
 
 async def test_if_none_answers_the_error_tells_of_each() -> None:
