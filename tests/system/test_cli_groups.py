@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 import eruca
+from deploy.cluster import LocalCluster
 from eruca.contract.groups import CustomizedRetryPolicy
-from support.clusters import running_cluster
+from support.clusters import SMALL_STORE, running_cluster
 from support.command_line import Eruca
 
 
@@ -50,6 +52,12 @@ def test_a_group_is_created_changed_listed_and_deleted(command: Eruca) -> None:
         "broker-b",
     ]
     assert "a group 'g-life'" in command("group", "show", "g-life", code=1).stderr
+
+
+def test_a_time_at_which_a_group_starts_is_shown_like_every_other(command: Eruca) -> None:
+    created = command("group", "create", "g-time", "--start=2099-01-01T00:00:00Z")
+
+    assert "2099-01-01T00:00:00.000Z" in created.stdout
 
 
 def test_creating_a_group_again_changes_at_each_broker_only_what_is_named(
@@ -196,6 +204,31 @@ def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
         process.communicate(timeout=30)
 
     assert [look["lag"] for look in looks] == [1, 1, 1]
+
+
+@pytest.mark.anyio
+async def test_watching_goes_on_when_the_only_broker_has_restarted() -> None:
+    async with LocalCluster(settings=SMALL_STORE) as cluster:
+        command = Eruca(cluster.namesrv_urls[0])
+        await asyncio.to_thread(filled, command, "t-away", 2)
+        await asyncio.to_thread(command, "group", "create", "g-away")
+        with command.start(
+            "group", "lag", "g-away", "--topic=t-away", "--watch", "--every=0.1", "-ojson"
+        ) as watch:
+            assert watch.stdout is not None
+            assert watch.stderr is not None
+            await asyncio.to_thread(watch.stdout.readline)
+
+            await cluster.stop_one("broker-a")
+            gone = await asyncio.to_thread(watch.stderr.readline)
+            await cluster.restart("broker-a")
+            back = await asyncio.to_thread(watch.stderr.readline)
+
+            assert gone.startswith("not known just now, and asked for again: ")
+            assert back == "known again\n"
+            assert "queues" in json.loads(await asyncio.to_thread(watch.stdout.readline))
+            watch.send_signal(signal.SIGINT)
+            watch.communicate(timeout=30)
 
 
 def test_watching_in_a_pipe_shows_each_look_and_ends_with_whoever_reads(command: Eruca) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext, suppress
+from contextlib import aclosing, nullcontext, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -20,7 +20,7 @@ from eruca.cli.topics import masters
 from eruca.contract.limits import RETRY_TIMES_DEFAULT, RETRY_TIMES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
     from typing import Literal
 
     from eruca.aio.client import AsyncClient
@@ -215,7 +215,8 @@ async def lag(
 ) -> None:
     """Show how far a group is behind, in all and in each queue; a dash is unknown.
 
-    With --watch and --output json each look is one line; in a pipe, one table follows the other.
+    With --watch and --output json each look is one line; in a pipe, one table follows the other. A
+    look that fails, since a broker restarts, say, is told and made again.
     """
     async with session.client() as client:
         await client.admin.groups.get(group)  # one that nobody knows is behind in nothing
@@ -313,30 +314,57 @@ async def _watch(
 ) -> None:
     from rich.live import Live
 
-    async def look() -> GroupLag:
-        return await client.admin.groups.lag(group, topic=topic)
+    async with aclosing(_looks(session, client, group, topic, every)) as looks:
+        if session.is_json:
+            async for behind in looks:
+                session.show_line({"at": datetime.now(UTC)} | _lag_document(behind))
+        console = output_console()
+        # In a pipe nothing can be drawn over: there one table follows the other.
+        with (
+            Live(console=console, auto_refresh=False)
+            if console.is_terminal
+            else nullcontext() as live
+        ):
+            async for behind in looks:
+                now = datetime.now(UTC)
+                title = f"{group}: {_total(behind, now)}"
+                table = session.table(_LAG_HEADINGS, _lag_rows(behind, now), title=title)
+                if live is None:
+                    console.print(table, crop=False)
+                else:
+                    live.update(table, refresh=True)
 
-    if session.is_json:
-        while True:
-            session.check_reader()
-            at = datetime.now(UTC)
-            session.show_line({"at": at} | _lag_document(await look()))
-            await asyncio.sleep(every)
-    console = output_console()
-    # In a pipe nothing can be drawn over: there one table follows the other.
-    with (
-        Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live
-    ):
-        while True:
-            session.check_reader()
-            behind, now = await look(), datetime.now(UTC)
-            title = f"{group}: {_total(behind, now)}"
-            table = session.table(_LAG_HEADINGS, _lag_rows(behind, now), title=title)
-            if live is None:
-                console.print(table, crop=False)
-            else:
-                live.update(table, refresh=True)
-            await asyncio.sleep(every)
+
+async def _looks(
+    session: Session, client: AsyncClient, group: str, topic: str | None, every: float
+) -> AsyncGenerator[GroupLag, None]:
+    """Yield how far a group is behind, again and again.
+
+    Once that has been known, what keeps it from being known is said and waited out: a broker that
+    restarts, say.
+
+    Raises:
+        ErucaError: It is not known from the beginning.
+    """
+    from eruca.contract.errors import ErucaError
+
+    was_known, is_known = False, True
+    while True:
+        session.check_reader()
+        try:
+            behind = await client.admin.groups.lag(group, topic=topic)
+        except ErucaError as error:
+            if not was_known:
+                raise
+            if is_known:
+                session.say(f"not known just now, and asked for again: {error.detail}")
+            is_known = False
+        else:
+            if not is_known:
+                session.say("known again")
+            was_known = is_known = True
+            yield behind
+        await asyncio.sleep(every)
 
 
 def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | int:
@@ -432,9 +460,11 @@ def _show_configs(session: Session, configs: Mapping[str, GroupConfig]) -> None:
 
 def _cells(configs: Mapping[str, GroupConfig]) -> dict[str, tuple[object, ...]]:
     """Return each broker's settings as a table shows them, below ``_CONFIG_HEADINGS``."""
+    from eruca.cli.shown_messages import time_text
+
     return {
         name: (
-            config.start,
+            time_text(config.start) if isinstance(config.start, datetime) else config.start,
             config.retry_max_times,
             "yes" if config.ordered else "no",
             "yes" if config.consume_enabled else "no",
