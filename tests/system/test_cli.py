@@ -358,7 +358,9 @@ def test_pull_shows_a_stretch_of_one_queue_and_says_where_it_ends(eruca: Eruca) 
     assert bodies == ["number 3", "number 4"]
     assert done.stderr == "next offset 5\n"
     assert "next offset 10" in eruca("pull", "t-pull", "--count=100").stderr
-    assert "ends at 10" in eruca("pull", "t-pull", "--offset=99", code=1).stderr
+    beyond = eruca("pull", "t-pull", "--offset=99", code=1).stderr
+    assert "ends at 10: nothing is at offset 99" in beyond
+    assert "give an --offset from 0 to 10" in beyond
     assert "no queue 7" in eruca("pull", "t-pull", "--queue=7", code=1).stderr
 
 

@@ -17,6 +17,7 @@ from eruca.core.tag_expression import SUBSCRIBE_ALL
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
     from eruca.aio.pull_consumer import AsyncPullConsumer
+    from eruca.contract.models import QueueOffsets
     from eruca.core.message_queue import MessageQueue
     from eruca.core.received_message import ReceivedMessage
     from eruca.core.subscription_filter import Filter
@@ -138,7 +139,9 @@ async def pull(
     """Show messages of one queue from an offset on, once; the next offset is told on stderr."""
     begin, wanted = checked_start(start), checked_filter(tags, sql)
     async with session.client() as client:
-        queue = await _queue(client, topic, broker, queue_id)
+        queue, held = await _queue(client, topic, broker, queue_id)
+        if offset is not None:
+            _check_offset(queue, held, offset)
         async with client.pull_consumer(
             queues=[queue],
             filter=wanted,
@@ -196,19 +199,36 @@ class _Brokers:
         self._away = set(away)
 
 
+def _check_offset(queue: MessageQueue, held: QueueOffsets, offset: int) -> None:
+    """Raise OffsetOutOfRangeError where *queue* does not reach to *offset*."""
+    from eruca.contract.errors import OffsetOutOfRangeError
+
+    first, end = held.min_offset, held.max_offset
+    if not first <= offset <= end:
+        raise OffsetOutOfRangeError(
+            f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} begins at {first} and "
+            f"ends at {end}: nothing is at offset {offset}",
+            fix=f"give an --offset from {first} to {end}, or --from",
+            min_offset=first,
+            max_offset=end,
+        )
+
+
 async def _lag(consumer: AsyncPullConsumer, queue: MessageQueue) -> int:
     return (await consumer.lag()).get(queue, 0)
 
 
 async def _queue(
     client: AsyncClient, topic: str, broker: str | None, queue_id: int
-) -> MessageQueue:
+) -> tuple[MessageQueue, QueueOffsets]:
+    """Return the one that the options mean, and what it holds."""
     from eruca.contract.errors import QueueNotFoundError
 
-    queues = sorted(await client.admin.queues(topic))
+    held = await client.admin.queues(topic)
+    queues = sorted(held)
     chosen = [q for q in queues if q.queue_id == queue_id and broker in (None, q.broker_name)]
     if len(chosen) == 1:
-        return chosen[0]
+        return chosen[0], held[chosen[0]]
     named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in queues[:_QUEUES_NAMED])
     if chosen:
         raise typer.BadParameter(f"{topic} has queue {queue_id} on several brokers; give --broker")
