@@ -106,6 +106,13 @@ async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
             "export", "orders", "--to", tmp_path / "old.parquet", "--until", "2020-01-01T00:00:00Z"
         )
 
+        reversed_ = await command(
+            *("export", "orders", "--to", tmp_path / "none.parquet"),
+            *("--since", "1h", "--until", "2h"),
+            code=2,
+        )
+
+    assert "--until 2h is before --since 1h" in reversed_
     table = parquet.read_table(file)
     assert (table.column_names, table.num_rows) == (["queue_offset", "keys"], 30)
     size = file.stat().st_size

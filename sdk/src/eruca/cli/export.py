@@ -18,6 +18,8 @@ from eruca.cli.starts import QueueEnd
 from eruca.cli.topics import TopicArgument
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from eruca.cli.export_files import FileFormat
     from eruca.cli.export_parts import ExportParts, ExportRequest
     from eruca.cli.export_service import ExportService
@@ -169,13 +171,17 @@ async def _parts(
     allow_incomplete: bool,
 ) -> ExportParts:
     """Return the parts that an earlier run has left, else those of a new plan."""
+    from eruca.aio.broker_api import utc_text
     from eruca.cli.export_parts import ExportParts
 
     found = None if restart else ExportParts.found(target, request)
     if found is not None:
         return found
     times = {"from": request.since, "to": request.until}
-    query = {name: _moment(text) for name, text in times.items() if text is not None}
+    moments = {name: _moment(text) for name, text in times.items() if text is not None}
+    if len(moments) == len(times) and moments["to"] < moments["from"]:
+        raise typer.BadParameter(f"--until {request.until} is before --since {request.since}")
+    query = {name: utc_text(moment) for name, moment in moments.items()}
     plan = await service.plan({**query, "partition_rows": str(PART_ROWS)})
     if not allow_incomplete:
         _refuse_incomplete(plan)
@@ -193,13 +199,11 @@ def _refuse_incomplete(plan: ExportPlan) -> None:
         )
 
 
-def _moment(text: str) -> str:
-    from eruca.aio.broker_api import utc_text
-
+def _moment(text: str) -> datetime:
     start = checked_start(text)
     if isinstance(start, QueueEnd):
         raise typer.BadParameter(f"{text!r} is no time")
-    return utc_text(start)
+    return start
 
 
 def _with_a_partition(plan: ExportPlan) -> ExportPlan:
