@@ -87,7 +87,9 @@ def checked_urls(
                 fix=f"write scheme, host and port, such as {such_as}",
             ) from None
     if not checked:
-        raise ValidationError(f"{source}: no URL of {what} is given", fix=such_as)
+        raise ValidationError(
+            f"{source}: no URL of {what} is given", fix=f"give one, such as {such_as}"
+        )
     return tuple(dict.fromkeys(checked))
 
 

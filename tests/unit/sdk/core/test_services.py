@@ -21,8 +21,11 @@ def test_an_error_says_who_named_what_is_no_url() -> None:
         QUERY_SERVICE.given({"ERUCA_QUERY_URLS": "here"})
     with pytest.raises(ValidationError, match="99999 is no port"):
         QUERY_SERVICE.given({"ERUCA_QUERY_URLS": "http://h:99999"})
-    with pytest.raises(ValidationError, match="--query: no URL of a query service is given"):
+    with pytest.raises(
+        ValidationError, match="--query: no URL of a query service is given"
+    ) as none:
         QUERY_SERVICE.given({}, "", "--query")
+    assert none.value.fix == "give one, such as http://127.0.0.1:10931"
 
 
 def test_entries_that_are_no_urls_are_passed_over() -> None:
