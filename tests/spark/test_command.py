@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,12 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int
         output, _ = process.communicate(timeout=SECONDS)
     lines = [line for line in output.splitlines() if not line.startswith("WARNING: ")]
     return process.returncode, lines
+
+
+def test_it_tells_its_version() -> None:
+    result = said_by("--version")
+
+    assert (result.exit_code, result.output) == (0, f"eruca-spark {version('eruca-spark')}\n")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -105,10 +106,16 @@ def _where(
     where: Annotated[
         bool, typer.Option("--where", help="print the script to hand to spark-submit")
     ] = False,
+    shows_version: Annotated[
+        bool, typer.Option("--version", help="show the version and exit")
+    ] = False,
 ) -> None:
     """Exports, reports and replays of Eruca's topics, on Apache Spark."""
     if where:
         sys.stdout.write(f"{Path(__file__).with_name('__main__.py')}\n")
+        raise typer.Exit
+    if shows_version:
+        sys.stdout.write(f"eruca-spark {version('eruca-spark')}\n")
         raise typer.Exit
     if context.invoked_subcommand is None:
         raise typer.BadParameter("name a command; see --help")
