@@ -47,12 +47,12 @@ def main() -> int:
 def compare(client: eruca.Client, database_url: str) -> int:
     """Tell whether the messages are the orders, each once; return the exit code."""
     delivered: list[str] = []
-    with suppress(eruca.TopicNotFoundError):  # the first message makes the topic
-        queues = client.admin.queues(TOPIC).values()
-        count = sum(offsets.max_offset - offsets.min_offset for offsets in queues)
-        with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
-            while len(delivered) < count:
-                delivered += [message.json()["order_id"] for message in consumer.poll(wait=10)]
+    with (
+        suppress(eruca.TopicNotFoundError),  # the first message makes the topic
+        client.pull_consumer(topics=TOPIC, start="earliest") as consumer,
+    ):
+        while any(consumer.lag().values()):
+            delivered += [message.json()["order_id"] for message in consumer.poll(wait=10)]
     with psycopg.connect(database_url) as connection:
         stored = {row[0] for row in connection.execute("SELECT order_id FROM orders")}
     say(f"{len(stored)} orders, {len(delivered)} messages")
