@@ -539,7 +539,7 @@ class UnavailableError(ErucaError):
     status = 503
     title = "The service cannot do this now"
     retryable = True
-    default_fix = "wait for Retry-After, then repeat"
+    default_fix = "wait a moment, then repeat"
 
 
 class OverloadedError(UnavailableError):
@@ -548,7 +548,7 @@ class OverloadedError(UnavailableError):
     code = "overloaded"
     status = 429
     title = "Too much work is in progress"
-    default_fix = "wait for Retry-After, then repeat; or add brokers"
+    default_fix = "wait a moment, then repeat; or add brokers"
 
 
 class NotReadyError(UnavailableError):
@@ -556,7 +556,7 @@ class NotReadyError(UnavailableError):
 
     code = "not-ready"
     title = "The service is starting or stopping"
-    default_fix = "wait for Retry-After, then repeat; or use another instance"
+    default_fix = "wait a moment, then repeat; or use another instance"
 
 
 class DiskFullError(UnavailableError):
@@ -580,7 +580,7 @@ class BrokerUnreachableError(UnavailableError):
 
     code = "broker-unreachable"
     title = "A broker does not answer"
-    default_fix = "wait for Retry-After, then repeat; or start the broker"
+    default_fix = "wait a moment, then repeat; or start the broker"
 
 
 class SearchIncompleteError(UnavailableError):

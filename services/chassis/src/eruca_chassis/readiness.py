@@ -56,7 +56,7 @@ class Readiness:
         assert self.reason is not None
         return NotReadyError(
             self.reason,
-            fix=self._fix or "wait for Retry-After and repeat, or use another instance",
+            fix=self._fix,
             retry_after_seconds=RETRY_SECONDS,
         )
 

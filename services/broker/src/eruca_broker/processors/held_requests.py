@@ -65,7 +65,7 @@ class HeldRequests:
         if self._table.is_full:
             raise OverloadedError(
                 f"held_requests_max: {self._table.size_max} requests are being held already",
-                fix="wait for Retry-After; or pull many queues in one request, POST /v1/pull",
+                fix="wait a moment; or pull many queues in one request, POST /v1/pull",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         pull = HeldPull(positions, self._clock.monotonic() + wait_seconds, wake)
