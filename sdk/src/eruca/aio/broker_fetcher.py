@@ -207,12 +207,14 @@ class BrokerFetcher:
         if not flows:
             return
         epochs = [flow.epoch for flow in flows]
+        # A broker that has failed says at once whether it is back; a held request would not.
+        hold_seconds = HOLD_SECONDS if self.failure is None else 0.0
         room = sum(self._prefetch.count_max - flow.count for flow in flows)
         request = _PullRequest(
             [self._position(flow) for flow in flows],
             max_count=max(1, min(room, PULL_COUNT_MAX)),
             max_bytes=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
-            wait_seconds=HOLD_SECONDS,
+            wait_seconds=hold_seconds,
         )
         answer = await self._context.held_transport.request(
             "POST",
@@ -220,7 +222,7 @@ class BrokerFetcher:
             "/v1/pull",
             headers=_HEADERS,
             body=(msgspec.json.encode(request),),
-            timeout=HOLD_SECONDS + ANSWER_SECONDS,
+            timeout=hold_seconds + ANSWER_SECONDS,
         )
         if answer.status != 200:
             error = problem_error(answer, f"POST {url}/v1/pull")

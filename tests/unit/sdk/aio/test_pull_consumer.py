@@ -74,6 +74,8 @@ class Queues:
             answered = [(index, block) for index, block in sections if block is not None]
             if answered:
                 return HttpResponse(200, {}, multi_pull(answered))
+            if not asked["wait_seconds"]:
+                return HttpResponse(200, {}, multi_pull([]))
             self.held += 1
             try:
                 await self.arrived.wait()
@@ -294,6 +296,20 @@ async def test_one_broker_that_fails_does_not_hold_up_the_other(
         queues.store(0, "from a", broker="a")
         assert texts(await consumer.poll(wait=20)) == ["from a"]
         assert consumer.failures == {}
+
+
+async def test_a_broker_that_is_back_counts_as_such_before_it_has_messages(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.errors = {name: eruca.OverloadedError("busy") for name in "ab"}
+    async with client.pull_consumer(topics="orders") as consumer:
+        await consumer.assignment()
+        await until(lambda: consumer.failures.keys() == {"a", "b"})
+
+        queues.errors.clear()
+
+        await until(lambda: not consumer.failures)
+        assert await consumer.poll(wait=0.01) == []
 
 
 async def test_threads_may_ask_for_failures_while_brokers_come_and_go(
