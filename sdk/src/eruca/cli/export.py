@@ -195,7 +195,8 @@ def _refuse_incomplete(plan: ExportPlan) -> None:
         away = "; ".join(f"{missing.broker_name}: {missing.detail}" for missing in plan.incomplete)
         raise BrokerUnreachableError(
             f"not all of {plan.topic} can be exported: {away}",
-            fix="wait until it is back, or give --allow-incomplete to export the rest",
+            fix="wait until it is back, or give --allow-incomplete to export the rest; one that "
+            "was taken away for good: eruca query forget",
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
 
 import typer
 
-from eruca.cli import query_rebuild
+from eruca.cli import query_forget, query_rebuild
 from eruca.cli.command import command
 from eruca.cli.reading import checked_time
 from eruca.cli.session import Session
@@ -77,6 +77,7 @@ def register(app: typer.Typer) -> None:
     command(group, "time")(time)
     command(group, "status")(status)
     query_rebuild.register(group)
+    query_forget.register(group)
     app.add_typer(group, name="query")
 
 

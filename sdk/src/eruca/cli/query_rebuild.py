@@ -48,21 +48,27 @@ async def rebuild(
     """Make the query service's read model anew from the brokers' logs.
 
     No message is touched, and what is there answers until the new one has come as far. What a log
-    does not hold any more stays as it is. Ctrl-C ends the watching, not the work.
+    does not hold any more stays as it is. Ctrl-C ends the watching, not the work. A broker that is
+    away is not waited for: its log is read anew when it is back.
     """
     async with session.client() as client:
         wanted = _named((await client.query.status()).followed, brokers)
+        away = await _away(client, wanted)
+        if away and not session.is_json:
+            session.say(_said_of(away))
         if not yes and not confirmed(_question(wanted)):
             return EXIT_FAILED
         begun = await client.query.rebuild([log.broker_name for log in wanted])
-        done = await _watch(session, client, begun) if wait else None
+        present = [name for name in begun if name not in away]
+        done = await _watch(session, client, present) if wait else None
     if session.is_json:
-        session.show_json({"brokers": begun, "followed": done})
-    elif done is None:
-        session.say(f"begun: {', '.join(begun)}; eruca query status tells how far it is")
-    else:
+        session.show_json({"brokers": begun, "away": away, "followed": done})
+        return 0
+    if done:
         rows = sum(log.rows for log in done)
-        session.say(f"made anew: {', '.join(begun)}; {counted(rows, 'row')}")
+        session.say(f"made anew: {', '.join(present)}; {counted(rows, 'row')}")
+    if left := begun if done is None else [name for name in begun if name in away]:
+        session.say(f"begun: {', '.join(left)}; eruca query status tells how far it is")
     return 0
 
 
@@ -97,6 +103,25 @@ def _named(followed: Sequence[FollowedLog], brokers: Sequence[str] | None) -> li
             f"{what} has been followed yet", fix=f"followed are: {names}; see eruca query status"
         )
     return [known[name] for name in dict.fromkeys(brokers or known)]
+
+
+async def _away(client: AsyncClient, wanted: Sequence[FollowedLog]) -> list[str]:
+    """Return the brokers that no name server knows; none where it cannot be told."""
+    from eruca.contract.errors import NameServersUnreachableError
+
+    try:
+        living = {group.broker_name for group in await client.admin.brokers()}
+    except NameServersUnreachableError:
+        return []
+    return [log.broker_name for log in wanted if log.broker_name not in living]
+
+
+def _said_of(away: Sequence[str]) -> str:
+    return (
+        f"not waited for: {', '.join(away)}; no name server knows it now. Its rows are made anew "
+        "when it is back; --broker NAME, for each of the others, leaves it out, and eruca query "
+        "forget forgets one that was taken away for good"
+    )
 
 
 def _question(wanted: Sequence[FollowedLog]) -> str:
@@ -144,7 +169,8 @@ async def _watch(
                 elif is_stalled:
                     raise TimeoutExpiredError(
                         f"nothing has been read for {STALL_SECONDS:.0f} s: {_faults(found, left)}",
-                        fix="mend that; the rebuild goes on by itself, see eruca query status",
+                        fix="mend that; the rebuild goes on by itself, see eruca query status. A "
+                        "broker that was taken away for good: eruca query forget",
                     )
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -588,7 +588,10 @@ class SearchIncompleteError(UnavailableError):
 
     code = "search-incomplete"
     title = "It was not found, and not everything could be looked through"
-    default_fix = "repeat it once the brokers that the detail names answer"
+    default_fix = (
+        "repeat it once the brokers that the detail names answer; one that was taken away for "
+        "good: eruca query forget"
+    )
 
 
 class StoreFailedError(UnavailableError):

@@ -1,0 +1,95 @@
+"""``eruca query forget``, and ``rebuild`` where a broker was taken away; a whole cluster each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+
+import anyio.to_thread
+import pytest
+
+import eruca
+from deploy.cluster import LocalCluster
+from support.clusters import SMALL_STORE
+from support.command_line import Eruca
+from support.waiting import until_told
+
+pytestmark = pytest.mark.anyio
+QUICK = {**SMALL_STORE, "ERUCA_QUERY_LEASE_SECONDS": "2", "ERUCA_TXN_CHECKER_LEASE_SECONDS": "2"}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(
+        brokers=2, queries=1, txn_checkers=1, settings=QUICK, restarts=False
+    ) as cluster:
+        yield cluster
+
+
+async def send(cluster: LocalCluster) -> None:
+    """Send to both brokers, and wait until the read model has it."""
+    async with (
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+        client.producer() as producer,
+    ):
+        await client.admin.create_topic("t", queue_count=1)
+        for name in ("broker-a", "broker-b"):
+            await producer.send(eruca.Message("t", "x"), queue=eruca.MessageQueue("t", name, 0))
+        await until_told(
+            client.query.status,
+            lambda status: [log.rows for log in status.followed] == [1, 1],
+            within_seconds=60,
+        )
+
+
+async def run(call: Callable[[], str]) -> str:
+    return await anyio.to_thread.run_sync(call)
+
+
+async def test_a_broker_that_was_taken_away_is_forgotten_by_both_services(
+    cluster: LocalCluster,
+) -> None:
+    command = Eruca(cluster.namesrv_urls[0])
+    await send(cluster)
+    too_early = await run(lambda: command("query", "forget", "broker-b", "--yes", code=1).stderr)
+    await cluster.stop_one("broker-b")
+
+    rebuilt = await run(lambda: command("query", "rebuild", "--yes").stderr)
+    document = await run(lambda: command("query", "rebuild", "--yes", "-ojson").stdout)
+    asked = await run(lambda: command("query", "forget", "broker-b", code=2).stderr)
+    said = await run(lambda: command("query", "forget", "broker-b", "--yes").stderr)
+    status = await run(lambda: command("query", "status", "-ojson").stdout)
+    unknown = await run(lambda: command("query", "id", "no-such-id", code=1).stderr)
+    again = await run(lambda: command("query", "forget", "broker-b", "--yes", code=1).stderr)
+
+    assert "is registered at" in too_early
+    assert "stop it first" in too_early
+    assert rebuilt.splitlines()[0].startswith("not waited for: broker-b; no name server knows it")
+    assert "eruca query forget" in rebuilt
+    assert "made anew: broker-a; 1 row\n" in rebuilt
+    assert "begun: broker-b; eruca query status" in rebuilt
+    assert json.loads(document)["away"] == ["broker-b"]
+    assert "give --yes" in asked
+    assert said.splitlines() == [
+        "query service: broker-b is forgotten",
+        "transaction checker: broker-b is forgotten",
+    ]
+    assert [log["broker_name"] for log in json.loads(status)["followed"]] == ["broker-a"]
+    assert "not everything could be looked through" not in unknown
+    assert "no-such-id" in unknown
+    assert "was never followed, or is forgotten" in again
+
+
+async def test_where_only_one_of_the_services_runs_it_is_told_there() -> None:
+    async with LocalCluster(brokers=2, queries=1, settings=QUICK, restarts=False) as cluster:
+        command = Eruca(cluster.namesrv_urls[0])
+        await send(cluster)
+        await cluster.stop_one("broker-b")
+
+        document = await run(lambda: command("query", "forget", "broker-b", "-y", "-ojson").stdout)
+
+    assert json.loads(document) == {
+        "broker": "broker-b",
+        "query_service": "forgotten",
+        "transaction_checker": "none runs",
+    }
