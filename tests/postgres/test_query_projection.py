@@ -35,6 +35,7 @@ from eruca_postgres.settings import sqlalchemy_url
 from eruca_postgres.tables import metadata as shared_tables
 from eruca_query.app import MIGRATIONS
 from eruca_query.projection.chunks import ChunkLimits
+from eruca_query.projection.forgotten import drop_broker
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import PARTITIONED, SCHEMA, metadata
@@ -486,3 +487,19 @@ async def test_a_log_that_has_lost_its_end_answers_with_what_it_holds(
     await model.fold_all(shorter)
 
     assert await model.offsets() == log.offsets[:4]
+
+
+async def test_a_broker_that_comes_back_after_it_was_forgotten_has_nothing_of_what_it_had(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(0, 7))
+
+    async with model.database.transaction() as connection:
+        await drop_broker(connection, BROKER)
+    hosts = await model.select("SELECT from_offset FROM store_hosts")
+    await model.fold(log.block(7, 9))
+
+    assert hosts == []
+    assert await model.select("SELECT from_offset FROM store_hosts") == [(log.offsets[7],)]
+    assert await model.drop_old(T0) == 1  # which is nobody's: of the one that was forgotten
+    assert await model.offsets() == log.offsets[7:9]

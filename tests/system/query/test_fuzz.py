@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 IDS = [f"known-{number}" for number in range(24)]
 KNOWN: Known = {
     "topic": ["flights"],
+    "broker_name": ["broker-a"],
     "message_id": IDS,
     "key": ["order-17", "order-18"],
     "tag": ["AA", "AA || UA", "*"],

@@ -44,13 +44,20 @@ async def forget_broker(database: Database, client: AsyncClient, broker_name: st
             raise not_followed(broker_name)
     await require_gone(client, broker_name)
     async with database.transaction() as connection:
-        await begin_forgetting(connection, broker_name)
-        number = await connection.scalar(
-            delete(brokers)
-            .where(brokers.c.broker_name == broker_name)
-            .returning(brokers.c.broker_no)
-        )
-        if number is None:
-            raise not_followed(broker_name)  # somebody else was faster
-        await end_all(connection, number)
-        await end_forgetting(connection, broker_name)
+        await drop_broker(connection, broker_name)
+
+
+async def drop_broker(connection: AsyncConnection, broker_name: str) -> None:
+    """Forget a broker in *connection*'s transaction.
+
+    Raises:
+        BrokerNotFoundError: Somebody else was faster.
+    """
+    await begin_forgetting(connection, broker_name)
+    number = await connection.scalar(
+        delete(brokers).where(brokers.c.broker_name == broker_name).returning(brokers.c.broker_no)
+    )
+    if number is None:
+        raise not_followed(broker_name)
+    await end_all(connection, number)
+    await end_forgetting(connection, broker_name)
