@@ -24,6 +24,7 @@ CHECKPOINT_SECONDS: Final = 5.0  # bounds what recovery walks beyond a segment
 CONFIG_SECONDS: Final = 1.0  # RocketMQ taking over after a crash would not know a newer topic
 RETENTION_SECONDS: Final = 10.0  # RocketMQ's cleanResourceInterval
 _PAUSE_BETWEEN_DELETIONS_SECONDS: Final = 0.1  # RocketMQ's: deleting a gigabyte stalls a disk
+_TURN_SECONDS: Final = 0.005  # of queues' deletions, before others have their turn
 _RETRY_AFTER_SECONDS: Final = 10.0
 
 logger = structlog.get_logger(__name__)
@@ -114,8 +115,15 @@ class Upkeep:
         except ErucaError as error:
             refusal = error  # what waits keeps its segments; those before may be the room it needs
         needed_from = await self._store.needed_from()
-        for min_offset in self._store.delete_oldest_segments(count, needed_from):
-            logger.info("segment deleted", log_min_offset=min_offset)
-            await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
+        turn_ends = time.monotonic() + _TURN_SECONDS
+        for min_offset in self._store.deletion(count, needed_from):
+            if min_offset is not None:
+                logger.info("segment deleted", log_min_offset=min_offset)
+                await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
+            elif time.monotonic() < turn_ends:
+                continue
+            else:
+                await asyncio.sleep(0)
+            turn_ends = time.monotonic() + _TURN_SECONDS
         if refusal is not None:
             raise refusal

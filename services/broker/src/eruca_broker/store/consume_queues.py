@@ -119,9 +119,15 @@ class ConsumeQueues:
         for key in self:
             self.queue(*key).truncate(log_offset)
 
-    def delete_expired(self, min_log_offset: int) -> int:
-        """Move each queue's minimum to the log's, delete files it has passed; return how many."""
-        return sum(self.queue(*key).delete_expired(min_log_offset) for key in self)
+    def delete_expired(self, min_log_offset: int) -> Iterator[int]:
+        """Move each queue's minimum to the log's, delete files it has passed; yield how many.
+
+        Queues may be made and deleted between two steps: new ones have nothing that has expired.
+        """
+        for key in self:
+            queue = self.existing(*key)
+            if queue is not None:
+                yield queue.delete_expired(min_log_offset)
 
     def take_unflushed(self) -> Unflushed:
         """Return what must be flushed for all entries up to now to be durable.

@@ -531,6 +531,17 @@ class MessageStore:
     def delete_oldest_segments(self, count: int, needed_from: int | None = None) -> Iterator[int]:
         """Delete up to *count* segments; yield the log's new start after each.
 
+        See :meth:`deletion`, which it goes through without a pause.
+        """
+        steps = self.deletion(count, needed_from)
+        return (min_offset for min_offset in steps if min_offset is not None)
+
+    def deletion(self, count: int, needed_from: int | None = None) -> Iterator[int | None]:
+        """Delete up to *count* segments, step by step, for thousands of queues take their time.
+
+        Yields the log's new start after each segment, and None after each queue: whatever happens
+        between two steps, and if there is no further one, what is in order stays so.
+
         The last one stays, and so does what reaches beyond *needed_from*. What leads to a segment's
         records goes before it does, so that whatever fails, nothing leads to a record that is gone.
 
@@ -549,7 +560,8 @@ class MessageStore:
             segment = self._log.expired(needed_from)
             if segment is None:
                 return
-            self._queues.delete_expired(segment.end_offset)
+            for _ in self._queues.delete_expired(segment.end_offset):
+                yield None
             self._index.delete_expired(segment.end_offset)
             self._log.delete_oldest()
             self.state.redriven.forget_before(

@@ -181,7 +181,8 @@ def _recover(
         for segment in log.segments_between(flushed, end):
             segment.flush()
     index.truncate(end)
-    queues.delete_expired(log.min_offset)
+    for _ in queues.delete_expired(log.min_offset):
+        pass
     index.delete_expired(log.min_offset)
     last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
     folded = _fold(directory, log, queues, index, last_store_timestamp)
