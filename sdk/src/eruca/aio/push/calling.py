@@ -57,11 +57,12 @@ class Calls:
         messages: Sequence[ReceivedMessage],
         context: ConsumeContext | None,
     ) -> Outcome:
-        """Call a plain function."""
+        """Call a plain function, in a thread."""
         try:
             returned = registration.function(*self._arguments(registration, messages, context))
-        except (Exception, asyncio.CancelledError) as error:
-            # A loop of the handler's own was cancelled: nobody here has cancelled anything.
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            # A loop of the handler's own was cancelled: nobody here has cancelled anything. And
+            # sys.exit ends a thread, nowhere more than that; from here it would end the event loop.
             return self._raised(error, messages)
         return self._returned(returned)
 

@@ -1,0 +1,40 @@
+"""Calling handlers: whatever a plain one does ends its own call and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eruca.aio.push.calling import Calls
+from eruca.contract.records import Record, encode_record
+from eruca.core.consume_status import ConsumeStatus
+from eruca.core.handler_table import Registration
+from eruca.core.message_queue import MessageQueue
+from eruca.core.push_settings import PushSettings
+from eruca.core.received_message import ReceivedMessage
+from eruca.core.tag_expression import Subscription
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_sys_exit_in_a_plain_handler_is_a_failure_and_ends_no_event_loop() -> None:
+    record = encode_record(Record(topic="orders", body=b"poison"))
+    message = ReceivedMessage(MessageQueue("orders", "a", 0), 0, record, 0, len(record))
+    leave = Registration(lambda _: sys.exit(3), Subscription("*"), False, takes_context=False)
+    calls = Calls(PushSettings(group="billing"))
+
+    with ThreadPoolExecutor(1) as threads:
+        outcome = await asyncio.get_running_loop().run_in_executor(
+            threads, calls.call, leave, [message], None
+        )
+
+    assert outcome.status is ConsumeStatus.RECONSUME_LATER
+    assert outcome.error == "SystemExit: 3"
