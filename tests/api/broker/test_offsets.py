@@ -209,7 +209,11 @@ async def test_a_search_answer_ends_where_it_would_be_too_large(client: httpx.As
 
 
 @pytest.mark.parametrize(
-    "query", ["", "key=", "key=a&limit=0", "key=a&limit=65", "key=a&from=x", "key=a&to=5"]
+    "query",
+    [
+        *("", "key=", "key=a&limit=0", "key=a&limit=65", "key=a&from=x", "key=a&to=5"),
+        "key=a&from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z",
+    ],
 )
 async def test_a_search_that_is_not_understood_is_422(
     client: httpx.AsyncClient, query: str

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
-from eruca.contract.errors import OverloadedError, TopicNotFoundError
+from eruca.contract.errors import OverloadedError, TopicNotFoundError, ValidationError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, Moment, TopicName
@@ -69,6 +69,13 @@ async def find_messages(
     Whatever was acknowledged before the request is found. The answer ends early, and says so, where
     the bodies would make it too large.
     """
+    if begin is not None and end is not None and begin > end:
+        detail = f"{begin.isoformat()} is later than to, {end.isoformat()}"
+        raise ValidationError(
+            f"/query/from: {detail}",
+            errors=[{"pointer": "/query/from", "detail": detail}],
+            fix="ask for what lies between two times with the earlier one as from",
+        )
     records = broker.finder.by_key(
         topic,
         key,
