@@ -133,7 +133,9 @@ async def test_settings_that_are_not_allowed_are_pointed_at(
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, pointer)
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "cursor=%FF", "cursor=!", "cursor=/w"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=1001", "cursor=%FF", "cursor=!", "cursor=/w", "cursor="]
+)
 async def test_a_list_query_that_is_not_understood_is_422(
     client: httpx.AsyncClient, query: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -13,7 +12,6 @@ from eruca.contract.errors import (
     OverloadedError,
     SystemTopicError,
     TopicNotFoundError,
-    ValidationError,
 )
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
@@ -22,6 +20,7 @@ from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.topics import topic_config
+from eruca_chassis.cursors import decode_cursor, encode_cursor
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
@@ -115,13 +114,13 @@ async def list_topics(
     comes later than where you are.
     """
     chosen, following = broker.topics.page(
-        after=None if cursor is None else _decoded(cursor),
+        after=decode_cursor(cursor),
         limit=limit,
         include_system=include_system,
     )
     return TopicList(
         topics=[topic_config(topic) for topic in chosen],
-        next_cursor=None if following is None else _encoded(following),
+        next_cursor=None if following is None else encode_cursor(following),
     )
 
 
@@ -140,17 +139,3 @@ async def get_queues(
     A queue holds `max_offset - min_offset` messages; its times are null while it is empty.
     """
     return broker.offsets.of_topic(topic, include_system=include_system)
-
-
-def _encoded(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def _decoded(cursor: str) -> str:
-    try:
-        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True).decode()
-    except ValueError as error:  # binascii.Error and UnicodeDecodeError are of this kind
-        detail = "it is no cursor of this list"
-        raise ValidationError(
-            f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]
-        ) from error
