@@ -57,6 +57,7 @@ class Stage:
         self.checker_networks: dict[str, TcpProxy] = {}
         self.postgres_network: TcpProxy
         self.lines: list[str] = []
+        self.outcomes: dict[str, str] = {}  # what tests have had become of transactions here
 
     @property
     def broker(self) -> httpx.AsyncClient:

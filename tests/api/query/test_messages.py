@@ -17,6 +17,7 @@ from eruca_query.core.property_values import Slices
 from eruca_query.projection.tables import names
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 from support.query_services import Queried
+from support.times import moment
 from support.waiting import until_next_millisecond
 
 pytestmark = pytest.mark.anyio
@@ -129,9 +130,9 @@ async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> N
     assert ids(by_both) == [third.message_id]
     assert ids(none) == ids(elsewhere) == []
     assert second.message_id in ids(until)
-    assert all(m["stored_at"] <= message["stored_at"] for m in until["messages"])
+    assert all(moment(m["stored_at"]) <= moment(message["stored_at"]) for m in until["messages"])
     assert second.message_id not in ids(since)
-    assert all(m["stored_at"] > message["stored_at"] for m in since["messages"])
+    assert all(moment(m["stored_at"]) > moment(message["stored_at"]) for m in since["messages"])
 
 
 async def test_keys_of_one_hash_are_told_apart_however_many_have_it(queried: Queried) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from support.checkers import Checked, begin, checked_by, messages, take
 from support.in_process_cluster import InProcessCluster, in_process_cluster
+from support.times import moment
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +35,7 @@ async def test_an_undecided_transaction_is_asked_about_and_the_answer_commits_it
     assert check["transaction_id"] == transaction_id
     assert (check["number"], check["producer_group"], check["topic"]) == (1, "orders", "payments")
     assert check["message"]["body"] == {"text": "order 17"}
-    assert check["asked_at"] < check["answer_until"]
+    assert moment(check["asked_at"]) < moment(check["answer_until"])
     assert answer.status_code == 200
     assert answer.json()["state"] == "committed"
     assert await messages(patient.broker) == ["order 17"]
@@ -66,7 +67,7 @@ async def test_who_does_not_know_is_asked_again_after_the_interval(checked: Chec
     assert (answer.status_code, answer.json()["state"]) == (200, "pending")
     assert (first["number"], second["number"]) == (1, 2)
     assert first["check_id"] != second["check_id"]
-    assert second["asked_at"] > first["answer_until"]
+    assert moment(second["asked_at"]) > moment(first["answer_until"])
 
 
 async def test_a_check_that_nobody_answers_is_asked_of_another_producer(checked: Checked) -> None:
@@ -144,7 +145,7 @@ async def test_a_message_may_ask_to_be_let_alone_for_longer(checked: Checked) ->
     seen = await checked.seen(immune)
     assert seen["checks"] == 0
     assert seen["check_immunity_seconds"] == 600
-    assert seen["next_check_at"] > seen["begun_at"]
+    assert moment(seen["next_check_at"]) > moment(seen["begun_at"])
 
 
 async def test_what_is_decided_in_time_is_not_asked_about(

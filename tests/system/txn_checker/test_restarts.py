@@ -13,7 +13,6 @@ from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
-SEEN: dict[str, str] = {}  # what became of the transactions of all tests
 ALL = ("namesrv", "broker-a", "postgres", "checker-1")
 
 
@@ -43,8 +42,8 @@ async def answer_all(stage: Stage, truth: dict[str, str]) -> None:
 
 async def check_messages(stage: Stage, truth: dict[str, str]) -> None:
     """Each committed message is seen once, and no other: of all tests on this stage."""
-    SEEN.update(truth)
-    committed = [id_ for id_, outcome in SEEN.items() if outcome == "commit"]
+    stage.outcomes |= truth
+    committed = [id_ for id_, outcome in stage.outcomes.items() if outcome == "commit"]
     assert sorted(await message_ids(stage.broker)) == sorted(committed)
 
 
