@@ -16,6 +16,7 @@ comes back under that name is followed from the beginning of its log.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnElement, Select, delete, func, literal_column, select
@@ -30,7 +31,8 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.models import BrokerList
-from eruca_postgres.positions import delete_position
+from eruca_postgres.database import Database
+from eruca_postgres.positions import delete_position, read_positions
 from eruca_postgres.tables import leases
 
 if TYPE_CHECKING:
@@ -40,40 +42,6 @@ RETRY_AFTER_SECONDS: Final = 2.0
 _HOLDER: Final = "(being forgotten)"  # no instance's name ends with a bracket
 _WITHOUT_END: Final[ColumnElement[Any]] = literal_column("timestamptz 'infinity'")
 _BROKERS: Final = "/v1/brokers"
-
-
-async def require_gone(client: AsyncClient, broker_name: str) -> None:
-    """Make sure that a broker is not there: one that is would be followed again at once.
-
-    Each name server is asked, for one that has just started does not know all brokers yet.
-
-    Raises:
-        ConflictError: A name server knows it.
-        UnavailableError: None answers.
-    """
-    urls = client.context.name_servers.urls
-    told = await asyncio.gather(*(_knows(client, url, broker_name) for url in urls))
-    if knowing := [url for url, knows in zip(urls, told, strict=True) if knows is True]:
-        raise ConflictError(
-            f"broker {broker_name} is registered at {', '.join(knowing)}: it runs, or did a moment "
-            "ago",
-            fix="stop it first; one that was killed is registered until a name server notices",
-        )
-    if False not in told:
-        raise UnavailableError(
-            f"whether broker {broker_name} is gone cannot be told: no name server answers: "
-            f"{'; '.join(map(str, told))}",
-            fix="start one, then repeat",
-            retry_after_seconds=RETRY_AFTER_SECONDS,
-        )
-
-
-def not_followed(broker_name: str) -> BrokerNotFoundError:
-    """Return the error where there is nothing to forget."""
-    return BrokerNotFoundError(
-        f"no log of {broker_name} has been followed, or it has been forgotten",
-        fix="see GET /v1/status for those that are",
-    )
 
 
 async def begin_forgetting(connection: AsyncConnection, broker_name: str) -> None:
@@ -97,6 +65,71 @@ async def end_forgetting(connection: AsyncConnection, broker_name: str) -> None:
 def being_forgotten() -> Select[Any]:
     """Return a statement for the names of those of which something may be left."""
     return select(leases.c.name).where(leases.c.holder == _HOLDER)
+
+
+async def forget(
+    database: Database,
+    client: AsyncClient,
+    broker_name: str,
+    *,
+    known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
+    drop: Callable[[AsyncConnection, str], Awaitable[None]] = begin_forgetting,
+) -> None:
+    """Forget a broker: from this moment on nobody works on it, and no answer knows of it.
+
+    Args:
+        database: Where its rows are.
+        client: Of the cluster, whose name servers are asked.
+        broker_name: The broker's.
+        known: Returns the names of the brokers of which the database knows something.
+        drop: Begins forgetting in one transaction, and does as much more in it as can be done.
+
+    Raises:
+        BrokerNotFoundError: It has never been followed, or has been forgotten.
+        ConflictError: A name server knows it.
+        UnavailableError: No name server answers.
+        DatabaseUnavailableError: PostgreSQL does not.
+    """
+    async with database.transaction() as connection:
+        if broker_name not in await known(connection):
+            raise not_followed(broker_name)
+    await _require_gone(client, broker_name)
+    async with database.transaction() as connection:
+        await drop(connection, broker_name)
+
+
+def not_followed(broker_name: str) -> BrokerNotFoundError:
+    """Return the error where there is nothing to forget."""
+    return BrokerNotFoundError(
+        f"no log of {broker_name} has been followed, or it has been forgotten",
+        fix="see GET /v1/status for those that are",
+    )
+
+
+async def _require_gone(client: AsyncClient, broker_name: str) -> None:
+    """Make sure that a broker is not there: one that is would be followed again at once.
+
+    Each name server is asked, for one that has just started does not know all brokers yet.
+
+    Raises:
+        ConflictError: A name server knows it.
+        UnavailableError: None answers.
+    """
+    urls = client.context.name_servers.urls
+    told = await asyncio.gather(*(_knows(client, url, broker_name) for url in urls))
+    if knowing := [url for url, knows in zip(urls, told, strict=True) if knows is True]:
+        raise ConflictError(
+            f"broker {broker_name} is registered at {', '.join(knowing)}: it runs, or did a moment "
+            "ago",
+            fix="stop it first; one that was killed is registered until a name server notices",
+        )
+    if False not in told:
+        raise UnavailableError(
+            f"whether broker {broker_name} is gone cannot be told: no name server answers: "
+            f"{'; '.join(map(str, told))}",
+            fix="start one, then repeat",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        )
 
 
 async def _knows(client: AsyncClient, url: str, broker_name: str) -> bool | ErucaError:

@@ -18,10 +18,11 @@ from eruca.contract.models import BrokerName
 from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
+from eruca_postgres.forgetting import forget
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
 from eruca_query.projection.following import followed_logs
-from eruca_query.projection.forgotten import forget_broker as forget
+from eruca_query.projection.forgotten import drop_broker, known_brokers
 from eruca_query.projection.rebuilding import request_rebuild
 
 router = APIRouter(prefix="/v1", tags=["status"])
@@ -84,4 +85,6 @@ async def forget_broker(
     Stop it first: as long as a name server knows it, that is 409. One that comes back under this
     name is followed anew, from the beginning of its log.
     """
-    await forget(service.database, service.client, broker_name)
+    await forget(
+        service.database, service.client, broker_name, known=known_brokers, drop=drop_broker
+    )

@@ -15,8 +15,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.models import BrokerName
 from eruca_chassis.problems import problems
+from eruca_postgres.forgetting import forget
 from eruca_txn_checker.api.dependencies import TheChecker
-from eruca_txn_checker.projection.forgotten import forget_broker as forget
 
 router = APIRouter(prefix="/v1/brokers", tags=["status"])
 

@@ -1,4 +1,4 @@
-"""Forgetting all there is of a broker that was taken away for good.
+"""What is left of a broker that is forgotten (:mod:`eruca_postgres.forgetting`): deleting its rows.
 
 It can have had many transactions that are over. So no list shows it from the moment on at which it
 is decided, and its rows are deleted after that, some at a time, by whichever instance comes to it.
@@ -6,45 +6,18 @@ is decided, and its rows are deleted after that, some at a time, by whichever in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca_postgres.database import Database
-from eruca_postgres.forgetting import (
-    begin_forgetting,
-    being_forgotten,
-    end_forgetting,
-    not_followed,
-    require_gone,
-)
-from eruca_postgres.positions import locked_position
+from eruca_postgres.forgetting import being_forgotten, end_forgetting
 from eruca_txn_checker.projection.tables import transactions
-
-if TYPE_CHECKING:
-    from eruca import AsyncClient
 
 PERIOD_SECONDS: Final = 5.0
 ROWS_MAX: Final = 10_000  # transactions deleted in one go
-
-
-async def forget_broker(database: Database, client: AsyncClient, broker_name: str) -> None:
-    """Forget a broker: from this moment on nobody works on it, and no list shows it.
-
-    Raises:
-        BrokerNotFoundError: It has never been followed, or has been forgotten.
-        ConflictError: A name server knows it.
-        UnavailableError: No name server answers.
-        DatabaseUnavailableError: PostgreSQL does not.
-    """
-    async with database.transaction() as connection:
-        if await locked_position(connection, broker_name) is None:
-            raise not_followed(broker_name)
-    await require_gone(client, broker_name)
-    async with database.transaction() as connection:
-        await begin_forgetting(connection, broker_name)
 
 
 class ForgottenRows:
