@@ -16,7 +16,7 @@ from typing import Final
 from eruca.contract.records import SysFlag
 from eruca.core.accelerators import COMPRESSION_ERRORS, decompressobj
 
-UNPACKED_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of one body; as the query service has it
+UNPACKED_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of one body
 ZLIB: Final = "zlib"
 CODECS: Final = {
     0: ZLIB,  # written before there was a choice
@@ -27,32 +27,36 @@ CODECS: Final = {
 _PIECE_SIZE: Final = 1024 * 1024
 
 
-def unpacked(stored: bytes, codec: str) -> bytes:
+def unpacked(stored: bytes, codec: str, size_max: int = UNPACKED_SIZE_MAX) -> bytes:
     """Return a body as it was before it was compressed.
 
     Raises:
         ModuleNotFoundError: It takes pyarrow, which is not installed.
-        ValueError: It does not unpack, or to more than a body may have.
+        ValueError: It does not unpack, or to more than *size_max* bytes.
     """
-    return _unpacked_by_zlib(stored) if codec == ZLIB else _unpacked_by_arrow(stored, codec)
+    if codec == ZLIB:
+        return _unpacked_by_zlib(stored, size_max)
+    return _unpacked_by_arrow(stored, codec, size_max)
 
 
-def _unpacked_by_zlib(stored: bytes) -> bytes:
+def _unpacked_by_zlib(stored: bytes, size_max: int) -> bytes:
     stream = decompressobj()
     try:
-        body: bytes = stream.decompress(stored, UNPACKED_SIZE_MAX + 1)
+        body: bytes = stream.decompress(stored, size_max + 1)
     except COMPRESSION_ERRORS as error:
         raise ValueError(str(error)) from None
-    if len(body) > UNPACKED_SIZE_MAX:
-        raise _too_large()
+    if len(body) > size_max:
+        raise _too_large(size_max)
     if not stream.eof:
         raise ValueError("its end is missing")
     return body
 
 
-def _unpacked_by_arrow(stored: bytes, codec: str) -> bytes:
+def _unpacked_by_arrow(stored: bytes, codec: str, size_max: int) -> bytes:
     import pyarrow as pa  # 0.2 s and more, which few programs need to spend
 
+    if not stored:  # which Arrow takes for a whole stream of nothing
+        raise ValueError("its end is missing")
     pieces: list[bytes] = []
     size = 0
     try:
@@ -60,12 +64,12 @@ def _unpacked_by_arrow(stored: bytes, codec: str) -> bytes:
             while piece := stream.read(_PIECE_SIZE):
                 pieces.append(piece)
                 size += len(piece)
-                if size > UNPACKED_SIZE_MAX:
-                    raise _too_large()
+                if size > size_max:
+                    raise _too_large(size_max)
     except OSError as error:
         raise ValueError(str(error)) from None
     return b"".join(pieces)
 
 
-def _too_large() -> ValueError:
-    return ValueError(f"it has more than {UNPACKED_SIZE_MAX} bytes")
+def _too_large(size_max: int) -> ValueError:
+    return ValueError(f"it has more than {size_max} bytes")

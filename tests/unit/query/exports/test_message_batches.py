@@ -24,10 +24,11 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
 )
+from eruca.core.body_codecs import UNPACKED_SIZE_MAX
 from eruca_query.exports.rows import message_batches
 from eruca_query.exports.rows.arrow_schema import EXPORT_ARROW_SCHEMA
 from eruca_query.exports.rows.blocks import Block
-from eruca_query.exports.rows.bodies import BATCH_UNPACKED_SIZE_MAX, UNPACKED_SIZE_MAX
+from eruca_query.exports.rows.bodies import BATCH_UNPACKED_SIZE_MAX
 from eruca_query.exports.rows.message_batches import MS_MAX, MS_MIN
 from eruca_query.exports.rows.property_columns import COLUMN_PROPERTIES
 from support.records import RECORDS, example_record

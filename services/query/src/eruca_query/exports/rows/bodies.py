@@ -5,14 +5,14 @@ to more than a body may have, is given as it is stored; its ``sys_flag`` then ke
 say so, which are cleared where a body was unpacked.
 
 A few kilobytes can stand for gigabytes. So the bodies of one batch may unpack to so many bytes
-together, and the batch ends with the one that reaches that.
+together, and the batch ends with the one that reaches that. A single one that reaches
+``UNPACKED_SIZE_MAX`` stays compressed.
 
 Source: RocketMQ 5.3, ``CompressorFactory``: zlib, LZ4 frames, Zstandard.
 """
 
 from __future__ import annotations
 
-import zlib
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,18 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from eruca.contract.records import COMPRESSION_MASK, SysFlag
+from eruca.core.body_codecs import CODECS, UNPACKED_SIZE_MAX, unpacked
 from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
 
-UNPACKED_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of one body; what reaches it stays compressed
 BATCH_UNPACKED_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one batch's; the first always comes
 
-_PIECE_SIZE: Final = 1024 * 1024
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
-_CODECS: Final = {
-    int(SysFlag.COMPRESSION_LZ4): "lz4",
-    int(SysFlag.COMPRESSION_ZSTD): "zstd",
-}
-_ZLIB: Final = (0, int(SysFlag.COMPRESSION_ZLIB))  # 0: written before there was a choice
 
 
 class Bodies(NamedTuple):
@@ -53,7 +47,7 @@ def plain_bodies(stored: ArrowArray, sys_flags: Int32Array) -> Bodies:
     if not len(compressed):
         return Bodies(stored, sys_flags)
     cleared = sys_flags.copy()
-    unpacked: list[bytes] = []
+    plain_ones: list[bytes] = []
     room = BATCH_UNPACKED_SIZE_MAX
     end = len(sys_flags)
     for row in compressed.tolist():
@@ -65,43 +59,22 @@ def plain_bodies(stored: ArrowArray, sys_flags: Int32Array) -> Bodies:
         if plain is not None:
             body = plain
             cleared[row] &= ~(_COMPRESSED | COMPRESSION_MASK)
-        unpacked.append(body)
+        plain_ones.append(body)
         room -= len(body)
     is_compressed = np.zeros(end, np.bool_)
-    is_compressed[compressed[: len(unpacked)]] = True
+    is_compressed[compressed[: len(plain_ones)]] = True
     sources = np.arange(end)
-    sources[is_compressed] = len(stored) + np.arange(len(unpacked))
-    either = pa.chunked_array([stored, pa.array(unpacked, pa.binary())])
+    sources[is_compressed] = len(stored) + np.arange(len(plain_ones))
+    either = pa.chunked_array([stored, pa.array(plain_ones, pa.binary())])
     return Bodies(either.take(pa.array(sources)).combine_chunks(), cleared[:end])
 
 
 def unpack(stored: bytes, sys_flag: int) -> bytes | None:
     """Return a compressed body as it was sent; None where that cannot be told."""
-    kind = sys_flag & COMPRESSION_MASK
-    if kind in _ZLIB:
-        return _unpack_zlib(stored)
-    codec = _CODECS.get(kind)
-    # Arrow takes nothing for a whole stream of nothing.
-    return _unpack_arrow(stored, codec) if codec is not None and stored else None
-
-
-def _unpack_zlib(stored: bytes) -> bytes | None:
-    decompressor = zlib.decompressobj()
-    try:
-        plain = decompressor.decompress(stored, UNPACKED_SIZE_MAX)
-    except zlib.error:
+    codec = CODECS.get(sys_flag & COMPRESSION_MASK)
+    if codec is None:
         return None
-    return plain if decompressor.eof else None
-
-
-def _unpack_arrow(stored: bytes, codec: str) -> bytes | None:
     try:
-        with pa.CompressedInputStream(pa.BufferReader(stored), codec) as stream:
-            pieces: list[bytes] = []
-            while piece := stream.read(_PIECE_SIZE):
-                pieces.append(piece)
-                if len(pieces) * _PIECE_SIZE >= UNPACKED_SIZE_MAX:
-                    return None
-            return b"".join(pieces)
-    except OSError:
+        return unpacked(stored, codec, UNPACKED_SIZE_MAX - 1)
+    except ValueError:
         return None
