@@ -15,7 +15,7 @@ import httpx
 from bench.batches import TOPIC, batch_request
 from bench.load import run_load
 from bench.report import Report
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 
 _GROUP: Final = "bench"
 _CHECKS: Final = 1_000

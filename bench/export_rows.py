@@ -16,10 +16,10 @@ from bench.load import run_load
 from bench.machine import cpu_seconds, private_memory
 from bench.read_model import until_read
 from bench.report import Report
-from deploy.cluster import LocalCluster
 from eruca.contract.exports import ARROW_MEDIA_TYPE, EXPORT_COLUMNS, NDJSON_MEDIA_TYPE
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, decode_record, encode_record
+from eruca_deploy.cluster import LocalCluster
 from eruca_query.exports.rows.blocks import Block
 from eruca_query.exports.rows.encoders import ArrowEncoder
 from eruca_query.exports.rows.message_batches import rows_of

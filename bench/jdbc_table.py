@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from deploy.ports import free_ports
+from eruca_deploy.ports import free_ports
 from eruca_postgres.embedded import EmbeddedServer
 from pyspark_eruca.columns import COLUMNS
 

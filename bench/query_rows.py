@@ -22,8 +22,8 @@ import eruca
 from bench.batches import TOPIC
 from bench.load import request, run_load
 from bench.report import Report
-from deploy.cluster import LocalCluster
-from deploy.plan import POSTGRES_DIRECTORY
+from eruca_deploy.cluster import LocalCluster
+from eruca_deploy.plan import POSTGRES_DIRECTORY
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_query.projection.tables import SCHEMA
 

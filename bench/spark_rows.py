@@ -28,10 +28,10 @@ from bench.machine import cpu_seconds
 from bench.read_model import until_read
 from bench.report import Report
 from bench.spark_process import HEAP_MIB, Peak, SparkProcess, peak_of, spark_process
-from deploy.cluster import LocalCluster
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
+from eruca_deploy.cluster import LocalCluster
 
 _QUEUES: Final = 4
 _BATCH: Final = 1_000  # messages of a request

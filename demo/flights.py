@@ -24,9 +24,9 @@ from demo import boarding, crew, journey, lake, lives, report, tickets
 from demo.bars import Bars
 from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
 from demo.ledger import Ledger
-from deploy.cluster import LocalCluster, StartError
-from deploy.ports import PortTakenError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
+from eruca_deploy.cluster import LocalCluster, StartError
+from eruca_deploy.ports import PortTakenError
 
 INTERRUPTED: Final = 130
 SEND_SECONDS: Final = 30.0  # for one message; on a slow machine a full buffer takes a while

@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, urlsplit
 import anyio.to_thread
 import httpx
 
-from deploy.ports import free_ports
-from deploy.supervision import Child
+from eruca_deploy.ports import free_ports
+from eruca_deploy.supervision import Child
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import begin, create_topic, take

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 
 SMALL_STORE = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
 _SECONDS = 100.0

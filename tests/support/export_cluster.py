@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 import eruca
-from deploy.cluster import LocalCluster
-from deploy.ports import free_ports
+from eruca_deploy.cluster import LocalCluster
+from eruca_deploy.ports import free_ports
 from support.clusters import running_cluster
 from support.postgres import reachable_directory
 from support.processes import ServiceProcess, clean_environment, started

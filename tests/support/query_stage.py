@@ -15,7 +15,7 @@ import httpx
 from sqlalchemy import NullPool, create_engine, text
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_query.projection.tables import SCHEMA

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.group_member import MemberProcess
 from support.push import Gatherer, committed, send, until_shared
 from support.waiting import until

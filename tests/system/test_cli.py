@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import SMALL_STORE, running_cluster
 from support.command_line import ERUCA, Eruca
 

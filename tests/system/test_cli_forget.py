@@ -9,7 +9,7 @@ import anyio.to_thread
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import SMALL_STORE
 from support.command_line import Eruca
 from support.waiting import until_told

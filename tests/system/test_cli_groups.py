@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
 from eruca.contract.groups import CustomizedRetryPolicy
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import SMALL_STORE, running_cluster
 from support.command_line import Eruca
 

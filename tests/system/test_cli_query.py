@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import eruca
-from deploy.cluster import LocalCluster
 from eruca.cli.app import app
 from eruca.contract.groups import CustomizedRetryPolicy
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import running_cluster
 from support.command_line import Eruca
 from support.waiting import until_next_millisecond

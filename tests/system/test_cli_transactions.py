@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import running_cluster
 from support.command_line import Eruca
 

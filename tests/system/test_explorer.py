@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.browser import Browser, Page, browsing, chromium
 from support.clusters import SMALL_STORE
 from support.waiting import until_told

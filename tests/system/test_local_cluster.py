@@ -16,8 +16,8 @@ import psutil
 import psycopg
 import pytest
 
-from deploy.cluster import LocalCluster, StartError
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca_deploy.cluster import LocalCluster, StartError
 from support.postgres import reachable_directory
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +150,7 @@ async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(directory: 
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "deploy.local",
+        "eruca_deploy.local",
         "--base-port=0",
         f"--data={directory}",
         stdout=asyncio.subprocess.PIPE,

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.push import Gatherer, until_shared
 from support.waiting import until
 

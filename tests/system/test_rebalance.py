@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.group_member import Handling, MemberProcess
 from support.waiting import until
 

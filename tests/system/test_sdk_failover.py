@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import SMALL_STORE
 
 pytestmark = pytest.mark.anyio

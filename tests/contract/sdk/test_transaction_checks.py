@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 
 import eruca
-from deploy.cluster import LocalCluster
+from eruca_deploy.cluster import LocalCluster
 from support.clusters import SMALL_STORE
 from support.waiting import until
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.backoff import (
+from eruca_deploy.backoff import (
     DELAY_SECONDS_MAX,
     FIRST_DELAY_SECONDS,
     SETTLED_SECONDS,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.console import ready_report
-from deploy.plan import plan_cluster, ports_from
+from eruca_deploy.console import ready_report
+from eruca_deploy.plan import plan_cluster, ports_from
 
 DATA = Path("/home/somebody/.local/share/eruca/a-directory-of-a-name-that-is-rather-long/local")
 

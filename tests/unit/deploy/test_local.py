@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import default_data_dir, main
+from eruca_deploy.local import default_data_dir, main
 
 
 @pytest.mark.parametrize(

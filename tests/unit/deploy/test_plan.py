@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.plan import (
+from eruca_deploy.plan import (
     BROKER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,

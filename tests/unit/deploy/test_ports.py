@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from deploy.ports import PortTakenError, check_ports, free_ports
+from eruca_deploy.ports import PortTakenError, check_ports, free_ports
 
 
 def test_a_taken_port_is_named_with_the_process_that_holds_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.readiness import is_at_work
+from eruca_deploy.readiness import is_at_work
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.supervision import Child
+from eruca_deploy.supervision import Child
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +147,7 @@ async def test_a_child_does_not_outlive_a_supervisor_that_was_killed(tmp_path: P
     (tmp_path / "tiny_service.py").write_text(OBEDIENT)
     supervisor = """
 import asyncio, os
-from deploy.supervision import Child
+from eruca_deploy.supervision import Child
 async def main():
     up = asyncio.Event()
     child = Child("tiny", "tiny_service", os.environ,
@@ -165,7 +165,7 @@ asyncio.run(main())
         stdout=asyncio.subprocess.PIPE,
         env={
             **os.environ,
-            "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}",
+            "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
             "PYTHONUNBUFFERED": "1",
         },
     )

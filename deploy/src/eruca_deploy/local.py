@@ -1,4 +1,4 @@
-"""``python -m deploy.local``: a local cluster until Ctrl-C.
+"""``eruca-local``, or ``python -m eruca_deploy.local``: a local cluster until Ctrl-C.
 
 Exit codes: 0 after Ctrl-C or SIGTERM, 1 when it could not start (a taken port, a child that
 ended), 2 for wrong options. A second Ctrl-C kills at once.
@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.cluster import LocalCluster, StartError
-from deploy.console import ClusterConsole, ready_report
-from deploy.plan import (
+from eruca_deploy.cluster import LocalCluster, StartError
+from eruca_deploy.console import ClusterConsole, ready_report
+from eruca_deploy.plan import (
     BROKER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
@@ -26,7 +26,7 @@ from deploy.plan import (
     TXN_CHECKER_COUNT_MAX,
     PlanError,
 )
-from deploy.ports import PortTakenError
+from eruca_deploy.ports import PortTakenError
 
 # The children write to a pipe, yet for people: coloured lines, unless something else is set.
 _LOG_STYLES: Final = (
@@ -113,7 +113,7 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="deploy.local",
+        prog="eruca-local",
         description="Run a local Eruca cluster until Ctrl-C. ERUCA_* settings are passed on.",
     )
     parser.add_argument(

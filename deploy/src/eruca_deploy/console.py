@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.plan import NAMESRV_PORT, ClusterPlan, Service
+from eruca_deploy.plan import NAMESRV_PORT, ClusterPlan, Service
 from eruca_postgres.embedded import running_url
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")

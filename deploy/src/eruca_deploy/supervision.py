@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from deploy.backoff import deaths_in_a_row, exit_text, restart_delay_seconds
+from eruca_deploy.backoff import deaths_in_a_row, exit_text, restart_delay_seconds
 
 _LAUNCHER: Final = Path(__file__).with_name("child.py")
 _READ_SIZE: Final = 65_536

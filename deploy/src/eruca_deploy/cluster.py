@@ -1,7 +1,6 @@
 """A whole Eruca on this machine: its services as processes, started and stopped.
 
-``python -m deploy.local`` is a terminal around it; the demo, the tests and the benchmarks use it
-directly::
+``eruca-local`` is a terminal around it; the demo, the tests and the benchmarks use it directly::
 
     async with LocalCluster(brokers=2) as cluster:
         client = eruca.AsyncClient(cluster.namesrv_urls)
@@ -25,8 +24,9 @@ from typing import Final, Self
 import httpx
 import psutil
 
-from deploy.backoff import exit_text
-from deploy.plan import (
+from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca_deploy.backoff import exit_text
+from eruca_deploy.plan import (
     MODULES,
     QUERY_MODULE,
     TXN_CHECKER_MODULE,
@@ -35,10 +35,9 @@ from deploy.plan import (
     plan_cluster,
     ports_from,
 )
-from deploy.ports import check_ports, free_ports
-from deploy.readiness import is_at_work, is_ready, registered_brokers
-from deploy.supervision import Child, Report
-from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca_deploy.ports import check_ports, free_ports
+from eruca_deploy.readiness import is_at_work, is_ready, registered_brokers
+from eruca_deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer
 
 _POLL_SECONDS: Final = 0.05  # between two looks at a service that is not ready yet
