@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from eruca_chassis.logging import LogStyle, configure_logging
+from eruca_chassis.logging import LogStyle, configure_logging, logging_as_guest
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +80,28 @@ def test_a_request_cancelled_by_a_stop_is_not_logged_with_a_traceback(
 
     [line] = stderr.getvalue().splitlines()
     assert "ValueError: why" in line
+
+
+def test_a_guest_logs_where_its_process_looks_and_nowhere_else(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = structlog.get_logger()
+    with caplog.at_level("INFO"), logging_as_guest():
+        log.debug("too little to say")
+        log.info("started", port=17)
+
+    assert [(line.name, line.levelname, line.message) for line in caplog.records] == [
+        (__name__, "INFO", "started port=17")
+    ]
+    assert capsys.readouterr() == ("", "")
+    assert not structlog.is_configured()
+
+
+def test_a_guest_leaves_a_process_that_has_its_own_way_to_it() -> None:
+    with structlog.testing.capture_logs() as lines:
+        structlog.configure(structlog.get_config()["processors"])
+        with logging_as_guest():
+            structlog.get_logger().info("started", port=17)
+
+    assert lines == [{"event": "started", "port": 17, "log_level": "info"}]
+    assert structlog.is_configured()

@@ -9,6 +9,7 @@ itself.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +72,7 @@ class ConnectionWatch:
         self.is_stopping = False  # whether each connection ends with its next answer
         self._unread: dict[WatchedConnection, int] = {}  # longest full first
         self._unfinished: dict[WatchedConnection, tuple[Unfinished, float]] = {}  # and since when
+        self._has_lost = asyncio.Event()  # a connection, since somebody looked
 
     def filled(self, connection: WatchedConnection) -> None:
         """Note that a transport is full, and cut the longest full ones if all are too much."""
@@ -90,6 +92,13 @@ class ConnectionWatch:
         """Forget a connection."""
         self.connections.discard(connection)
         self.drained(connection)
+        self._has_lost.set()
+
+    async def all_lost(self) -> None:
+        """Wait until no connection is left."""
+        while self.connections:
+            self._has_lost.clear()
+            await self._has_lost.wait()
 
     def sweep(self, now: float) -> None:
         """Cut each connection that has been in one unfinished state for too long."""

@@ -2,6 +2,8 @@
 
 For people it is coloured lines; for machines one JSON object per line. ``auto`` takes the first
 where stderr is a terminal. Nothing is configured on import.
+
+That is for a process of the service's own. Within somebody else's, :func:`logging_as_guest`.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import structlog
@@ -53,6 +57,34 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(max(number, logging.WARNING))
     uvicorn_log.filters = [_is_no_cancelled_request]
+
+
+@contextmanager
+def logging_as_guest() -> Iterator[None]:
+    """Send log lines to the standard library's loggers for the block, each to its module's.
+
+    What becomes of them there is for the process to say. One that has configured structlog itself
+    has said so already.
+    """
+    if structlog.is_configured():
+        yield
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,  # first: nearly all lines are wanted by nobody
+            structlog.contextvars.merge_contextvars,
+            structlog.dev.ConsoleRenderer(
+                colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
 
 
 def _is_no_cancelled_request(record: logging.LogRecord) -> bool:

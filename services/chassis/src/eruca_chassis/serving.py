@@ -7,17 +7,21 @@ Left to wait in the kernel, they would be carried out when their senders have lo
 and sent them again. On SIGTERM or SIGINT the service stops being ready,
 its held requests are released, requests under way get ``stop_seconds`` to end, and the lifespan is
 closed; the exit code is 0. A second SIGINT does not wait for requests.
+
+Signals, logging and memory are the process's. :func:`run` sees to them, where the process is the
+service's own; :func:`embedded` leaves them alone, and serves within somebody else's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Final, NoReturn
 
 import structlog
@@ -88,22 +92,19 @@ class Server(uvicorn.Server):
 
     async def accept(self, listener: socket.socket) -> None:
         """Begin to accept connections."""
-        self.config.load()
+        if not self.config.loaded:
+            self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
         await super().startup([listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say that the service is there: connections are accepted, signals taken care of by now."""
         freeze_start_up_objects()
-        assert self.service.address is not None
-        host, port = self.service.address
-        _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
+        self._say_listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release what is held, then let requests end."""
-        _log.info("stopping")
-        self.watch.is_stopping = True  # before what is held is released, and answered at once
-        self.service.begin_stop()
+        self._begin_stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -112,6 +113,90 @@ class Server(uvicorn.Server):
         with super().capture_signals():
             yield
             self._captured_signals.clear()
+
+    def _say_listening(self) -> None:
+        assert self.service.address is not None
+        host, port = self.service.address
+        _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
+
+    def _begin_stop(self) -> None:
+        _log.info("stopping")
+        self.watch.is_stopping = True  # before what is held is released, and answered at once
+        self.service.begin_stop()
+
+
+class EmbeddedServer(Server):
+    """A server that is a guest in its process; made by :func:`embedded`.
+
+    It stops when it is told to, as soon as requests have ended, where uvicorn looks ten times a
+    second whether anything has happened.
+    """
+
+    def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
+        super().__init__(app, settings)
+        self.has_begun = asyncio.Event()  # the service has started
+        self._is_told = asyncio.Event()  # to stop
+
+    def stop(self) -> None:
+        """Begin to stop."""
+        self._is_told.set()
+
+    async def go_away(self) -> None:
+        """Close every connection and take no other, as if the network were gone."""
+        self.close("the server goes away")
+        await self.watch.all_lost()
+
+    async def come_back(self) -> None:
+        """Be there again, at the same address.
+
+        Raises:
+            OSError: Somebody else has taken the port meanwhile.
+        """
+        assert self.service.address is not None
+        await self.accept(listen(*self.service.address, self.config.backlog))
+
+    def close(self, why: str) -> None:
+        """Let go of the port and of every client, at once."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.watch.connections):
+            connection.cut(why)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say that the service is there."""
+        self._say_listening()
+        self.has_begun.set()
+
+    async def main_loop(self) -> None:
+        """Serve until told to stop."""
+        await self.on_tick(0)  # sets the headers that every answer has
+        await self._is_told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Release what is held, and let requests end; those that take too long are cut."""
+        self._begin_stop()
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._all_ended()
+        except TimeoutError:
+            self.close("it has not ended within stop_seconds")
+            for task in self.server_state.tasks:
+                task.cancel()
+            await self._all_ended()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals to whom the process belongs to."""
+        yield
+
+    async def _all_ended(self) -> None:
+        await self.watch.all_lost()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks)
 
 
 async def serve(server: Server, listener: socket.socket) -> None:
@@ -131,6 +216,32 @@ async def serve(server: Server, listener: socket.socket) -> None:
     finally:
         await sweep.stop()
     _log.info("stopped")
+
+
+@contextlib.asynccontextmanager
+async def embedded(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[EmbeddedServer]:
+    """Serve *app* on the running event loop for the block; yield its server once it has started.
+
+    Raises:
+        OSError: As :func:`listen`.
+        StartError: The service refuses to start.
+    """
+    listener = listen(settings.host, settings.port, settings.backlog)
+    server = EmbeddedServer(app, settings)
+    serving = asyncio.create_task(serve(server, listener))
+    has_begun = asyncio.create_task(server.has_begun.wait())
+    try:
+        await asyncio.wait((serving, has_begun), return_when=asyncio.FIRST_COMPLETED)
+        if server.has_begun.is_set():
+            yield server  # else what has happened is raised below
+    finally:
+        has_begun.cancel()
+        server.stop()
+        try:
+            await serving
+        except BaseException:
+            server.close("the service has failed")  # the process goes on, and would keep the port
+            raise
 
 
 def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name: str) -> NoReturn:

@@ -1,0 +1,153 @@
+"""A service within somebody else's process: there, away, back, and gone without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import APIRouter
+
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.serving import EmbeddedServer, embedded
+from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.start import StartError
+
+pytestmark = pytest.mark.anyio
+
+
+class Thing:
+    """A service with one route, which is answered when it is let go."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        router = APIRouter(prefix="/v1")
+
+        @router.get("/things")
+        async def things() -> list[str]:
+            self.is_asked.set()
+            await self.may_answer.wait()
+            return ["thing"]
+
+        self.app = ServiceApp(
+            title="T",
+            summary="",
+            description="",
+            version="1",
+            routers=[router],
+            lifespan=self._lifespan,
+        )
+        self.app.stop_hooks.append(self.may_answer.set)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
+        app.readiness.ready()
+        yield
+
+
+@pytest.fixture
+async def thing() -> Thing:
+    return Thing()
+
+
+def url_of(server: EmbeddedServer) -> str:
+    assert server.service.address is not None
+    host, port = server.service.address
+    return f"http://{host}:{port}"
+
+
+def client_of(server: EmbeddedServer) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url_of(server), trust_env=False, timeout=20)
+
+
+async def test_the_process_stays_as_it_was(thing: Thing) -> None:
+    before = (signal.getsignal(signal.SIGINT), gc.get_threshold(), gc.get_freeze_count())
+    assert threading.current_thread() is threading.main_thread()
+
+    async with embedded(thing.app, ServiceSettings()) as server, client_of(server) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        during = (signal.getsignal(signal.SIGINT), gc.get_threshold(), gc.get_freeze_count())
+
+    assert during == before
+
+
+async def test_its_end_waits_for_requests_and_for_nothing_else(thing: Thing) -> None:
+    async with embedded(thing.app, ServiceSettings()) as server:
+        client = client_of(server)  # still there, with a connection, when the block ends
+        asked = asyncio.create_task(client.get("/v1/things"))
+        await thing.is_asked.wait()
+
+    assert (await asked).json() == ["thing"]
+    assert not server.watch.connections
+    with pytest.raises(httpx.ConnectError):
+        await client.get("/healthz")
+    await client.aclose()
+
+
+async def test_what_does_not_end_is_cut(thing: Thing) -> None:
+    thing.app.stop_hooks.clear()  # so nobody lets the request go
+    async with embedded(thing.app, ServiceSettings(stop_seconds=1)) as server:
+        client = client_of(server)
+        asked = asyncio.create_task(client.get("/v1/things"))
+        await thing.is_asked.wait()
+
+    with pytest.raises(httpx.TransportError):
+        await asked
+    assert not server.server_state.tasks
+    await client.aclose()
+
+
+async def test_while_it_is_away_nobody_reaches_it_and_then_it_is_where_it_was(thing: Thing) -> None:
+    async with embedded(thing.app, ServiceSettings()) as server, client_of(server) as client:
+        asked = asyncio.create_task(client.get("/v1/things"))
+        await thing.is_asked.wait()
+
+        await server.go_away()
+        with pytest.raises(httpx.TransportError):
+            await asked
+        with pytest.raises(httpx.ConnectError):
+            await client.get("/healthz")
+        await server.come_back()
+
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_it_may_end_while_it_is_away(thing: Thing) -> None:
+    async with embedded(thing.app, ServiceSettings()) as server:
+        await server.go_away()
+
+    assert not server.watch.connections
+
+
+async def test_one_that_refuses_to_start_keeps_no_port() -> None:
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        assert app.address is not None
+        addresses.append(app.address)
+        raise StartError("the store is on fire; put it out")
+        yield
+
+    addresses: list[tuple[str, int]] = []
+    app = ServiceApp(title="T", summary="", description="", version="1", lifespan=lifespan)
+
+    with pytest.raises(StartError, match="on fire"):
+        async with embedded(app, ServiceSettings()):
+            pass
+
+    socket.create_server(addresses[0]).close()
+
+
+async def test_a_port_that_is_taken_is_an_error(thing: Thing) -> None:
+    async with embedded(thing.app, ServiceSettings()) as server:
+        _, port = server.service.address or ("", 0)
+
+        with pytest.raises(OSError, match="in use"):
+            async with embedded(Thing().app, ServiceSettings(port=port)):
+                pass
