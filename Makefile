@@ -29,7 +29,7 @@ $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.8
 
-$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml deploy/pyproject.toml spark/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
+$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml deploy/pyproject.toml testing/pyproject.toml spark/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
 	$(BIN)/uv sync --all-packages --frozen --quiet --compile-bytecode
 	@touch $@
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import psutil
 
 import eruca
-from eruca_deploy.cluster import LocalCluster
 from eruca_deploy.ports import free_ports
-from support.clusters import running_cluster
+from eruca_testing import RunningCluster
 from support.postgres import reachable_directory
 from support.processes import ServiceProcess, clean_environment, started
 
@@ -26,7 +25,7 @@ _END_SECONDS = 30
 class ExportCluster:
     """A cluster, and a query service at a URL that stays the same."""
 
-    cluster: LocalCluster
+    cluster: RunningCluster
     postgres_dir: Path
     url: str
     _query: ServiceProcess | None = field(default=None)
@@ -76,7 +75,7 @@ class ExportCluster:
 @contextmanager
 def export_cluster(*, brokers: int = 2) -> Iterator[ExportCluster]:
     """Yield brokers and a query service, both running."""
-    with running_cluster(brokers=brokers) as cluster, reachable_directory() as directory:
+    with RunningCluster(brokers=brokers) as cluster, reachable_directory() as directory:
         url = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
         running = ExportCluster(cluster, directory / "postgres", url)
         running.start_query()

@@ -19,7 +19,7 @@ from eruca_deploy.cluster import LocalCluster
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_query.projection.tables import SCHEMA
-from support.clusters import SMALL_STORE
+from eruca_testing import SMALL_STORE
 from support.postgres import drop_schema, kill_server
 from support.waiting import until_told
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from eruca_deploy.cluster import LocalCluster
-from support.clusters import SMALL_STORE, running_cluster
+from eruca_testing import SMALL_STORE, RunningCluster
 from support.command_line import ERUCA, Eruca
 
 FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n"
@@ -27,7 +27,7 @@ FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n
 
 @pytest.fixture(scope="module")
 def namesrv_url() -> Iterator[str]:
-    with running_cluster(brokers=2) as cluster:
+    with RunningCluster(brokers=2) as cluster:
         yield cluster.namesrv_urls[0]
 
 

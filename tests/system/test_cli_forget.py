@@ -10,7 +10,7 @@ import pytest
 
 import eruca
 from eruca_deploy.cluster import LocalCluster
-from support.clusters import SMALL_STORE
+from eruca_testing import SMALL_STORE
 from support.command_line import Eruca
 from support.waiting import until_told
 

@@ -13,13 +13,13 @@ import pytest
 import eruca
 from eruca.contract.groups import CustomizedRetryPolicy
 from eruca_deploy.cluster import LocalCluster
-from support.clusters import SMALL_STORE, running_cluster
+from eruca_testing import SMALL_STORE, RunningCluster
 from support.command_line import Eruca
 
 
 @pytest.fixture(scope="module")
 def namesrv_url() -> Iterator[str]:
-    with running_cluster(brokers=2) as cluster:
+    with RunningCluster(brokers=2) as cluster:
         yield cluster.namesrv_urls[0]
 
 

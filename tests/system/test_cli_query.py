@@ -11,24 +11,23 @@ from typer.testing import CliRunner
 import eruca
 from eruca.cli.app import app
 from eruca.contract.groups import CustomizedRetryPolicy
-from eruca_deploy.cluster import LocalCluster
-from support.clusters import running_cluster
+from eruca_testing import RunningCluster
 from support.command_line import Eruca
 from support.waiting import until_next_millisecond
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with running_cluster(brokers=2, queries=1) as cluster:
+def cluster() -> Iterator[RunningCluster]:
+    with RunningCluster(brokers=2, queries=1) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def command(cluster: LocalCluster) -> Eruca:
+def command(cluster: RunningCluster) -> Eruca:
     return Eruca(cluster.namesrv_urls[0])
 
 
-def sent(cluster: LocalCluster, topic: str, count: int) -> list[eruca.SendResult]:
+def sent(cluster: RunningCluster, topic: str, count: int) -> list[eruca.SendResult]:
     """Send messages with two keys and a tag to both brokers, each in a millisecond of its own."""
     results = []
     with eruca.Client(cluster.namesrv_urls) as client, client.producer() as producer:
@@ -43,7 +42,7 @@ def sent(cluster: LocalCluster, topic: str, count: int) -> list[eruca.SendResult
     return results
 
 
-def failing(cluster: LocalCluster, topic: str, group: str) -> str:
+def failing(cluster: RunningCluster, topic: str, group: str) -> str:
     """Have a group fail on a message until it is dead; return the message's id."""
     with eruca.Client(cluster.namesrv_urls) as client, client.producer() as producer:
         client.admin.create_topic(topic, queue_count=1)
@@ -63,7 +62,7 @@ def failing(cluster: LocalCluster, topic: str, group: str) -> str:
 
 
 def test_a_message_is_shown_by_either_id_with_its_body(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     [result] = sent(cluster, "t-id", 1)
 
@@ -81,7 +80,7 @@ def test_a_message_is_shown_by_either_id_with_its_body(
 
 
 def test_messages_are_found_by_key_and_by_time_the_newest_first(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     results = sent(cluster, "t-find", 5)
     newest_first = [result.message_id for result in reversed(results)]
@@ -104,7 +103,9 @@ def test_messages_are_found_by_key_and_by_time_the_newest_first(
         assert nothing.stderr == "there is no such message\n"
 
 
-def test_more_than_asked_for_is_said_and_can_be_had(cluster: LocalCluster, command: Eruca) -> None:
+def test_more_than_asked_for_is_said_and_can_be_had(
+    cluster: RunningCluster, command: Eruca
+) -> None:
     results = sent(cluster, "t-more", 5)
 
     some = command("query", "time", "-t", "t-more", "-n2")
@@ -118,7 +119,7 @@ def test_more_than_asked_for_is_said_and_can_be_had(cluster: LocalCluster, comma
 
 
 def test_what_a_group_has_read_is_told_apart_from_what_it_has_not(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     sent(cluster, "t-group", 4)
     command("group", "create", "g-read", "--start=earliest")
@@ -134,7 +135,7 @@ def test_what_a_group_has_read_is_told_apart_from_what_it_has_not(
 
 
 def test_a_life_line_tells_each_turn_and_where_groups_stand(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     message_id = failing(cluster, "t-life", "g-life")
 
@@ -157,7 +158,7 @@ def test_a_life_line_tells_each_turn_and_where_groups_stand(
 
 
 def test_a_message_that_no_group_has_to_do_with_says_so(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     [result] = sent(cluster, "t-nobody", 1)
 
@@ -186,7 +187,7 @@ def test_what_cannot_be_answered_is_said_in_a_line(
 
 
 def test_the_read_model_is_made_anew_while_it_answers(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     results = sent(cluster, "t-anew", 3)
 
@@ -208,7 +209,7 @@ def test_the_read_model_is_made_anew_while_it_answers(
         assert command.json("query", "id", result.message_id)["message"]["body"] is not None
 
 
-def test_the_status_names_who_follows_each_log(cluster: LocalCluster, command: Eruca) -> None:
+def test_the_status_names_who_follows_each_log(cluster: RunningCluster, command: Eruca) -> None:
     lines = command("query", "status").stdout.splitlines()
     document = command.json("query", "status")
 
@@ -218,7 +219,7 @@ def test_the_status_names_who_follows_each_log(cluster: LocalCluster, command: E
 
 
 def test_without_a_query_service_it_is_said_how_to_have_one() -> None:
-    with running_cluster() as cluster:
+    with RunningCluster() as cluster:
         command = Eruca(cluster.namesrv_urls[0])
         for arguments in (["query", "status"], ["timeline", "x"], ["query", "rebuild", "--yes"]):
             refused = command(*arguments, code=1).stderr

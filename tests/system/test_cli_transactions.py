@@ -9,23 +9,22 @@ import httpx
 import pytest
 
 import eruca
-from eruca_deploy.cluster import LocalCluster
-from support.clusters import running_cluster
+from eruca_testing import RunningCluster
 from support.command_line import Eruca
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with running_cluster(brokers=2) as cluster:
+def cluster() -> Iterator[RunningCluster]:
+    with RunningCluster(brokers=2) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def command(cluster: LocalCluster) -> Eruca:
+def command(cluster: RunningCluster) -> Eruca:
     return Eruca(cluster.namesrv_urls[0])
 
 
-def begun(cluster: LocalCluster, topic: str, *bodies: str, group: str) -> list[str]:
+def begun(cluster: RunningCluster, topic: str, *bodies: str, group: str) -> list[str]:
     """Begin transactions that are left undecided, each on the next broker; return their ids."""
     ids = []
     with (
@@ -45,14 +44,14 @@ def begun(cluster: LocalCluster, topic: str, *bodies: str, group: str) -> list[s
     return ids
 
 
-def park(cluster: LocalCluster, broker_name: str, transaction_id: str) -> None:
+def park(cluster: RunningCluster, broker_name: str, transaction_id: str) -> None:
     """Give a transaction up, as the checker would."""
     url = f"{cluster.broker_urls[broker_name]}/v1/transactions/{transaction_id}:expire"
     with httpx.Client(trust_env=False) as http:
         http.post(url, json={"checks": 0, "checker": "a-test"}).raise_for_status()
 
 
-def test_undecided_transactions_are_listed(cluster: LocalCluster, command: Eruca) -> None:
+def test_undecided_transactions_are_listed(cluster: RunningCluster, command: Eruca) -> None:
     ids = begun(cluster, "t-list", "1", "2", "3", group="g-list")
     park(cluster, "broker-b", ids[1])
 
@@ -76,7 +75,7 @@ def test_undecided_transactions_are_listed(cluster: LocalCluster, command: Eruca
     assert (nobodys.stdout, nobodys.stderr) == ("", "no transactions\n")
 
 
-def test_a_transaction_is_shown_with_its_history(cluster: LocalCluster, command: Eruca) -> None:
+def test_a_transaction_is_shown_with_its_history(cluster: RunningCluster, command: Eruca) -> None:
     [transaction_id] = begun(cluster, "t-show", "the body", group="g-show")
     park(cluster, "broker-a", transaction_id)
     command("txn", "commit", transaction_id, "--reason=the order is there")
@@ -92,7 +91,7 @@ def test_a_transaction_is_shown_with_its_history(cluster: LocalCluster, command:
 
 
 def test_an_operator_commits_or_discards_with_a_reason(
-    cluster: LocalCluster, command: Eruca
+    cluster: RunningCluster, command: Eruca
 ) -> None:
     wanted, unwanted = begun(cluster, "t-decide", "wanted", "unwanted", group="g-decide")
     for broker_name, transaction_id in (("broker-a", wanted), ("broker-b", unwanted)):

@@ -19,8 +19,8 @@ import pytest
 
 import eruca
 from eruca.contract.transactions import TransactionSummary
+from eruca_testing import SMALL_STORE, RunningCluster
 from examples.orders.shop import GROUP, TOPIC, Shop
-from support.clusters import SMALL_STORE, running_cluster
 from support.postgres import embedded_server
 
 DYING_SHOP = Path(__file__).parents[1] / "support" / "dying_shop.py"
@@ -89,7 +89,7 @@ class World:
 def world() -> Iterator[World]:
     with (
         embedded_server() as server,
-        running_cluster(brokers=2, txn_checkers=1, settings=SETTINGS) as cluster,
+        RunningCluster(brokers=2, txn_checkers=1, settings=SETTINGS) as cluster,
         eruca.Client(cluster.namesrv_urls) as client,
     ):
         client.admin.create_topic(TOPIC, queue_count=2)
@@ -195,7 +195,7 @@ def test_without_a_database_url_it_says_what_is_missing() -> None:
 
 @pytest.mark.slow
 def test_before_the_first_order_there_is_nothing_on_either_side() -> None:
-    with embedded_server() as server, running_cluster() as cluster:
+    with embedded_server() as server, RunningCluster() as cluster:
         compared = World(cluster.namesrv_urls[0], server.url).example("compare")
 
     assert (compared.returncode, compared.stderr) == (0, "")

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from eruca_deploy.cluster import LocalCluster
+from eruca_testing import SMALL_STORE
 from support.browser import Browser, Page, browsing, chromium
-from support.clusters import SMALL_STORE
 from support.waiting import until_told
 
 PROGRAM: Final = chromium()

@@ -17,8 +17,8 @@ import pytest
 from eruca_broker.settings import BrokerSettings
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_query.settings import QuerySettings
+from eruca_testing import RunningCluster
 from eruca_txn_checker.settings import TxnCheckerSettings
-from support.clusters import running_cluster
 from support.command_line import Eruca
 from support.processes import running
 
@@ -70,7 +70,7 @@ def test_every_variable_and_metric_that_running_names_is_there() -> None:
 
     metrics = set(re.findall(r"\beruca_[a-z_]+\b", RUNNING)) - PACKAGES
     shown = ""
-    with running_cluster(txn_checkers=1, queries=1) as cluster:
+    with RunningCluster(txn_checkers=1, queries=1) as cluster:
         for service in cluster.plan.services:
             shown += httpx.get(f"{service.url}/metrics", trust_env=False).text
     told = set(re.findall(r"^# TYPE (\w+) ", shown, re.MULTILINE))
@@ -102,7 +102,7 @@ def run_example(heading: str, namesrv_url: str) -> str:
 
 
 def test_the_examples_do_what_they_say() -> None:
-    with running_cluster(txn_checkers=1, queries=1) as cluster:
+    with RunningCluster(txn_checkers=1, queries=1) as cluster:
         [url] = cluster.namesrv_urls
         eruca = Eruca(url)
         eruca("topic", "create", "orders")
@@ -125,7 +125,7 @@ def test_the_examples_do_what_they_say() -> None:
 
 
 def test_the_example_of_a_group_ends_well_at_ctrl_c() -> None:
-    with running_cluster() as cluster:
+    with RunningCluster() as cluster:
         [url] = cluster.namesrv_urls
         Eruca(url)("topic", "create", "orders")
         Eruca(url)("send", "--topic=orders", "--tag=paid", "order 17")

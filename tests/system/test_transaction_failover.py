@@ -9,7 +9,7 @@ import pytest
 
 import eruca
 from eruca_deploy.cluster import LocalCluster
-from support.clusters import SMALL_STORE
+from eruca_testing import SMALL_STORE
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 
 import eruca
 from eruca_deploy.cluster import LocalCluster
-from support.clusters import SMALL_STORE
+from eruca_testing import SMALL_STORE
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

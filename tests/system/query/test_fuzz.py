@@ -9,7 +9,7 @@ import httpx
 import pytest
 from schemathesis import GenerationMode
 
-from support.clusters import running_cluster
+from eruca_testing import RunningCluster
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.postgres import embedded_server
 from support.processes import ServiceProcess, running
@@ -38,7 +38,7 @@ KNOWN: Known = {
 def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     with ExitStack() as stack:
         server = stack.enter_context(embedded_server())
-        cluster = stack.enter_context(running_cluster())
+        cluster = stack.enter_context(RunningCluster())
         fill(cluster.broker_urls["broker-a"])
         settings = {
             "ERUCA_QUERY_PORT": "0",

@@ -10,9 +10,9 @@ import pytest
 from schemathesis import GenerationMode
 
 from eruca_postgres.embedded import EmbeddedServer
+from eruca_testing import RunningCluster
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.projection.tables import SCHEMA
-from support.clusters import running_cluster
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.postgres import drop_schema
 from support.processes import ServiceProcess, running
@@ -36,7 +36,7 @@ def checker(shared_server: EmbeddedServer) -> Iterator[ServiceProcess]:
     shared_server.start()
     drop_schema(shared_server.url, SCHEMA)
     with ExitStack() as stack:
-        cluster = stack.enter_context(running_cluster())
+        cluster = stack.enter_context(RunningCluster())
         begin_some(cluster.broker_urls["broker-a"])
         settings = {f"ERUCA_TXN_CHECKER_{name}": value for name, value in SETTINGS.items()}
         settings["ERUCA_TXN_CHECKER_NAMESRV_URLS"] = cluster.namesrv_urls[0]

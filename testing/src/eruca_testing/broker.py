@@ -1,0 +1,272 @@
+"""A broker in memory: the real one, and a real name server, in a thread of the test's process.
+
+Nothing is imitated. A client speaks HTTP to them, and what is stored is a log with its projections,
+in a file system in memory where the machine has one. Only the clock is the test's to set forward,
+and nothing comes from the environment.
+
+What takes a PostgreSQL is not there: nobody asks about undecided transactions, and there is no
+query service. A test that needs those needs a :class:`eruca_testing.RunningCluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import uvloop
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+import eruca
+from eruca.core.record_batch import decode_messages
+from eruca_broker.api.dependencies import Broker
+from eruca_broker.app import create_app
+from eruca_broker.settings import BrokerSettings
+from eruca_chassis.clock import SystemClock
+from eruca_chassis.logging import logging_as_guest
+from eruca_chassis.serving import EmbeddedServer, embedded
+from eruca_deploy.ports import free_ports
+from eruca_namesrv.app import create_app as create_namesrv_app
+from eruca_namesrv.name_server import NameServer
+from eruca_namesrv.settings import NamesrvSettings
+from eruca_testing.loop_thread import LoopThread
+
+_HOST: Final = "127.0.0.1"
+_POLL_SECONDS: Final = 0.002
+_START_SECONDS: Final = 30.0
+_MEMORY: Final = Path("/dev/shm")  # a file system in memory, on Linux
+_READ_COUNT: Final = 1_024  # messages looked at together
+_READ_SIZE: Final = 4 * 1024 * 1024  # bytes of them
+_ROOM: Final = 512 * 1024 * 1024  # bytes that several brokers may need; containers may have less
+
+SETTINGS: Final[Mapping[str, object]] = {
+    "segment_size": 16 * 1024 * 1024,
+    "queue_file_entries": 4_096,
+    "index_slots": 1_024,
+    "index_entries": 4_096,
+    "scrub_hours": 0,
+    "stop_seconds": 2,
+    # A test's few megabytes are no reason to refuse writes on a disk that others have filled.
+    "disk_high": 1,
+    "disk_forced": 1,
+    "disk_refuse": 1,
+}
+"""How a broker in memory differs from one in operation, unless a test says otherwise."""
+
+
+class InMemoryBroker:
+    """A broker and its name server, for a ``with`` block.
+
+    Args:
+        settings: Fields of :class:`eruca_broker.settings.BrokerSettings`, such as
+            ``{"auto_create_topics": False}``.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._clock = _ForwardClock()
+        self._thread = LoopThread("eruca broker", uvloop.new_event_loop)
+        self._stack = ExitStack()
+        self._running: _Running | None = None
+
+    def __enter__(self) -> Self:
+        """Start; clients can use it on return."""
+        with ExitStack() as stack:
+            stack.enter_context(logging_as_guest())
+            directory = stack.enter_context(_scratch_directory())
+            stack.enter_context(self._thread)
+            serving = _serving(directory, self._settings, self._clock)
+            self._running = stack.enter_context(self._thread.within(serving))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop, and forget everything."""
+        self._running = None
+        self._stack.close()
+
+    @property
+    def namesrv_urls(self) -> list[str]:
+        """Return the name server's URL, as clients take it."""
+        return [self._parts.namesrv_url]
+
+    @property
+    def url(self) -> str:
+        """Return the broker's own URL, for those who speak HTTP to it."""
+        return _url(self._parts.server)
+
+    def messages(self, topic: str) -> list[eruca.ReceivedMessage]:
+        """Return what is stored in *topic*, in the order of storing; nothing if there is no such.
+
+        Messages that wait for their time, or for a transaction's decision, are not in their topic
+        yet. Retries are in ``%RETRY%group``, dead letters in ``%DLQ%group``.
+        """
+        return self._thread.call(_messages(self._parts.broker, topic))
+
+    def advance(self, seconds: float) -> None:
+        """Set the broker's clock forward; on return, delays that end by that have ended.
+
+        Delayed messages and retries are delivered, and deliveries that were not acknowledged in
+        that time come again. Members of groups do not lose their sessions: they live by a clock
+        that only measures, and so do requests that wait.
+        """
+        if seconds < 0:
+            raise ValueError(f"{seconds}: the clock is only set forward")
+        self._thread.call(self._advance(seconds))
+
+    def wait_delayed(self, count: int = 1, *, timeout: float = 30) -> None:
+        """Wait until *count* messages wait for their time, or more.
+
+        A handler's failure becomes a retry at the broker a moment later: this is how a test knows
+        that it has, before it sets the clock forward.
+
+        Raises:
+            TimeoutError: There were not as many within *timeout* seconds.
+        """
+        self._thread.call(_wait_delayed(self._parts.broker, count, timeout))
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Make the broker unreachable for the block, as if the network to it had been cut.
+
+        Its connections break, and it takes no other; what it has, it keeps. The name server goes on
+        naming it.
+        """
+        server = self._parts.server
+        self._thread.call(server.go_away())
+        try:
+            yield
+        finally:
+            self._thread.call(server.come_back())
+
+    @property
+    def _parts(self) -> _Running:
+        assert self._running is not None, "the broker runs within its `with` block"
+        return self._running
+
+    async def _advance(self, seconds: float) -> None:
+        broker = self._parts.broker
+        await asyncio.sleep(0)  # what is being stored was stored before
+        self._clock.ahead_ms += round(seconds * 1_000)
+        pending = broker.store.timers
+        while await broker.timers.fire() or pending.held_count:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)  # the broker's own loop has some of them in hand
+        for group in broker.store.state.groups:
+            broker.group_work.watchers.wake_group(group)  # who waits for deliveries looks again
+
+
+class _Running(NamedTuple):
+    namesrv_url: str
+    server: EmbeddedServer  # the broker's
+    broker: Broker
+
+
+class _ForwardClock(SystemClock):
+    """The machine's clock; the time of day is set forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+class _AsGiven(BaseSettings):
+    """Settings that are what they are made with: the environment has no say."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_others: PydanticBaseSettingsSource,
+        **_named: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+class _NamesrvSettings(_AsGiven, NamesrvSettings):
+    pass
+
+
+class _BrokerSettings(_AsGiven, BrokerSettings):
+    pass
+
+
+@asynccontextmanager
+async def _serving(
+    directory: Path, settings: Mapping[str, Any], clock: _ForwardClock
+) -> AsyncIterator[_Running]:
+    # Routes are whole from the beginning: there is one broker, and it is waited for.
+    namesrv_settings = _NamesrvSettings(port=0, settle_seconds=0, stop_seconds=1)
+    namesrv_app = create_namesrv_app(namesrv_settings)
+    async with embedded(namesrv_app, namesrv_settings) as namesrv:
+        # Not a port that the kernel may give to a client's connection while the broker is away.
+        [port] = free_ports(_HOST, 1)
+        places = {"host": _HOST, "port": port, "store_dir": directory}
+        broker_settings = _BrokerSettings(**{**settings, **places, "namesrv_urls": _url(namesrv)})
+        broker_app = create_app(broker_settings, clock)
+        async with embedded(broker_app, broker_settings) as server:
+            await _registered(namesrv_app.state.name_server)
+            yield _Running(_url(namesrv), server, broker_app.state.broker)
+
+
+async def _registered(name_server: NameServer) -> None:
+    async with asyncio.timeout(_START_SECONDS):
+        while not name_server.table.broker_count:  # noqa: ASYNC110 - no event tells of it
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def _url(server: EmbeddedServer) -> str:
+    assert server.service.address is not None
+    host, port = server.service.address
+    return f"http://{host}:{port}"
+
+
+async def _messages(broker: Broker, topic: str) -> list[eruca.ReceivedMessage]:
+    store, name = broker.store, broker.identity.broker_name
+    known = store.state.topics.get(topic)
+    if known is None:
+        return []
+    found: list[eruca.ReceivedMessage] = []
+    for queue_id in range(max(known.read_queue_count, known.write_queue_count)):
+        queue = eruca.MessageQueue(topic, name, queue_id)
+        offset, end = store.queue_range(topic, queue_id)
+        while offset < end:
+            read = store.read(topic, queue_id, offset, max_count=_READ_COUNT, max_bytes=_READ_SIZE)
+            sizes = [size for (size,) in struct.iter_unpack(">I", read.sizes)]
+            found += decode_messages(queue, b"".join(read.slices), sizes)
+            offset = read.next_offset
+    return sorted(found, key=lambda message: message.log_offset)
+
+
+async def _wait_delayed(broker: Broker, count: int, timeout: float) -> None:
+    pending = broker.store.timers
+    try:
+        async with asyncio.timeout(timeout):
+            while len(pending) < count:  # noqa: ASYNC110 - no event tells of a timer
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(
+            f"{len(pending)} messages wait for their time, not {count}, after {timeout:g} s"
+        ) from None
+
+
+@contextmanager
+def _scratch_directory() -> Iterator[Path]:
+    """Yield a new directory, in memory where there is room."""
+    is_roomy = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM
+    with tempfile.TemporaryDirectory(prefix="eruca-", dir=_MEMORY if is_roomy else None) as path:
+        yield Path(path)

@@ -1,0 +1,135 @@
+"""A local cluster for tests: every service a process of its own, to be used, killed and restarted.
+
+``eruca_deploy`` runs it, as ``eruca-local`` does, on an event loop of its own thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self, TypedDict
+
+from eruca_deploy.cluster import LocalCluster
+from eruca_deploy.plan import ClusterPlan
+from eruca_testing.loop_thread import LoopThread
+
+SMALL_STORE: Final = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+"""Settings with which a broker reserves megabytes of the disk and not a gigabyte."""
+
+
+class ClusterOptions(TypedDict, total=False):
+    """What a :class:`RunningCluster` may be told."""
+
+    brokers: int
+    namesrvs: int
+    txn_checkers: int
+    queries: int
+    settings: Mapping[str, str]
+    restarts: bool
+
+
+class RunningCluster:
+    """A cluster on free ports, with temporary data, for a ``with`` block.
+
+    Its services are called ``namesrv``, ``broker-a``, ``broker-b`` …, as ``plan`` has them.
+
+    Args:
+        brokers: How many brokers.
+        namesrvs: How many name servers.
+        txn_checkers: How many transaction checkers.
+        queries: How many query services; with the transaction checkers they share a PostgreSQL.
+        settings: ``ERUCA_*`` settings for the services, above the environment's and SMALL_STORE.
+        restarts: Whether a service that dies on its own is started again.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        namesrvs: int = 1,
+        txn_checkers: int = 0,
+        queries: int = 0,
+        settings: Mapping[str, str] | None = None,
+        restarts: bool = True,
+    ) -> None:
+        self._cluster = LocalCluster(
+            brokers=brokers,
+            namesrvs=namesrvs,
+            txn_checkers=txn_checkers,
+            queries=queries,
+            settings={**SMALL_STORE, **(settings or {})},
+            restarts=restarts,
+        )
+        self._thread = LoopThread("eruca cluster")
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start it, and return when clients can use all of it.
+
+        Raises:
+            StartError: A service has not come up; the text has what it printed last.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self._thread)
+            stack.enter_context(self._thread.within(self._cluster))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it, and remove its data."""
+        self._stack.close()
+
+    @property
+    def plan(self) -> ClusterPlan:
+        """Return what runs where."""
+        return self._cluster.plan
+
+    @property
+    def namesrv_urls(self) -> list[str]:
+        """Return the name servers' URLs: what a client needs."""
+        return self._cluster.namesrv_urls
+
+    @property
+    def broker_urls(self) -> dict[str, str]:
+        """Return each broker's URL by its name."""
+        return self._cluster.broker_urls
+
+    @property
+    def txn_checker_urls(self) -> list[str]:
+        """Return the transaction checkers' URLs."""
+        return self._cluster.txn_checker_urls
+
+    @property
+    def query_urls(self) -> list[str]:
+        """Return the query services' URLs."""
+        return self._cluster.query_urls
+
+    def pid(self, name: str) -> int | None:
+        """Return a service's process id, or None while it is dead."""
+        return self._cluster.pid(name)
+
+    def tail(self, name: str) -> list[str]:
+        """Return the last lines a service has printed."""
+        return self._cluster.tail(name)
+
+    def kill(self, name: str) -> None:
+        """Kill a service with SIGKILL; it stays dead until :meth:`restart`."""
+        self._thread.call(self._cluster.kill(name))
+
+    def stop_one(self, name: str) -> None:
+        """Stop a service as an operator would; it stays down until :meth:`restart`."""
+        self._thread.call(self._cluster.stop_one(name))
+
+    def restart(self, name: str) -> None:
+        """Start a service again, stopping it first if it runs; return when it is ready.
+
+        Raises:
+            StartError: It ended or was not ready in time.
+        """
+        self._thread.call(self._cluster.restart(name))

@@ -1,0 +1,78 @@
+"""An event loop on a thread of its own, for tests that are not async, and for those that are.
+
+What runs there goes on while a test computes, waits or blocks its own event loop, and nothing that
+a test does to that can disturb it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """The loop and its thread, which run for a ``with`` block."""
+
+    def __init__(
+        self,
+        name: str,
+        new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
+        self._new_event_loop = new_event_loop
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end = asyncio.Event()
+        self._is_running = threading.Event()
+        # A daemon: a test session that is broken off must not wait for it.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        self._is_running.wait()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancel what still runs, and end."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run *coroutine* on the loop and return its result, from any other thread."""
+        assert self._loop is not None
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # where it is the caller that was interrupted
+            raise
+
+    @contextmanager
+    def within(self, block: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enter *block* on the loop, and leave it there at the end."""
+        stack = AsyncExitStack()
+        value = self.call(stack.enter_async_context(block))
+        try:
+            yield value
+        finally:
+            self.call(stack.aclose())
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=self._new_event_loop) as runner:
+            runner.run(self._until_end())
+
+    async def _until_end(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_running.set()
+        await self._end.wait()
