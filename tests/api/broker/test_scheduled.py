@@ -13,6 +13,7 @@ import pytest
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.app import BrokerApp
 from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.events import TopicPut
 from eruca_broker.core.scheduled import Destination, Wait, waiting
 from support.brokers import broker_of, client_of, open_broker, record, rot, rotten_count
 from support.clocks import ManualClock
@@ -527,3 +528,25 @@ async def test_a_message_that_has_rotted_while_it_waited_holds_up_none_and_is_no
         assert [message["body"]["text"] for message in await pull(client)] == ["sound one"]
         assert len(shown) == 2
         assert (broker_of(app).timers.counts.dropped, rotten_count(app)) == (1, 1)
+
+
+async def test_a_topic_with_no_queues_to_write_to_takes_what_was_accepted_and_stops_no_other(
+    app: BrokerApp, clock: ManualClock
+) -> None:
+    """RocketMQ's operators set a topic so that is to run dry; an imported one may be."""
+    async with client_of(app) as client:
+        await send(client, delay_seconds=5)
+        await client.put("/topics/other", json={"write_queue_count": 1, "read_queue_count": 1})
+        answer = await client.post(
+            "/topics/other/messages", json={"body": {"text": "x"}, "delay_seconds": 6}
+        )
+        assert answer.status_code == 201, answer.text
+        await broker_of(app).store.change(TopicPut("orders", 2, 0, "rw"))
+
+        clock.advance(6)
+        await nothing_waits(app)
+
+        assert [message["queue_offset"] for message in await pull(client)] == [0]
+        assert broker_of(app).store.queue_range("other", 0)[1] == 1
+        refused = await client.post("/topics/orders/messages", json={"body": {"text": "new"}})
+        assert (refused.status_code, refused.json()["code"]) == (403, "permission-denied")

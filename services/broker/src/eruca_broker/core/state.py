@@ -65,6 +65,14 @@ class Topic:
         is_open = self.is_writable and not self.is_system
         object.__setattr__(self, "open_queue_count", self.write_queue_count if is_open else 0)
 
+    def queue_now(self, queue_id: int) -> int:
+        """Return the queue for what was accepted for *queue_id* before: one that is read.
+
+        The topic may have fewer queues by now. RocketMQ lets it have none to write to, so that
+        nothing new comes; what had been accepted before still has to go somewhere.
+        """
+        return queue_id % (self.write_queue_count or self.read_queue_count or 1)
+
     @property
     def is_readable(self) -> bool:
         """Whether consumers may read it."""

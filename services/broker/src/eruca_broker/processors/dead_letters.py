@@ -196,7 +196,7 @@ class DeadLetters:
         elif not topic.is_writable:
             fault = f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
         else:
-            place = Destination(name, (letter.origin.queue_id or 0) % topic.write_queue_count)
+            place = Destination(name, topic.queue_now(letter.origin.queue_id or 0))
             try:
                 again = _Redriven(letter.id, place, redriven(letter.raw, place))
             except RecordNotFoundError as error:

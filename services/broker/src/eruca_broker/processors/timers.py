@@ -174,9 +174,7 @@ class Timers:
         if topic is None:
             self._drop(plan, timer, f"topic {wanted.topic!r} has been deleted")
         elif not self._store.is_leaving(wanted.topic):  # else it has gone in a moment
-            # The topic may have fewer queues by now, of which each is read.
-            queue_id = wanted.queue_id % topic.write_queue_count
-            destination = Destination(wanted.topic, queue_id)
+            destination = Destination(wanted.topic, topic.queue_now(wanted.queue_id))
             plan.add(timer, destination, delivered(raw, destination))
 
     def _carry(self, plan: _Plan, timer: Timer) -> None:

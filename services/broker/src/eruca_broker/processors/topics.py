@@ -151,6 +151,11 @@ class Topics:
             raise PermissionDeniedError(
                 f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
             )
+        if not topic.write_queue_count:  # as RocketMQ lets a topic be that is to run dry
+            raise PermissionDeniedError(
+                f"topic {name!r} may not be written to: it has no queues to write to",
+                fix="set the topic's write_queue_count to 1 or more",
+            )
         if queue_id is not None and not 0 <= queue_id < topic.write_queue_count:
             raise QueueNotFoundError(
                 f"topic {name!r} has queues 0 to {topic.write_queue_count - 1} to write to here, "

@@ -169,8 +169,7 @@ class TransactionDeciding:
                 "has been deleted",
                 fix="create the topic again and repeat, or roll back",
             )
-        # The topic may have fewer queues by now, of which each is read.
-        return Destination(live.topic, live.queue_id % topic.write_queue_count)
+        return Destination(live.topic, topic.queue_now(live.queue_id))
 
 
 def _check_owner(transaction_id: str, producer_group: str, request: Decide) -> None:
