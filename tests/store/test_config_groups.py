@@ -89,6 +89,24 @@ def test_numbers_beyond_our_limits_are_the_nearest_we_have(there: int, here: int
     assert put.settings.retry_max_times == here
 
 
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ([1_000, 5_000, 10_000, 30_000], (10.0, 30.0)),
+        ([1_000, 5_000], (5.0,)),
+        ([1_000], (1.0,)),
+    ],
+)
+def test_the_first_retry_takes_the_third_of_rocketmqs_delays(
+    there: list[int], here: tuple[float, ...]
+) -> None:
+    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": there}}
+
+    [put] = read(groupRetryPolicy=policy)
+
+    assert put.settings.retry_policy == CustomizedDelays(here)
+
+
 def test_exponential_delays_have_rocketmq_s_defaults() -> None:
     [put] = read(groupRetryPolicy={"type": "EXPONENTIAL"})
 

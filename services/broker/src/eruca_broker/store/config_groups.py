@@ -1,7 +1,8 @@
 """``config/subscriptionGroup.json``: groups in RocketMQ's words, written for it and read from it.
 
 Some settings have no word there (where a group starts, how its members may subscribe): they stay as
-they are. Times of retry policies are milliseconds there.
+they are. Times of retry policies are milliseconds there, and the first two of a list are never
+used: a message's first retry takes the third.
 
 Source: RocketMQ 5.3, ``SubscriptionGroupConfig``, ``GroupRetryPolicy``.
 """
@@ -22,6 +23,7 @@ from eruca_broker.core.group_events import (
     GroupSettings,
 )
 from eruca_broker.core.group_state import DEFAULT_SETTINGS, Group
+from eruca_broker.core.retry_policy import STEPS_SKIPPED
 
 # Every RocketMQ broker lists them; it makes them itself, and no user means them.
 ROCKETMQ_GROUPS: Final = frozenset(
@@ -96,7 +98,8 @@ def _policy(fields: Mapping[str, Any]) -> CustomizedDelays | ExponentialDelays |
             int(exponential.get("max", 7_200_000)) / 1000,
         )
     if delays := customized.get("next"):
-        return CustomizedDelays(tuple(int(ms) / 1000 for ms in delays[:RETRY_DELAY_COUNT_MAX]))
+        used = delays[STEPS_SKIPPED:] or delays[-1:]
+        return CustomizedDelays(tuple(int(ms) / 1000 for ms in used[:RETRY_DELAY_COUNT_MAX]))
     return None  # its own delays are the delay levels
 
 
@@ -104,6 +107,7 @@ def _policy_config(policy: CustomizedDelays | ExponentialDelays | None) -> dict[
     match policy:
         case CustomizedDelays(delays_seconds=delays):
             next_ms = [round(seconds * 1000) for seconds in delays]
+            next_ms = [next_ms[0]] * STEPS_SKIPPED + next_ms
             return {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": next_ms}}
         case ExponentialDelays():
             growing = {
