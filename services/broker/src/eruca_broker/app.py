@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from eruca.contract.errors import UnavailableError
+from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.records import Host
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api import (
@@ -106,6 +107,7 @@ _TAGS: Final = (
     {"name": "log", "description": "The log itself, for replicas and projections"},
     {"name": "status", "description": "Who the broker is and how it is doing"},
 )
+_SHOWN_MAX: Final = 10  # topics that a line of the log names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
 
 _log = structlog.get_logger()
@@ -370,6 +372,13 @@ def _registration(
     settings: BrokerSettings, broker: Broker, urls: dict[str, str], clock: Clock
 ) -> Registration:
     state = broker.store.state
+    if too_wide := [topic.name for topic in state.topics.values() if not topic.is_routable]:
+        _log.warning(
+            "imported topics have too many queues and are in no route",
+            topics=too_wide[:_SHOWN_MAX],
+            count=len(too_wide),
+            queue_count_max=QUEUE_COUNT_MAX,
+        )
     first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts, too
     return Registration(
         Registrant(
@@ -383,7 +392,7 @@ def _registration(
             expiry_seconds=settings.expiry_seconds,
         ),
         split_urls(settings.namesrv_urls),
-        topics=lambda: [topic_config(t) for t in state.topics.values() if not t.is_system],
+        topics=lambda: [topic_config(t) for t in state.topics.values() if t.is_routable],
         version=lambda: first_version + state.version,
         clock=clock,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Literal
 
+from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC, is_system_topic
 from eruca.contract.transaction_events import (
     TransactionBegun,
@@ -72,6 +73,12 @@ class Topic:
         nothing new comes; what had been accepted before still has to go somewhere.
         """
         return queue_id % (self.write_queue_count or self.read_queue_count or 1)
+
+    @property
+    def is_routable(self) -> bool:
+        """Whether name servers are told of it; one they refuse would keep all others from them."""
+        widest = max(self.read_queue_count, self.write_queue_count)
+        return not self.is_system and widest <= QUEUE_COUNT_MAX
 
     @property
     def is_readable(self) -> bool:
