@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca.contract.properties import encode_properties
 from eruca.contract.records import Record, decode_record, encode_record
 from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.scheduled import Destination, Wait, waiting
@@ -20,39 +19,12 @@ from eruca_broker.processors.timers import Timers
 from eruca_broker.store import delay_offsets
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
-from support.stores import STORE_HOST, small_settings
+from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log
+from support.stores import small_settings
 
-SEGMENT_SIZE = 64 * 1024
 SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
 CLOCK = ManualClock()
 NOW = CLOCK.now_ms()
-
-
-def write_log(directory: Path, messages: Sequence[tuple[str, int, dict[str, str]]]) -> None:
-    """Write a log as RocketMQ does, without any control record, and left by a kill."""
-    data, ends = b"", dict[tuple[str, int], int]()
-    for topic, queue_id, properties in messages:
-        key = topic, queue_id
-        data += encode_record(
-            Record(
-                topic=topic,
-                body=b"body",
-                queue_id=queue_id,
-                queue_offset=ends.setdefault(key, 0),
-                log_offset=len(data),
-                store_timestamp=NOW,
-                born_timestamp=NOW,
-                store_host=STORE_HOST,
-                born_host=STORE_HOST,
-                properties=encode_properties(
-                    {"REAL_TOPIC": "orders", "REAL_QID": "0"} | properties
-                ),
-            )
-        )
-        ends[key] += 1
-    (directory / "commitlog").mkdir(parents=True)
-    (directory / "commitlog" / f"{0:020d}").write_bytes(data.ljust(SEGMENT_SIZE, b"\0"))
-    (directory / "abort").touch()
 
 
 def note_delivered(directory: Path, text: str) -> None:
@@ -75,18 +47,21 @@ async def pending(directory: Path) -> list[tuple[str, int, int]]:
     return found
 
 
-LEVELS = [(SCHEDULE_TOPIC, level - 1, {"DELAY": str(level)}) for level in (1, 1, 3, 3, 3, 9)]
+FROM = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+LEVELS = [
+    Stored(SCHEDULE_TOPIC, level - 1, FROM | {"DELAY": str(level)}) for level in (1, 1, 3, 3, 3, 9)
+]
 TIMES = [
-    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW - 1), "UNIQ_KEY": "past"}),
-    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
-    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
-    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": str(NOW + 700)}),
-    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": "soon"}),
+    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW - 1), "UNIQ_KEY": "past"}),
+    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
+    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
+    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 700)}),
+    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": "soon"}),
 ]
 
 
 def test_what_rocketmq_left_pending_is_taken_over_once(tmp_path: Path) -> None:
-    write_log(tmp_path, [*LEVELS, *TIMES])
+    write_log(tmp_path, [*LEVELS, *TIMES], NOW)
     note_delivered(tmp_path, '{"dataVersion":{"counter":1},"offsetTable":{1:2,3:1}}')
     expected = [
         (TIMER_TOPIC, 1, 500),
@@ -102,7 +77,7 @@ def test_what_rocketmq_left_pending_is_taken_over_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"offsetTable":[]}', '{"offsetTable":{"x":1}}'])
 def test_where_nothing_tells_what_was_delivered_all_of_it_waits(tmp_path: Path, text: str) -> None:
-    write_log(tmp_path, LEVELS)
+    write_log(tmp_path, LEVELS, NOW)
     note_delivered(tmp_path, text)
 
     assert len(run(pending(tmp_path))) == len(LEVELS)
@@ -131,7 +106,7 @@ def test_a_store_that_is_closed_tells_rocketmq_where_each_level_stands(tmp_path:
 
 
 def test_what_rocketmq_delivered_meanwhile_is_not_delivered_again(tmp_path: Path) -> None:
-    write_log(tmp_path, LEVELS)
+    write_log(tmp_path, LEVELS, NOW)
     assert len(run(pending(tmp_path))) == 6
 
     note_delivered(tmp_path, '{"offsetTable":{3:2,9:1}}')

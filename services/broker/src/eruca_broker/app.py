@@ -176,6 +176,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             topics=len(store.state.topics),
         )
         sessions = session_loop(broker.members)
+        await broker.transaction_carrier.carry_imported()
         upkeep.start()
         timer_loop.start()
         sessions.start()
@@ -372,7 +373,8 @@ def _registration(
     settings: BrokerSettings, broker: Broker, urls: dict[str, str], clock: Clock
 ) -> Registration:
     state = broker.store.state
-    if too_wide := [topic.name for topic in state.topics.values() if not topic.is_routable]:
+    users_topics = [topic for topic in state.topics.values() if not topic.is_system]
+    if too_wide := [topic.name for topic in users_topics if not topic.is_routable]:
         _log.warning(
             "imported topics have too many queues and are in no route",
             topics=too_wide[:_SHOWN_MAX],

@@ -36,7 +36,11 @@ from eruca.contract.transaction_events import (
 
 
 class LiveTransaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A transaction that is pending or parked; also as it stands in a snapshot."""
+    """A transaction that is pending or parked; also as it stands in a snapshot.
+
+    One that was imported from RocketMQ has no event before it is carried; both its offsets are its
+    half message's own.
+    """
 
     transaction_id: str
     producer_group: str

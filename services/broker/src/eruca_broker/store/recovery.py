@@ -59,6 +59,7 @@ from eruca_broker.store.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues, DamagedQueue
 from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
+from eruca_broker.store.imported_transactions import CHECKS_GROUP, imported_transactions
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import Digests, take_digests
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -442,6 +443,10 @@ def _fold(
             timers.apply(event, log_offset)
     if queue is None or first is None:
         pending = imported(directory, queues, reader, log.min_offset, last_store_timestamp)
+        progress = state.group_offsets(CHECKS_GROUP)
+        for live in imported_transactions(queues, reader, progress, log.min_offset):
+            if state.transactions.get(live.transaction_id) is None:
+                state.transactions.load(live)
         return _Folded(state, pending, log.min_offset, needs_snapshot=True)
     pending = timers.pending(directory, queues, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset

@@ -11,6 +11,7 @@ Source: RocketMQ 5.3 gives up on half messages older than its retention.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -62,7 +63,19 @@ class TransactionCarrier:
         Raises:
             ErucaError: There is no room for it; what has not been carried keeps its segments.
         """
-        while found := self._store.state.transactions.before(log_offset):
+        await self._carry_all(lambda: self._store.state.transactions.before(log_offset))
+
+    async def carry_imported(self) -> None:
+        """Store again what RocketMQ has begun, behind an event, of which checkers can learn it.
+
+        Raises:
+            ErucaError: There is no room for it; it is pending all the same.
+        """
+        transactions = self._store.state.transactions
+        await self._carry_all(lambda: list(filter(self._log.is_imported, transactions)))
+
+    async def _carry_all(self, find: Callable[[], list[LiveTransaction]]) -> None:
+        while found := find():
             written: list[asyncio.Future[None]] = []
             size = 0
             for live in found:

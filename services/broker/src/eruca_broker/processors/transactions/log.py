@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.limits import CHECK_COUNT_MAX
-from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.names import EVENTS_TOPIC, HALF_TOPIC
 from eruca.contract.transaction_events import (
     TransactionDecided,
     TransactionEvent,
@@ -84,8 +84,16 @@ class TransactionLog:
         return event if isinstance(event, TransactionParked) else None
 
     def message_offset(self, event_offset: int) -> int:
-        """Return where the message lies that belongs to the event at *event_offset*."""
-        return event_offset + len(self._store.raw_record(event_offset))
+        """Return where the message lies that belongs to the event at *event_offset*.
+
+        What RocketMQ has begun has no event until it is carried: its half message lies there.
+        """
+        record = self._store.record(event_offset)
+        return event_offset + (0 if record.topic == HALF_TOPIC else record.size)
+
+    def is_imported(self, live: LiveTransaction) -> bool:
+        """Tell whether RocketMQ has begun a transaction, and no event tells of it yet."""
+        return live.offset == live.begun_offset and self.message_offset(live.offset) == live.offset
 
     def message_of(self, live: LiveTransaction) -> tuple[memoryview, int]:
         """Return the half message, or parked message, of a transaction, and where it lies.
