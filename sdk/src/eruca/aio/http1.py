@@ -22,7 +22,12 @@ from urllib.parse import urlsplit
 
 from eruca.aio.http1_connection import ConnectionLostError, Http1Connection
 from eruca.aio.ownership import Ownership
-from eruca.aio.transport import ConnectTimeoutError, HttpResponse, NotConnectedError
+from eruca.aio.transport import (
+    ConnectTimeoutError,
+    HttpResponse,
+    NotConnectedError,
+    connection_fault,
+)
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from eruca.contract.records import Buffer
 
@@ -241,10 +246,8 @@ class _HostPool:
                 raise ConnectTimeoutError(
                     f"{self._place}: no connection before the deadline"
                 ) from None
-            if isinstance(error, OSError):  # ssl.SSLError is one
-                raise NotConnectedError(f"{self._place}: {error.strerror or error}") from error
-            if isinstance(error, UnicodeError):  # of a name that cannot be one
-                raise NotConnectedError(f"{self._place}: {error}") from error
+            if isinstance(error, OSError | UnicodeError):  # TLS's errors; a name that can be none
+                raise NotConnectedError(f"{self._place}: {connection_fault(error)}") from error
             raise
 
     def _wake_one(self) -> None:

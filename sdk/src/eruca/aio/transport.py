@@ -56,6 +56,13 @@ class ConnectTimeoutError(TimeoutExpiredError):
     code = TimeoutExpiredError.code
 
 
+def connection_fault(error: Exception) -> str:
+    """Return why there was no connection, in words that tell what to do where that is known."""
+    if "WRONG_VERSION_NUMBER" in str(error):  # OpenSSL's word for an answer that is no TLS
+        return "no TLS is spoken there: the URL should begin with http://, not https://"
+    return getattr(error, "strerror", None) or str(error)
+
+
 class HttpTransport(Protocol):
     """Sends one request and returns its answer, whatever its status.
 
@@ -124,7 +131,7 @@ class HttpxTransport:
                     timeout=timeout,
                 )
         except httpx.ConnectError as error:
-            raise NotConnectedError(f"{method} {url}{target}: {error}") from error
+            raise NotConnectedError(f"{method} {url}{target}: {connection_fault(error)}") from error
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
             raise ConnectTimeoutError(
                 f"{method} {url}{target}: no connection within {timeout:.3g} s"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from eruca.aio.http1 import Http1Transport
 from eruca.aio.http1_connection import HEADERS_SIZE_MAX, JOIN_SIZE
+from eruca.aio.transport import HttpxTransport, NotConnectedError
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from support.http_peers import OK, Script, answering, closing_after, peer, read_request
 from support.waiting import until
@@ -528,15 +529,18 @@ async def test_what_is_no_url_of_a_server_is_refused(client: Http1Transport, url
         await get(client, url)
 
 
-async def test_plain_http_where_tls_is_expected_is_a_transport_error(
-    client: Http1Transport,
+@pytest.mark.parametrize("transport", [Http1Transport, HttpxTransport])
+async def test_plain_http_where_tls_is_expected_is_said_to_be_it(
+    transport: type[Http1Transport | HttpxTransport],
 ) -> None:
     async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
 
     async with peer(script) as server:
-        with pytest.raises(TransportError):
-            await get(client, server.url.replace("http://", "https://"))
+        client = transport()
+        with pytest.raises(NotConnectedError, match="begin with http://"):
+            await client.request("GET", server.url.replace("http://", "https://"), "/", timeout=20)
+        await client.close()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
