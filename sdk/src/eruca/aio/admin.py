@@ -149,7 +149,8 @@ class AsyncAdmin:
 
         deleted = [name for name, was_there in (await on_each(urls, delete)).items() if was_there]
         if not deleted:
-            raise _unknown(topic)
+            fix = "see which there are: eruca topic list, or GET /v1/topics"
+            raise TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
         self._context.routes.refresh_soon(topic)
         return deleted
 
