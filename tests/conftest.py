@@ -4,6 +4,7 @@ Property tests print how to repeat a failure, and have no deadline: it would jud
 which runs other tests at the same time. They look at other examples each time, but where ``CI`` is
 set: whether a change may land is decided by the change. And Ctrl-C means what it means in a
 terminal, also where the tests run in the background of a shell, which has its children ignore it.
+Whoever waits does so with patience (`support/patience.py`).
 
 Where several processes run the tests, each begins with a stretch of the list, and takes from the
 end of another's when it has none left. So the list begins with the folders whose tests take
@@ -23,12 +24,15 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
+from support.patience import be_patient
+
 LONGEST_FIRST: Final = ("spark", "crash", "system", "contract", "postgres", "model", "api", "store")
 QUICK: Final = ("house", "unit")
 
 settings.register_profile("eruca", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("eruca")
 signal.signal(signal.SIGINT, signal.default_int_handler)
+be_patient()
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,6 @@ class Producer:
         answer = httpx.post(
             f"{url}/v1/topics/orders/messages?queue_id={queue_id}",
             json={"body": {"text": body}, "keys": ["k"]},
-            timeout=30,
         )
         if answer.status_code == 201:
             self.acknowledged[queue_id, answer.json()["queue_offset"]] = body

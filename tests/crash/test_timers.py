@@ -99,9 +99,7 @@ async def send_until(url: str, books: Books, kill: Callable[[], object]) -> None
     """Send and recall until the broker is gone: after enough was promised and a random time."""
     enough = len(books.promised) + PROMISED_MIN
     limits = httpx.Limits(max_connections=8)
-    async with httpx.AsyncClient(
-        base_url=f"{url}/v1", timeout=30, trust_env=False, limits=limits
-    ) as client:
+    async with httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False, limits=limits) as client:
         clients = [asyncio.create_task(send(client, books)) for _ in range(4)]
         await asyncio.sleep(books.random.uniform(0.2, 1.2))  # the moment is what is tested
         await until(lambda: len(books.promised) >= enough or any(map(asyncio.Task.done, clients)))

@@ -214,9 +214,7 @@ async def work_until(url: str, books: Books, kill: Callable[[], object]) -> None
     """Let clients work until the broker is gone: after enough has begun and a random time."""
     enough = len(books.told) + BEGUN_MIN
     limits = httpx.Limits(max_connections=12)
-    async with httpx.AsyncClient(
-        base_url=f"{url}/v1", timeout=30, trust_env=False, limits=limits
-    ) as client:
+    async with httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False, limits=limits) as client:
         clients = [asyncio.create_task(work(client, books)) for _ in range(6)]
         await asyncio.sleep(books.random.uniform(0.05, 1.0))  # the moment is what is tested
         await until(lambda: len(books.told) >= enough or any(map(asyncio.Task.done, clients)))
@@ -295,7 +293,7 @@ def note(books: Books, transaction_id: str, state: str) -> None:
 
 async def finish(url: str, books: Books) -> None:
     """Ask again for all that was decided, and decide the rest."""
-    async with httpx.AsyncClient(base_url=f"{url}/v1", timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False) as client:
         states = {"committed": "commit", "rolled_back": "rollback"}
         for transaction_id, state in books.told.items():
             if state not in states:

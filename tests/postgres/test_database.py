@@ -17,6 +17,7 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer, running_url
 from eruca_postgres.positions import read_positions, write_position
 from eruca_postgres.settings import sqlalchemy_url
+from support.patience import PATIENCE_SECONDS
 from support.postgres import (
     embedded_server,
     fresh_schema,
@@ -136,7 +137,7 @@ def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

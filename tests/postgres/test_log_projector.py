@@ -13,9 +13,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import eruca
+from eruca.contract.limits import WAIT_SECONDS_MAX
 from eruca.contract.records import DamagedRecordError
 from eruca.core.log_block import LogBlock
 from eruca_broker.app import create_app as create_broker
+from eruca_postgres import log_projector
 from eruca_postgres.database import Database
 from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
@@ -27,6 +29,7 @@ from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 BROKER = "broker-a"
+HOLD_SECONDS = WAIT_SECONDS_MAX  # so that a read without news takes longer than any pause
 SMALL = 512  # bytes: a few records in a block
 
 
@@ -250,8 +253,9 @@ async def test_a_position_that_was_set_back_is_noticed(
 
 
 async def test_a_position_that_was_set_back_is_noticed_though_nothing_comes(
-    database: Database, client: eruca.AsyncClient
+    database: Database, client: eruca.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log_projector, "HOLD_SECONDS", HOLD_SECONDS)
     await send(client, 20)
     async with leased(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
@@ -260,7 +264,7 @@ async def test_a_position_that_was_set_back_is_noticed_though_nothing_comes(
         async with database.transaction() as connection:
             await connection.execute(text("DELETE FROM things"))
             await delete_position(connection, BROKER)
-        async with asyncio.timeout(8):  # a read without news takes longer
+        async with asyncio.timeout(HOLD_SECONDS - 1):
             await waiting
 
         assert projector.log_offset is None
@@ -327,7 +331,10 @@ async def test_a_broker_that_lost_the_end_of_its_log_is_read_anew_and_another_re
     assert await rows(database) == expected
 
 
-async def test_a_stop_does_not_wait_for_news(database: Database, client: eruca.AsyncClient) -> None:
+async def test_a_stop_does_not_wait_for_news(
+    database: Database, client: eruca.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_projector, "HOLD_SECONDS", HOLD_SECONDS)
     async with leased(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(projector, client)
@@ -335,5 +342,5 @@ async def test_a_stop_does_not_wait_for_news(database: Database, client: eruca.A
         await asyncio.sleep(0)
         projector.begin_stop()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HOLD_SECONDS - 1):
             await waiting

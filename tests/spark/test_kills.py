@@ -144,7 +144,7 @@ def exporting(cluster: ExportCluster, lake: Path) -> AbstractContextManager[subp
 
 
 def send(client: eruca.Client, count: int) -> None:
-    with client.producer(send_timeout=60.0) as producer:
+    with client.producer() as producer:
         messages = [
             eruca.Message(TOPIC, f"order {number}".encode() * 20, keys=(f"key-{number % 97}",))
             for number in range(count)

@@ -41,7 +41,7 @@ def cluster() -> Iterator[ExportCluster]:
     """Run brokers and a query service, with messages in four queues."""
     with export_cluster() as running, running.client() as client:
         client.admin.create_topic(TOPIC, queue_count=2)
-        with client.producer(send_timeout=60.0) as producer:
+        with client.producer() as producer:
             producer.send_many([eruca.Message(TOPIC, b"order %d" % n) for n in range(SENT)])
         yield running
 

@@ -23,7 +23,7 @@ def check_answers(url: str, model: LogModel, first: dict[Key, int] | None = None
         model: Of its log.
         first: Queue offsets from which to look at messages; None for all of them.
     """
-    with httpx.Client(base_url=f"{url}/v1", timeout=30, trust_env=False) as client:
+    with httpx.Client(base_url=f"{url}/v1", trust_env=False) as client:
         listed = client.get("/topics", params={"limit": 1000}).json()["topics"]
         assert {topic["topic"] for topic in listed} == model.topics.keys()
         for group, positions in model.committed.items():

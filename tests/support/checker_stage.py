@@ -233,7 +233,7 @@ def _add(stage: Stage, name: str, module: str, port: int, settings: Mapping[str,
 
 
 def _client(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, trust_env=False, timeout=30)
+    return httpx.AsyncClient(base_url=url, trust_env=False)
 
 
 async def _kill_all(stage: Stage) -> None:

@@ -98,7 +98,7 @@ async def checked_by(
     app = create_app(chosen, clock)
     async with (
         serving(app, chosen) as (_, (host, port)),
-        httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False, timeout=30) as http,
+        httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as http,
         _clients(cluster) as brokers,
     ):
         for broker in brokers.values():
@@ -110,7 +110,7 @@ async def checked_by(
 @asynccontextmanager
 async def _clients(cluster: InProcessCluster) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
     clients = {
-        name: httpx.AsyncClient(base_url=url, trust_env=False, timeout=30)
+        name: httpx.AsyncClient(base_url=url, trust_env=False)
         for name, url in cluster.broker_urls.items()
     }
     try:

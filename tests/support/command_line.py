@@ -12,6 +12,7 @@ from typing import Any, Final
 from typer.testing import CliRunner, Result
 
 from eruca.cli.app import app
+from support.patience import PATIENCE_SECONDS
 
 ERUCA: Final = Path(sys.executable).with_name("eruca")
 
@@ -33,7 +34,7 @@ class Eruca:
     def piped(self, stdin: str, *arguments: str, code: int = 0) -> str:
         """Run it as a process that reads *stdin*; return what it said on stderr."""
         with self.start(*arguments) as process:
-            _, errors = process.communicate(stdin, timeout=60)
+            _, errors = process.communicate(stdin, timeout=PATIENCE_SECONDS)
         assert process.returncode == code, errors
         assert "Traceback" not in errors
         return errors

@@ -94,9 +94,7 @@ class Load:
     def __init__(self, url: str, ledger: Ledger) -> None:
         self._ledger = ledger
         limits = httpx.Limits(max_connections=20)
-        self._client = httpx.AsyncClient(
-            base_url=f"{url}/v1", timeout=30, trust_env=False, limits=limits
-        )
+        self._client = httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False, limits=limits)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()

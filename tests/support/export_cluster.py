@@ -15,10 +15,9 @@ import psutil
 import eruca
 from eruca_deploy.ports import free_ports
 from eruca_testing import RunningCluster
+from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
 from support.processes import ServiceProcess, clean_environment, started
-
-_END_SECONDS = 30
 
 
 @dataclass(slots=True)
@@ -100,7 +99,7 @@ def kill_tree(pid: int) -> None:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(processes[1:], timeout=_END_SECONDS)
+    psutil.wait_procs(processes[1:], timeout=PATIENCE_SECONDS)
 
 
 @contextmanager

@@ -155,7 +155,7 @@ async def export_service(
     app = export_app(chosen, holders)
     async with serving(app, chosen) as (server, (host, port)):
         url = f"http://{host}:{port}"
-        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url) as http:
             # The listener is bound, but its lifespan may still begin.
             assert (await http.get("/readyz")).status_code == 200
             exports: Exports = app.state.exports

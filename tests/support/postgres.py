@@ -18,6 +18,7 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
+from support.patience import PATIENCE_SECONDS
 
 EXAMPLE: Final = Path(__file__).parent / "migrations_example"
 _numbers: Final = count()
@@ -48,7 +49,7 @@ def kill_server(server: EmbeddedServer) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGKILL)
-    psutil.wait_procs(processes, timeout=30)
+    psutil.wait_procs(processes, timeout=PATIENCE_SECONDS)
 
 
 def postmaster_pid(server: EmbeddedServer) -> int:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-START_SECONDS = 30  # a start takes one; a busy machine may need more
+START_SECONDS = 60  # a start takes one; a busy machine may need more
 
 
 class Process(Protocol):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import eruca
+from support.patience import PATIENCE_SECONDS
 from support.waiting import until
 
 
@@ -62,7 +63,7 @@ class Gatherer:
 
 
 async def until_async(
-    condition: Callable[[], Awaitable[bool]], *, within_seconds: float = 20
+    condition: Callable[[], Awaitable[bool]], *, within_seconds: float = PATIENCE_SECONDS
 ) -> None:
     """Wait until an async condition holds."""
     async with asyncio.timeout(within_seconds):

@@ -20,11 +20,11 @@ from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_query.projection.tables import SCHEMA
 from eruca_testing import SMALL_STORE
+from support.patience import PATIENCE_SECONDS
 from support.postgres import drop_schema, kill_server
 from support.waiting import until_told
 
 TOPIC: Final = "flights"
-WITHIN_SECONDS: Final = 90.0  # on a machine that is busy with other tests
 PAGE: Final = 1_000
 SMALL: Final = {
     **SMALL_STORE,
@@ -102,7 +102,6 @@ class QueryStage:
         await until_told(
             lambda: self.read_offsets(service),
             lambda offsets: sum(offsets.values()) >= wanted,
-            within_seconds=WITHIN_SECONDS,
         )
 
     async def caught_up(self, service: str = "query") -> None:
@@ -111,7 +110,6 @@ class QueryStage:
         await until_told(
             lambda: self.read_offsets(service),
             lambda offsets: all(offsets.get(name, 0) >= end for name, end in ends.items()),
-            within_seconds=WITHIN_SECONDS,
         )
 
     async def rebuilt(self, service: str = "query") -> None:
@@ -119,7 +117,6 @@ class QueryStage:
         await until_told(
             lambda: self.get("/v1/status", service=service),
             lambda status: all(its["rebuild"] is None for its in status["followed"]),
-            within_seconds=WITHIN_SECONDS,
         )
 
     async def ids(self, *, topic: str = TOPIC, service: str = "query") -> list[str]:
@@ -188,17 +185,15 @@ async def query_stage(
         queries=queries,
         settings={**SMALL, "DATABASE_URL": server.url, **(settings or {})},
         restarts=False,
-        start_seconds=WITHIN_SECONDS,
+        start_seconds=PATIENCE_SECONDS,
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(cluster)
-        client = await stack.enter_async_context(
-            eruca.AsyncClient(cluster.namesrv_urls, timeout=30)
-        )
+        client = await stack.enter_async_context(eruca.AsyncClient(cluster.namesrv_urls))
         stage = QueryStage(cluster, server, client)
         for service in cluster.plan.queries:
             stage.services[service.name] = await stack.enter_async_context(
-                httpx.AsyncClient(base_url=service.url, trust_env=False, timeout=30)
+                httpx.AsyncClient(base_url=service.url, trust_env=False)
             )
         await client.admin.create_topic(TOPIC, queue_count=2)
         yield stage

@@ -7,10 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from support.patience import PATIENCE_SECONDS
+
 T = TypeVar("T")
 
 
-async def until(condition: Callable[[], object], *, within_seconds: float = 20) -> None:
+async def until(
+    condition: Callable[[], object], *, within_seconds: float = PATIENCE_SECONDS
+) -> None:
     """Return once *condition* holds; fail if that takes too long."""
     async with asyncio.timeout(within_seconds):
         while not condition():  # noqa: ASYNC110  # the reason is the module's
@@ -18,7 +22,10 @@ async def until(condition: Callable[[], object], *, within_seconds: float = 20) 
 
 
 async def until_told(
-    ask: Callable[[], Awaitable[T]], accept: Callable[[T], object], *, within_seconds: float = 20
+    ask: Callable[[], Awaitable[T]],
+    accept: Callable[[T], object],
+    *,
+    within_seconds: float = PATIENCE_SECONDS,
 ) -> T:
     """Ask again and again, and return the first answer that *accept* takes."""
     async with asyncio.timeout(within_seconds):

@@ -21,6 +21,7 @@ import pytest
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE, RunningCluster
 from support.command_line import ERUCA, Eruca
+from support.patience import PATIENCE_SECONDS
 
 FLIGHTS = "carrier,flight,tail\nUA,1545,N14228\nAA,1141,N619AA\nUA,1714,N24211\n"
 
@@ -262,10 +263,10 @@ def test_a_line_is_sent_before_the_next_is_written(eruca: Eruca) -> None:
         sender.stdin.write("at once\n")
         sender.stdin.flush()
 
-        shown, _ = tail.communicate(timeout=60)
+        shown, _ = tail.communicate(timeout=PATIENCE_SECONDS)
 
         assert shown.rstrip().endswith("at once")
-        sender.communicate(timeout=60)
+        sender.communicate(timeout=PATIENCE_SECONDS)
     assert (tail.returncode, sender.returncode) == (0, 0)
 
 
@@ -278,7 +279,7 @@ def test_ctrl_c_while_rows_are_awaited_keeps_what_was_sent(eruca: Eruca) -> None
         assert sender.stdin is not None
         sender.stdin.write("before\n")
         sender.stdin.flush()
-        tail.communicate(timeout=60)
+        tail.communicate(timeout=PATIENCE_SECONDS)
 
         sender.send_signal(signal.SIGINT)
 
@@ -298,7 +299,7 @@ def test_a_tail_says_what_it_follows_and_ctrl_c_ends_it_without_a_word(eruca: Er
         process.send_signal(signal.SIGINT)
 
         said = "following t-tail, 2 queues; Ctrl-C stops\n"
-        assert process.communicate(timeout=60) == ("", said)
+        assert process.communicate(timeout=PATIENCE_SECONDS) == ("", said)
     assert process.returncode == 130
 
 
@@ -447,9 +448,9 @@ def test_an_output_that_lacks_characters_shows_them_in_another_way(eruca: Eruca)
     eruca.environment |= {"PYTHONIOENCODING": "ascii"}
 
     with eruca.start("doctor") as doctor:
-        found, errors = doctor.communicate(timeout=60)
+        found, errors = doctor.communicate(timeout=PATIENCE_SECONDS)
     with eruca.start("tail", "t-ascii", "--from=earliest", "--no-follow") as tail:
-        shown, _ = tail.communicate(timeout=60)
+        shown, _ = tail.communicate(timeout=PATIENCE_SECONDS)
 
     assert (doctor.returncode, tail.returncode) == (0, 0), errors
     assert found.startswith("+ settings")
@@ -463,7 +464,7 @@ def without(eruca: Eruca, closed: str, *arguments: str) -> subprocess.CompletedP
         env={**os.environ, **eruca.environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

@@ -38,7 +38,6 @@ async def send(cluster: LocalCluster) -> None:
         await until_told(
             client.query.status,
             lambda status: [log.rows for log in status.followed] == [1, 1],
-            within_seconds=60,
         )
 
 

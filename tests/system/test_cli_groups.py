@@ -15,6 +15,7 @@ from eruca.contract.groups import CustomizedRetryPolicy
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE, RunningCluster
 from support.command_line import Eruca
+from support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,7 @@ def test_a_member_is_shown_while_it_is_there(command: Eruca) -> None:
         refused = command("group", "delete", "g-member", "--yes", code=1)
 
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
     owners = {queue["owner"] for queue in queues(shown, "t-member")}
     assert len(owners) == 1
     assert owners == {m["client_id"] for m in shown["members"]["broker-a"]["members"]}
@@ -132,7 +133,7 @@ def test_a_member_with_another_filter_is_told_what_to_give(
         refused = command("consume", f"t-{name}", "-g", f"g-{name}", code=1)
 
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert f"give {option} '{text}', or use a group of your own" in refused.stderr
 
 
@@ -201,7 +202,7 @@ def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
         assert process.stdout is not None
         looks = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
     assert [look["lag"] for look in looks] == [1, 1, 1]
 
@@ -228,7 +229,7 @@ async def test_watching_goes_on_when_the_only_broker_has_restarted() -> None:
             assert back == "known again\n"
             assert "queues" in json.loads(await asyncio.to_thread(watch.stdout.readline))
             watch.send_signal(signal.SIGINT)
-            watch.communicate(timeout=30)
+            watch.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_watching_in_a_pipe_shows_each_look_and_ends_with_whoever_reads(command: Eruca) -> None:

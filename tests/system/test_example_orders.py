@@ -21,6 +21,7 @@ import eruca
 from eruca.contract.transactions import TransactionSummary
 from eruca_testing import SMALL_STORE, RunningCluster
 from examples.orders.shop import GROUP, TOPIC, Shop
+from support.patience import PATIENCE_SECONDS
 from support.postgres import embedded_server
 
 DYING_SHOP = Path(__file__).parents[1] / "support" / "dying_shop.py"
@@ -56,7 +57,7 @@ class World:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
@@ -184,7 +185,7 @@ def test_without_a_database_url_it_says_what_is_missing() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -216,7 +217,7 @@ def test_the_example_runs_as_its_own_words_say(world: World) -> None:
     assert answering.stdout is not None
     said = answering.stdout.readline()
     answering.send_signal(signal.SIGINT)
-    answering.communicate(timeout=30)
+    answering.communicate(timeout=PATIENCE_SECONDS)
     compared = world.example("compare")
 
     assert (placed.returncode, placed.stderr) == (0, "")

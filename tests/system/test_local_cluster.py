@@ -18,6 +18,7 @@ import pytest
 
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.cluster import LocalCluster, StartError
+from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+    async with httpx.AsyncClient(trust_env=False) as client:
         yield client
 
 
@@ -88,7 +89,7 @@ async def test_a_broker_that_dies_is_started_again_with_its_messages(
 
         os.kill(pid, signal.SIGKILL)
 
-        assert await asyncio.wait_for(events.get(), 30) == (
+        assert await asyncio.wait_for(events.get(), PATIENCE_SECONDS) == (
             "broker-a was killed by SIGKILL; starting it again in 0.5 s"
         )
         await cluster.ready("broker-a")
@@ -161,7 +162,7 @@ async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(directory: 
     assert process.stdout is not None
     lines: list[str] = []
     while not any("/v1/topics/orders/queues" in line for line in lines):  # the last to be printed
-        lines.append((await asyncio.wait_for(process.stdout.readline(), 60)).decode())
+        lines.append((await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)).decode())
         assert lines[-1], "".join(lines)
     [told] = [line.strip() for line in lines if "DATABASE_URL=" in line]
     _, database_url = shlex.split(told)
@@ -170,7 +171,7 @@ async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(directory: 
 
     process.send_signal(signal.SIGINT)
 
-    rest, errors = await asyncio.wait_for(process.communicate(), 60)
+    rest, errors = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
     assert (process.returncode, errors) == (0, b"")
     shown = "".join(lines) + rest.decode()
     assert re.search(r"namesrv-1 +http://127\.0\.0\.1:\d+ ", shown)

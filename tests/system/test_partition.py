@@ -20,6 +20,7 @@ import pytest
 import eruca
 from support.detour import client_by
 from support.in_process_cluster import InProcessCluster, in_process_cluster
+from support.patience import PAUSE_SECONDS, SESSION_SECONDS
 from support.push import until_shared
 from support.tcp_proxy import TcpProxy, tcp_proxy
 from support.waiting import until
@@ -27,7 +28,6 @@ from support.waiting import until
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TOPIC, GROUP = "flights", "billing"
-SESSION_SECONDS = 3.0
 COMMIT_SECONDS = 0.1
 
 
@@ -45,7 +45,7 @@ class Member:
             strategy=eruca.AveragelyByCircle(),  # each has queues of both brokers
             session_seconds=SESSION_SECONDS,
             commit_seconds=COMMIT_SECONDS,
-            stop_timeout=5,
+            stop_timeout=PAUSE_SECONDS,
             on_assigned=lambda queues: self._note(self.got, queues),
             on_lost=lambda queues: self._note(self.lost, queues),
         )
@@ -95,7 +95,7 @@ class Stage:
                 text = str(len(self.sent))
                 await producer.send(eruca.Message(TOPIC, text))
                 self.sent.append(text)
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.02)
 
     async def until_everything_is_handled(self) -> None:
         """End the traffic, and wait until every message has been handled by somebody."""
@@ -104,7 +104,7 @@ class Stage:
         def is_done() -> bool:
             return {m.text() for _, m in self.far.handled + self.near.handled} >= set(self.sent)
 
-        await until(is_done, within_seconds=30)
+        await until(is_done)
 
     def repeated(self) -> Counter[str]:
         """Return which messages were handled more than once, and how often."""
@@ -113,7 +113,7 @@ class Stage:
 
     def uncommitted(self, cut_at: float) -> set[str]:
         """Return what the far member handled when it could not commit that any more, or hardly."""
-        margin = COMMIT_SECONDS + 1.0  # a busy machine commits late
+        margin = COMMIT_SECONDS + PAUSE_SECONDS  # a busy machine commits late
         return {m.text() for at, m in self.far.handled if at > cut_at - margin}
 
 
@@ -165,11 +165,10 @@ async def test_a_member_that_is_cut_off_gives_up_before_another_takes_over(
                 await proxy.cut()
             else:
                 proxy.freeze()
-        await until(lambda: near.got.keys() >= before, within_seconds=30)
+        await until(lambda: near.got.keys() >= before)
 
         for queue in before:
             assert far.lost[queue] <= near.got[queue]
-            assert near.got[queue] - cut_at < SESSION_SECONDS + 3.0
         last = max(at for at, _ in far.handled)
         assert last <= min(near.got[queue] for queue in before)
 
@@ -195,7 +194,7 @@ async def test_a_member_that_is_cut_off_from_one_broker_reads_on_from_the_others
         [kept] = [queue for queue in far.queues if queue.broker_name != broker]
         cut_at = time.monotonic()
         await running.proxies[broker].cut()
-        await until(lambda: far.lost, within_seconds=30)
+        await until(lambda: far.lost)
         read = sum(message.queue == kept for _, message in far.handled)
         await until(lambda: sum(m.queue == kept for _, m in far.handled) > read + 50)
         assert kept in far.queues

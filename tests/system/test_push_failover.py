@@ -11,6 +11,7 @@ import pytest
 
 import eruca
 from eruca_deploy.cluster import LocalCluster
+from support.patience import SESSION_SECONDS
 from support.push import Gatherer, until_shared
 from support.waiting import until
 
@@ -38,7 +39,7 @@ async def sending(client: eruca.AsyncClient, topic: str) -> AsyncIterator[list[s
     is_over = False
 
     async def send_on() -> None:
-        async with client.producer(latency_fault=True, send_timeout=20) as producer:
+        async with client.producer(latency_fault=True) as producer:
             number = 0
             while not is_over:
                 result = await producer.send(eruca.Message(topic, str(number)))
@@ -80,11 +81,11 @@ async def test_a_broker_that_dies_and_comes_back_is_read_on_by_the_members_it_ha
             await until(lambda: len(sent) > 200)
             await cluster.kill("broker-a")
             enough = len(sent) + 200
-            await until(lambda: len(sent) > enough, within_seconds=60)
+            await until(lambda: len(sent) > enough)
             await cluster.restart("broker-a")
             enough = len(sent) + 400
-            await until(lambda: len(sent) > enough, within_seconds=60)
-        await until(lambda: set(gatherer.texts) >= set(sent), within_seconds=60)
+            await until(lambda: len(sent) > enough)
+        await until(lambda: set(gatherer.texts) >= set(sent))
 
     # The broker was back before the sessions were over: its locks, and the positions of those
     # who read it, held. What was sent twice, because an answer was lost, may come twice.
@@ -100,7 +101,7 @@ async def test_a_broker_that_stays_away_does_not_stop_the_others(
     gatherer = Gatherer()
     lost: list[eruca.MessageQueue] = []
     member = client.push_consumer(
-        "billing", start="earliest", session_seconds=6, on_lost=lost.extend, stop_timeout=10
+        "billing", start="earliest", session_seconds=SESSION_SECONDS, on_lost=lost.extend
     )
     member.subscribe("orders", handler=gatherer)
 
@@ -108,10 +109,10 @@ async def test_a_broker_that_stays_away_does_not_stop_the_others(
         await until_shared([member], "orders", queues=4)
         await cluster.kill("broker-a")
         async with sending(client, "orders") as sent:
-            await until(lambda: len(lost) == 3, within_seconds=60)
+            await until(lambda: len(lost) == 3)
             enough = len(sent) + 200
-            await until(lambda: len(sent) > enough, within_seconds=60)
-        await until(lambda: set(gatherer.texts) >= set(sent), within_seconds=60)
+            await until(lambda: len(sent) > enough)
+        await until(lambda: set(gatherer.texts) >= set(sent))
 
         await cluster.restart("broker-a")
         await until_shared([member], "orders", queues=4)

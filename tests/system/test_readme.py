@@ -20,6 +20,7 @@ from eruca_query.settings import QuerySettings
 from eruca_testing import RunningCluster
 from eruca_txn_checker.settings import TxnCheckerSettings
 from support.command_line import Eruca
+from support.patience import PATIENCE_SECONDS
 from support.processes import running
 
 README = Path(__file__).parents[2] / "README.md"
@@ -49,7 +50,12 @@ def test_the_walk_with_nothing_but_curl_ends_with_the_dead_letter_handed_out(
         walk = WALK.replace("http://localhost:10911", broker.url)
 
         done = subprocess.run(
-            ["/bin/sh", "-eu"], input=walk, capture_output=True, text=True, timeout=60, check=False
+            ["/bin/sh", "-eu"],
+            input=walk,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
         )
 
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -94,7 +100,7 @@ def run_example(heading: str, namesrv_url: str) -> str:
         [sys.executable, "-W", "error", "-c", code.replace(NAMESRV_URL, namesrv_url)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -141,7 +147,7 @@ def test_the_example_of_a_group_ends_well_at_ctrl_c() -> None:
 
             process.send_signal(signal.SIGINT)
 
-            assert process.communicate(timeout=60) == ("", "")
+            assert process.communicate(timeout=PATIENCE_SECONDS) == ("", "")
         assert process.returncode == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +89,7 @@ async def test_each_message_whose_work_was_done_is_delivered_once(latency_fault:
 
 
 async def until_decided(client: eruca.AsyncClient) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             undecided = client.admin.transactions.undecided(producer_group=GROUP)
             if not [transaction async for transaction in undecided]:

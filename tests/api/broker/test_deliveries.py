@@ -17,6 +17,7 @@ from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_r
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
 from support.group_members import TestMember, held
+from support.patience import PATIENCE_SECONDS
 from support.times import moment
 from support.waiting import until
 
@@ -556,7 +557,7 @@ async def test_a_key_that_is_blocked_is_free_again_for_who_waits(
 
     await orders.ack(a1)
 
-    assert texts(await asyncio.wait_for(waiting, 5)) == ["a2"]
+    assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["a2"]
 
 
 # --- Filters and subscriptions --------------------------------------------------------------------
@@ -703,7 +704,7 @@ async def test_a_queue_that_a_member_reads_hands_nothing_out(
     waiting = asyncio.create_task(orders.receive(wait_seconds=30))
     await held(app)
     await member.release((0, 0))
-    assert texts(await asyncio.wait_for(waiting, 5)) == ["locked"]
+    assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["locked"]
 
 
 async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(
@@ -722,7 +723,7 @@ async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(
     assert refused["locks"] == []
     [why] = refused["refused"]
     assert why["expires_in_seconds"] == pytest.approx(100)
-    [lock] = (await asyncio.wait_for(waiting, 5)).json()["locks"]
+    [lock] = (await asyncio.wait_for(waiting, PATIENCE_SECONDS)).json()["locks"]
     assert lock["next_offset"] == 1
 
 
@@ -773,7 +774,7 @@ async def test_who_waits_gets_what_a_reset_brings_back(
         "/groups/billing/offsets:reset", json={"topic": "orders", "to": "earliest"}
     )
 
-    assert texts(await asyncio.wait_for(waiting, 5)) == ["a"]
+    assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["a"]
 
 
 async def test_deleting_the_topic_ends_what_was_handed_out(orders: DeliveryClient) -> None:
@@ -831,7 +832,7 @@ async def test_who_waits_gets_what_arrives(orders: DeliveryClient, app: BrokerAp
 
     await orders.send("a")
 
-    assert texts(await asyncio.wait_for(waiting, 5)) == ["a"]
+    assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["a"]
 
 
 async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: BrokerApp) -> None:
@@ -860,7 +861,7 @@ async def test_who_waits_gets_what_was_given_up_at_once(
 
     await orders.nack(one, delay_seconds=0)
 
-    [again] = await asyncio.wait_for(waiting, 5)
+    [again] = await asyncio.wait_for(waiting, PATIENCE_SECONDS)
     assert again["attempt"] == 2
 
 
@@ -879,7 +880,7 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
 
     await orders.client.delete("/topics/orders")
 
-    assert (await asyncio.wait_for(waiting, 5)).json()["code"] == "topic-not-found"
+    assert (await asyncio.wait_for(waiting, PATIENCE_SECONDS)).json()["code"] == "topic-not-found"
 
 
 async def test_who_has_left_meanwhile_is_handed_nothing(
@@ -914,7 +915,7 @@ async def test_who_waits_while_the_group_is_paused_goes_on_when_it_does(
 
     await orders.create(consume_enabled=True)
 
-    assert texts(await asyncio.wait_for(waiting, 5)) == ["a"]
+    assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["a"]
 
 
 # --- After a restart ------------------------------------------------------------------------------
@@ -1059,7 +1060,7 @@ async def test_who_waits_gets_what_is_behind_a_message_that_cannot_be_read_any_m
     rot_beyond_reading(app, b"rotten")
     clock.advance(10)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         [one] = await orders.receive(1, wait_seconds=30)
 
     assert texts([one]) == ["second"]

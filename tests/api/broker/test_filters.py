@@ -12,6 +12,7 @@ from eruca.contract.errors import FilterSyntaxError, error_of_problem
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, PullStatus, decode_multi_pull, decode_pull
 from eruca_broker.app import BrokerApp
 from support.brokers import broker_of
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +32,7 @@ async def put(client: httpx.AsyncClient, *prices: int, queue_id: int = 0) -> Non
 
 async def held(app: BrokerApp, count: int) -> None:
     """Return once *count* requests are being held."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(broker_of(app).held) != count:  # noqa: ASYNC110  (it has no event for this)
             await asyncio.sleep(0)
 

@@ -16,6 +16,7 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca_broker.api.hot import COMMIT_PATH, ROLLBACK_PATH, HotHandlers
 from eruca_broker.app import BrokerApp
 from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +73,7 @@ class Upload:
 
 
 async def in_flight(app: BrokerApp, size: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while broker_of(app).in_flight.used != size:  # noqa: ASYNC110  (it has no event for this)
             await asyncio.sleep(0)
 

@@ -11,6 +11,7 @@ from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import LOG_MEDIA_TYPE
 from eruca_broker.app import BrokerApp
 from support.brokers import broker_of
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +81,7 @@ async def test_at_its_end_the_log_is_waited_for(app: BrokerApp, client: httpx.As
     await put(client, "old")
     end = broker_of(app).store.log_max_offset
     feed = asyncio.create_task(client.get("/log", params={"from_offset": end, "wait_seconds": 30}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not len(broker_of(app).held):  # noqa: ASYNC110  (it has no event for this)
             await asyncio.sleep(0)
 

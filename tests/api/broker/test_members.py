@@ -13,6 +13,7 @@ from eruca_broker.app import BrokerApp
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.group_members import TestMember, held
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -231,7 +232,7 @@ async def test_a_watcher_is_told_of_a_change_at_once(
 
     await TestMember(client, "b").beat()
 
-    answer = await asyncio.wait_for(watching, 5)
+    answer = await asyncio.wait_for(watching, PATIENCE_SECONDS)
     assert answer.status_code == 200
     assert [m["client_id"] for m in answer.json()["members"]] == ["a", "b"]
     assert answer.headers["etag"] != known
@@ -264,7 +265,7 @@ async def test_a_watcher_of_a_group_that_is_deleted_is_answered_404(
 
     await client.delete("/groups/g")
 
-    assert (await asyncio.wait_for(watching, 5)).status_code == 404
+    assert (await asyncio.wait_for(watching, PATIENCE_SECONDS)).status_code == 404
 
 
 async def test_who_is_no_member_cannot_leave(member: TestMember) -> None:

@@ -22,6 +22,7 @@ from eruca.contract.wire import (
 from eruca_broker.app import BrokerApp
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ async def put(
 
 async def held(app: BrokerApp, count: int) -> None:
     """Return once *count* requests are being held."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(broker_of(app).held) != count:  # noqa: ASYNC110  (it has no event for this)
             await asyncio.sleep(0)
 
@@ -242,7 +243,7 @@ async def test_stopping_answers_every_held_request_at_once(tmp_path: Path) -> No
 
         app.begin_stop()
 
-        answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_SECONDS)
         assert [answer.status_code for answer in answers] == [200] * 4
 
 

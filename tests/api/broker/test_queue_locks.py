@@ -14,6 +14,7 @@ from eruca_broker.app import BrokerApp
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.group_members import TestMember, held
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +84,7 @@ async def test_a_release_commits_and_hands_over_to_who_waits(
 
     assert (await a.release((0, 17))).status_code == 204
 
-    [lock] = (await asyncio.wait_for(waiting, 5)).json()["locks"]
+    [lock] = (await asyncio.wait_for(waiting, PATIENCE_SECONDS)).json()["locks"]
     assert (lock["next_offset"], lock["committed_offset"]) == (17, 17)
     assert lock["token"] > a.tokens["orders", 0]
     assert (await a.release((0, 18))).json()["code"] == "stale-lock"
@@ -106,7 +107,7 @@ async def test_the_queues_of_who_goes_are_for_who_waits(
         clock.advance(31)
         await broker_of(app).members.expiry_step()
 
-    assert granted(await asyncio.wait_for(waiting, 5)) == [0]
+    assert granted(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == [0]
 
 
 async def test_a_wait_that_was_in_vain_is_answered_with_the_owner(
@@ -134,7 +135,9 @@ async def test_of_many_that_wait_one_gets_the_queue_at_each_release(
 
     while waits:
         await owner.release((0, None))
-        [told], _ = await asyncio.wait(waits, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        [told], _ = await asyncio.wait(
+            waits, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
         assert granted(told.result()) == [0]
         owner = waits.pop(told)
 
@@ -209,7 +212,7 @@ async def test_a_deleted_topic_s_locks_are_gone_and_who_waits_is_told(
 
     await client.delete("/topics/orders")
 
-    assert (await asyncio.wait_for(waiting, 5)).json()["code"] == "topic-not-found"
+    assert (await asyncio.wait_for(waiting, PATIENCE_SECONDS)).json()["code"] == "topic-not-found"
     assert (await a.beat()).json()["lost_locks"] == [{"topic": "orders", "queue_id": 0}]
 
 

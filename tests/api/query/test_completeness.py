@@ -185,7 +185,7 @@ async def test_a_broker_that_is_gone_is_named_and_what_is_known_of_it_is_still_t
         async def incomplete() -> dict[str, Any]:
             return await queried.get("/v1/messages", topic=TOPIC)
 
-        page = await until_told(incomplete, reasons, within_seconds=60)
+        page = await until_told(incomplete, reasons)
         found = await queried.get(f"/v1/messages/{sent.message_id}")
         by_offset = await queried.get(f"/v1/messages/{sent.offset_message_id}")
         unknown = await queried.http.get("/v1/messages/no-such-id")
@@ -223,7 +223,7 @@ async def test_a_plan_tells_of_a_broker_that_has_messages_of_the_topic_and_is_go
             told: dict[str, Any] = answer.json()
             return told
 
-        rest = await until_told(plan, lambda told: told.get("rows") == 3, within_seconds=60)
+        rest = await until_told(plan, lambda told: told.get("rows") == 3)
         before = await queried.get(f"/v1/exports/{TOPIC}/plan", to=stored)
         since = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"from": stored})
         behind = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"from": later})
@@ -248,7 +248,7 @@ async def test_without_name_servers_what_is_known_is_told_and_the_rest_is_said_t
         async def incomplete() -> dict[str, Any]:
             return await queried.get("/v1/messages", topic=TOPIC)
 
-        page = await until_told(incomplete, reasons, within_seconds=60)
+        page = await until_told(incomplete, reasons)
 
     assert (None, "name_servers_unreachable") in reasons(page)
     assert ids(page) == [sent.message_id]

@@ -41,7 +41,7 @@ async def queried(
 @pytest.fixture
 async def broker(cluster: InProcessCluster) -> AsyncIterator[httpx.AsyncClient]:
     url = cluster.broker_urls["broker-a"]
-    async with httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False, timeout=30) as broker:
+    async with httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False) as broker:
         yield broker
 
 

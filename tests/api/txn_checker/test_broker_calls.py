@@ -16,6 +16,7 @@ from eruca_broker.app import create_app
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from support.checkers import begin, create_topic
 from support.in_process_cluster import in_process_cluster, small_broker
+from support.patience import PATIENCE_SECONDS
 from support.services import serving
 from support.waiting import until_told
 
@@ -29,7 +30,7 @@ async def test_a_broker_at_the_address_of_another_does_not_speak_for_it(tmp_path
         in_process_cluster(tmp_path, brokers=0) as cluster,
         AsyncClient(cluster.namesrv_urls) as client,
     ):
-        calls = BrokerCalls(client, timeout=5)
+        calls = BrokerCalls(client, timeout=PATIENCE_SECONDS)
         async with _brokers(tmp_path, cluster.namesrv_urls, [0, 0]) as ports:
             await until_told(client.admin.brokers, _are_both)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports[0]}") as broker:

@@ -11,6 +11,7 @@ import pytest
 
 from support.checkers import Checked, begin, checked_by, messages, take
 from support.in_process_cluster import InProcessCluster, in_process_cluster
+from support.patience import PATIENCE_SECONDS
 from support.times import moment
 from support.waiting import until
 
@@ -333,7 +334,7 @@ async def test_who_waits_is_let_go_when_the_service_stops(checked: Checked) -> N
 
     checked.app.begin_stop()
 
-    assert await asyncio.wait_for(waiting, 5) == []
+    assert await asyncio.wait_for(waiting, PATIENCE_SECONDS) == []
 
 
 async def test_a_deleted_topic_leaves_a_transaction_pending_and_says_why(

@@ -53,7 +53,7 @@ async def test_a_delayed_message_comes_again_until_it_is_finished(
 
     deliveries: list[eruca.Delivery] = []
     for invisible_seconds in (1, 1, 60):
-        deliveries += await consumer.receive(wait=15, invisible_seconds=invisible_seconds)
+        deliveries += await consumer.receive(wait=20, invisible_seconds=invisible_seconds)
     await consumer.ack(deliveries[-1])
 
     assert [(d.message.message_id, d.attempt) for d in deliveries] == [

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import eruca
+from support.patience import PATIENCE_SECONDS
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -103,7 +104,7 @@ async def test_a_second_iteration_at_the_same_time_is_refused(
         first = asyncio.create_task(anext(consumer))
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="make one for each"):
-            await asyncio.wait_for(anext(consumer), 20)
+            await asyncio.wait_for(anext(consumer), PATIENCE_SECONDS)
         await send(client, topic, "now")
 
         assert (await first).text() == "now"
@@ -291,7 +292,7 @@ async def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
             with pytest.raises(eruca.TopicNotFoundError):
                 await consumer.commit({gone: 3})
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await consumer.committed(queue) != 1:
                 await consumer.poll(wait=0.05)
 

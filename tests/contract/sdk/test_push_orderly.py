@@ -11,6 +11,7 @@ import pytest
 
 import eruca
 from eruca import ConsumeStatus
+from support.patience import PATIENCE_SECONDS, SESSION_SECONDS
 from support.push import Gatherer, committed, send
 from support.waiting import until
 
@@ -247,7 +248,11 @@ async def test_a_queue_that_is_lost_and_had_again_waits_for_the_handler_of_befor
     go = threading.Event()
     assigned: list[eruca.MessageQueue] = []
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=True, session_seconds=3, on_assigned=assigned.extend
+        topic,
+        start="earliest",
+        ordered=True,
+        session_seconds=SESSION_SECONDS,
+        on_assigned=assigned.extend,
     )
 
     def begin(message: eruca.ReceivedMessage) -> None:
@@ -258,7 +263,7 @@ async def test_a_queue_that_is_lost_and_had_again_waits_for_the_handler_of_befor
 
     def in_thread(message: eruca.ReceivedMessage) -> None:
         begin(message)
-        go.wait(20)
+        go.wait(PATIENCE_SECONDS)
         busy.remove(message.text())
 
     async def on_loop(message: eruca.ReceivedMessage) -> None:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 import eruca
+from support.patience import PATIENCE_SECONDS, SESSION_SECONDS
 from support.push import Gatherer, send, until_shared
 from support.waiting import until
 
@@ -177,7 +178,12 @@ async def test_a_reset_by_an_operator_moves_members_that_run(
     gatherer = Gatherer()
     lost: list[eruca.MessageQueue] = []
     consumer = member(
-        client, topic, gatherer, session_seconds=3, on_lost=lost.extend, commit_seconds=0.05
+        client,
+        topic,
+        gatherer,
+        session_seconds=SESSION_SECONDS,
+        on_lost=lost.extend,
+        commit_seconds=0.05,
     )
     async with consumer:
         await send(client, topic, range(100))
@@ -190,7 +196,7 @@ async def test_a_reset_by_an_operator_moves_members_that_run(
                 f"/v1/groups/{topic}/offsets:reset",
                 headers=[("content-type", "application/json")],
                 body=[b'{"topic": "%s", "to": "earliest"}' % topic.encode()],
-                timeout=5,
+                timeout=PATIENCE_SECONDS,
             )
             assert answer.status == 200, answer.body
         await gatherer.until_count(200)
@@ -210,9 +216,11 @@ async def test_a_reset_while_queues_are_handed_over_leaves_none_without_a_reader
         await may_end.wait()
 
     lost: list[eruca.MessageQueue] = []
-    first = client.push_consumer(topic, start="earliest", session_seconds=3, on_lost=lost.extend)
+    first = client.push_consumer(
+        topic, start="earliest", session_seconds=SESSION_SECONDS, on_lost=lost.extend
+    )
     first.subscribe(topic, handler=handle)
-    second = member(client, topic, Gatherer(), session_seconds=3)
+    second = member(client, topic, Gatherer(), session_seconds=SESSION_SECONDS)
     await send_evenly(client, topic, 1)
     async with first:
         await gatherer.until_count(4)

@@ -15,6 +15,7 @@ import pytest
 import eruca
 from eruca import ConsumeStatus
 from eruca.contract.names import dead_letter_topic
+from support.patience import PATIENCE_SECONDS
 from support.push import Gatherer, committed, send, until_async
 from support.waiting import until
 
@@ -27,7 +28,7 @@ async def dead_letters(client: eruca.AsyncClient, group: str) -> list[dict[str, 
     letters: list[dict[str, object]] = []
     for urls in view.urls.values():
         answer = await client.context.transport.request(
-            "GET", urls[0], f"/v1/groups/{group}/dead-letters", timeout=5
+            "GET", urls[0], f"/v1/groups/{group}/dead-letters", timeout=PATIENCE_SECONDS
         )
         assert answer.status == 200, answer.body
         letters += msgspec.json.decode(answer.body)["dead_letters"]
@@ -334,7 +335,7 @@ async def test_a_delay_that_cannot_be_is_left_to_the_groups_policy(
             f"/v1/groups/{topic}",
             headers=[("content-type", "application/json")],
             body=[settings],
-            timeout=5,
+            timeout=PATIENCE_SECONDS,
         )
         assert answer.status < 300, answer.body
     attempts: list[int] = []

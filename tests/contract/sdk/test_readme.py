@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 
 from support.in_process_cluster import InProcessCluster
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +26,7 @@ def run(code: str, namesrv_urls: list[str]) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "ERUCA_NAMESRV_URLS": ";".join(namesrv_urls)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

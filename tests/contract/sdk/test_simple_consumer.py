@@ -12,6 +12,7 @@ import pytest
 
 import eruca
 from support.in_process_cluster import InProcessCluster
+from support.patience import PATIENCE_SECONDS, PAUSE_SECONDS
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -103,7 +104,7 @@ async def test_what_is_not_finished_in_time_comes_again(
     consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=1)
 
     [first] = await consumer.receive()
-    [second] = await consumer.receive(wait=15, invisible_seconds=30)
+    [second] = await consumer.receive(wait=20, invisible_seconds=60)
 
     assert second.attempt == 2
     assert (await consumer.extend(second)) > second.visible_at
@@ -119,24 +120,25 @@ async def test_a_message_may_be_finished_at_its_third_attempt(
     consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=1)
 
     attempts = []
-    for _ in range(3):
-        [one] = await consumer.receive(wait=15)
+    for invisible_seconds in (1, 1, 60):
+        [one] = await consumer.receive(wait=20, invisible_seconds=invisible_seconds)
         attempts.append(one.attempt)
     await consumer.ack(one)
 
     assert attempts == [1, 2, 3]
-    assert await consumer.receive(wait=2) == []
+    assert await consumer.receive(wait=0) == []
 
 
 async def test_of_a_batch_only_what_was_not_finished_comes_again(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     await send(client, topic, 20)
-    consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=2)
+    consumer = client.simple_consumer(topic, topic, start="earliest")
 
     got = await received(consumer, 20)
     await consumer.ack(got[1:])
-    [again] = await consumer.receive(wait=15)
+    await consumer.extend(got[0], invisible_seconds=1)
+    [again] = await consumer.receive(wait=20)
     await consumer.ack(again)
 
     assert (again.message.message_id, again.attempt) == (got[0].message.message_id, 2)
@@ -172,12 +174,13 @@ async def test_a_message_is_kept_while_it_is_handled_and_then_finished(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     await send(client, topic, 1)
-    consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=1)
+    kept = 2 * PAUSE_SECONDS  # it is extended half-way
+    consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=kept)
     [one] = await consumer.receive()
 
     async with consumer.handling(one) as handling:
         # Others ask for longer than the message would be kept without being extended.
-        assert await consumer.receive(wait=2.5) == []
+        assert await consumer.receive(wait=kept + 1) == []
         assert not handling.is_lost
         assert handling.message.text() == "0"
 
@@ -265,7 +268,7 @@ async def test_who_waits_gets_what_is_sent_then(client: eruca.AsyncClient, topic
 
     await send(client, topic, 1)
 
-    assert len(await asyncio.wait_for(waiting, 20)) == 1
+    assert len(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == 1
 
 
 async def test_filters_of_both_kinds_are_the_brokers(

@@ -13,6 +13,7 @@ import pytest
 
 import eruca
 from support.in_process_cluster import InProcessCluster
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -173,7 +174,7 @@ async def test_a_child_process_is_told_to_make_a_client_of_its_own() -> None:
             [sys.executable, "-W", "ignore", "-c", FORKED],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=True,
         )
     )
@@ -198,7 +199,7 @@ async def test_a_client_that_was_left_open_does_not_keep_the_process() -> None:
             [sys.executable, "-c", LEFT_OPEN],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=True,
         )
     )

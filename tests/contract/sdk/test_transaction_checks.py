@@ -12,6 +12,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
+from support.patience import PATIENCE_SECONDS
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -59,7 +60,7 @@ async def left(producer: eruca.AsyncTransactionProducer, topic: str, body: str) 
 
 async def state_of(client: eruca.AsyncClient, transaction_id: str, *wanted: str) -> str:
     """Return a transaction's state once it is one of those."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             detail = await client.admin.transactions.get(transaction_id)
             if detail.state in wanted:
@@ -106,7 +107,7 @@ async def test_a_check_while_the_local_code_runs_decides_nothing(
     asked = Asked("rollback")
     async with client.transaction_producer(name, check=asked) as producer:
         async with producer.transaction(eruca.Message(topic, "x")) as transaction:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     detail = await client.admin.transactions.get(transaction.transaction_id)
                     if detail.checks >= 2:

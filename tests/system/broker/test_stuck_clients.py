@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from support.patience import PATIENCE_SECONDS, PAUSE_SECONDS
 from support.processes import ServiceProcess, running
 
 STUCK = 12
@@ -26,8 +27,8 @@ def broker(tmp_path: Path) -> Iterator[ServiceProcess]:
         "STORE_DIR": str(tmp_path / "store"),
         "NAMESRV_URLS": "",
         "SEGMENT_SIZE": str(64 * 1024**2),
-        "UNREAD_SECONDS": "2",
-        "REQUEST_SECONDS": "2",
+        "UNREAD_SECONDS": str(PAUSE_SECONDS),
+        "REQUEST_SECONDS": str(PAUSE_SECONDS),
         "BYTES_IN_FLIGHT_MAX": str(16 * 1024**2),
     }
     with running("eruca_broker", {f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
@@ -48,20 +49,18 @@ def said(url: str, *pieces: bytes) -> Iterator[socket.socket]:
 
 def serves(url: str) -> None:
     """Assert that an ordinary client is served as if it were alone."""
-    started = time.monotonic()
     message = {"body": {"text": "x" * 1000}}
-    with httpx.Client(base_url=f"{url}/v1", timeout=10) as client:
+    with httpx.Client(base_url=f"{url}/v1") as client:
         for _ in range(20):
             sent = client.post("/topics/other/messages?queue_id=0", json=message)
             assert sent.status_code == 201
             offset = sent.json()["queue_offset"]
             pulled = client.get(f"/topics/other/queues/0/messages?offset={offset}")
             assert pulled.json()["messages"][0]["body"] == message["body"]
-    assert time.monotonic() - started < 8
 
 
 def until(url: str, condition: Callable[[dict[str, Any]], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition(httpx.get(f"{url}/v1/status").json()):
         assert time.monotonic() < deadline
 
@@ -137,5 +136,5 @@ def test_uploads_that_stop_half_way_give_back_what_they_announced(broker: Servic
         serves(broker.url)
 
     until(broker.url, lambda status: status["bytes_in_flight"] == 0)
-    sent = httpx.post(f"{broker.url}/v1/topics/other/messages", json=large, timeout=20)
+    sent = httpx.post(f"{broker.url}/v1/topics/other/messages", json=large)
     assert sent.status_code == 201

@@ -19,6 +19,7 @@ from eruca_chassis.hot import HotRoute, HotRoutes
 from eruca_chassis.serving import Server
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
+from support.patience import PATIENCE_SECONDS
 from support.services import raw_connection, serving
 from support.waiting import until
 
@@ -579,7 +580,9 @@ async def test_a_connection_that_nothing_is_asked_on_is_closed_and_a_busy_one_is
         idle_writer.write(said(b"x"))
         assert (await answer_of(idle))[2] == b"x"
 
-        assert await asyncio.wait_for(idle.read(), 10) == b""  # closed, with nothing said
+        assert (
+            await asyncio.wait_for(idle.read(), PATIENCE_SECONDS) == b""
+        )  # closed, with nothing said
 
         things.release("1")
         assert (await answer_of(held))[2] == b"1"

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from eruca_chassis.serving import INTERRUPTED_EXIT_CODE, LISTEN_EXIT_CODE, START_EXIT_CODE
+from support.patience import PATIENCE_SECONDS
 from support.processes import clean_environment
 
 SERVICE = """
@@ -20,6 +21,7 @@ from eruca_chassis.app import ServiceApp
 from eruca_chassis.serving import run
 from eruca_chassis.settings import ServiceSettings, settings_or_exit
 from eruca_chassis.start import StartError
+from support.patience import PATIENCE_SECONDS
 
 class Settings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="TEST_THING_")
@@ -34,7 +36,6 @@ def create_app():
 
 run(create_app, settings_or_exit(Settings, sys.argv[1:]), name="thing")
 """
-END_SECONDS = 30
 
 
 NEVER_STARTED = """
@@ -54,7 +55,7 @@ def started(start: str, *, port: str = "0") -> subprocess.Popen[str]:
 
 def test_a_service_that_cannot_start_says_why_in_one_line() -> None:
     with started('raise StartError("the store is on fire; put it out")') as process:
-        _, errors = process.communicate(timeout=END_SECONDS)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == START_EXIT_CODE
     assert errors == "thing: the store is on fire; put it out\n"
@@ -62,7 +63,7 @@ def test_a_service_that_cannot_start_says_why_in_one_line() -> None:
 
 def test_a_defect_while_starting_is_no_secret() -> None:
     with started('raise ZeroDivisionError("unexpected")') as process:
-        _, errors = process.communicate(timeout=END_SECONDS)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 1
     assert "Traceback" in errors
@@ -79,7 +80,7 @@ def test_a_start_that_takes_long_can_be_broken_off(by: signal.Signals, code: int
         assert process.stderr.readline()
 
         process.send_signal(by)
-        _, errors = process.communicate(timeout=END_SECONDS)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == code
     assert errors == ""
@@ -106,7 +107,7 @@ def test_the_port_of_one_that_starts_is_taken() -> None:
         port = first.stderr.readline().strip()
         try:
             with started(NEVER_STARTED, port=port) as second:
-                _, errors = second.communicate(timeout=END_SECONDS)
+                _, errors = second.communicate(timeout=PATIENCE_SECONDS)
         finally:
             first.kill()
 

@@ -32,7 +32,7 @@ def test_stopping_does_not_wait_for_held_requests() -> None:
     with running(MODULE, ANY_PORT) as process:
         answers: list[httpx.Response] = []
         url = f"{process.url}/v1/topics/t/route?wait_seconds=30"
-        thread = threading.Thread(target=lambda: answers.append(httpx.get(url, timeout=30)))
+        thread = threading.Thread(target=lambda: answers.append(httpx.get(url)))
         thread.start()
         while httpx.get(f"{process.url}/v1/status").json()["held_requests"] == 0:
             pass

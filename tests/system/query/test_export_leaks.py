@@ -67,7 +67,7 @@ async def test_readers_that_leave_leave_nothing_open_and_nothing_running() -> No
 
             await all_read_some_and_leave()
 
-            await until(lambda: service.num_fds() <= files, within_seconds=60)
+            await until(lambda: service.num_fds() <= files)
             assert service.num_threads() <= threads + POOL_SIZE_MAX
             assert {process.pid for process in service.children()} <= processes
             assert count_of(asking) <= sessions

@@ -50,7 +50,7 @@ async def test_memory_is_bounded_with_fast_and_with_slow_readers(tmp_path: Path)
                     )
         service = await stack.enter_async_context(export_process(cluster))
         process = psutil.Process(service.pid)
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=service.url, timeout=60))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=service.url))
         [size, _] = await asyncio.gather(read_all(http), read_all(http))  # everything is in use
         assert size > COUNT * BODY_SIZE
         before = memory_of(process)

@@ -20,6 +20,7 @@ from eruca_query.exports.rows.encoders import ArrowEncoder
 from eruca_query.exports.topic_brokers import STEP_SIZE
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster
+from support.patience import PATIENCE_SECONDS
 from support.processes import ServiceProcess, started
 from support.services import raw_connection
 from support.waiting import until
@@ -210,7 +211,7 @@ async def killable_broker(
 
 async def known(service: ExportService, url: str) -> None:
     """Return once the name server tells where the broker is."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         # Another process has no event to wait for.
         while url not in str(await service.client.admin.brokers()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -174,7 +174,7 @@ async def test_a_service_that_ends_leaves_no_worker(tmp_path: Path, by: signal.S
             async with client.producer() as producer:
                 await producer.send(eruca.Message("orders", b"body"))
         service = await stack.enter_async_context(export_process(cluster))
-        async with httpx.AsyncClient(base_url=service.url, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=service.url) as http:
             answer = await http.get("/v1/exports/orders/records?range=broker-a/0:0-1")
             assert answer.status_code == 200
         workers = psutil.Process(service.pid).children()

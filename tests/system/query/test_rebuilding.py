@@ -111,7 +111,6 @@ async def test_rows_that_were_lost_are_all_made_again(stage: QueryStage, topic: 
     found = await until_told(
         lambda: stage.query.get(f"/v1/messages/{sent[0]}"),
         lambda answer: answer.status_code != httpx.codes.SERVICE_UNAVAILABLE,
-        within_seconds=60,
     )
 
     assert found.json()["message"]["message_id"] == sent[0]

@@ -1,0 +1,48 @@
+"""How long tests wait: until what they wait for is there, and then not a moment longer.
+
+A bound is there to end a test that hangs. It costs nothing while the test goes well, so it is one
+that no busy machine reaches, even where a process gets no turn for several seconds. What has a
+bound of its own that is meant for users, such as the time-out of an HTTP client, is given this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx
+
+import eruca
+
+PATIENCE_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 6.0  # that a process may get no turn, on a machine that has much else to do
+SESSION_SECONDS: Final = 1.5 * PAUSE_SECONDS  # outlives one, also between two heartbeats
+
+_TIME_OUTS: Final[tuple[tuple[Callable[..., Any], str], ...]] = (
+    *((make.__init__, "timeout") for make in (httpx.Client, httpx.AsyncClient)),
+    *((ask, "timeout") for ask in (httpx.get, httpx.put, httpx.post, httpx.delete)),
+    *(
+        (make, "send_timeout")
+        for client in (eruca.Client, eruca.AsyncClient)
+        for make in (client.producer, client.transaction_producer)
+    ),
+    *(
+        (client.transaction_producer, "decision_timeout")
+        for client in (eruca.Client, eruca.AsyncClient)
+    ),
+)
+"""Functions, and the arguments of theirs that are time-outs."""
+
+
+def be_patient() -> None:
+    """Have the clients of this process wait so long where a test does not say how long.
+
+    Tests of the time-outs say it.
+    """
+    os.environ["ERUCA_TIMEOUT_SECONDS"] = str(PATIENCE_SECONDS)
+    for function, name in _TIME_OUTS:
+        defaults = function.__kwdefaults__
+        assert defaults is not None
+        assert name in defaults
+        defaults[name] = PATIENCE_SECONDS
