@@ -27,13 +27,13 @@ from eruca_deploy.supervision import Child
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import begin, create_topic, take
+from support.patience import PATIENCE_SECONDS
 from support.postgres import drop_schema
 from support.processes import clean_environment
 from support.tcp_proxy import TcpProxy, tcp_proxy
 from support.waiting import until_told
 
 NAMESRV = "namesrv"
-STOP_SECONDS = 15.0
 QUICK = {
     "ERUCA_TXN_CHECKER_TIMEOUT_SECONDS": "0",
     "ERUCA_TXN_CHECKER_INTERVAL_SECONDS": "1",
@@ -93,7 +93,7 @@ class Stage:
         if name == "postgres":
             await anyio.to_thread.run_sync(self.server.stop)
         else:
-            await self.children[name].stop(STOP_SECONDS)
+            await self.children[name].stop(PATIENCE_SECONDS)
 
     async def kill(self, name: str) -> None:
         """Kill a process."""

@@ -17,11 +17,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 import eruca
+
+_STOP_SECONDS: Final = 60.0  # the tests' patience, which a program of its own cannot import
 
 
 class Event(msgspec.Struct):
@@ -99,10 +101,10 @@ class MemberProcess:
             if event.kind == "handled"
         ]
 
-    def stop(self, *, within_seconds: float = 30) -> None:
+    def stop(self) -> None:
         """Stop it as an operator would."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(within_seconds) == 0
+        assert self._process.wait(_STOP_SECONDS) == 0
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""

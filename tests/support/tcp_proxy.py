@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from deploy.ports import free_ports
+
 _READ_SIZE = 65_536
 
 
@@ -22,7 +24,7 @@ class TcpProxy:
     """
 
     def __init__(self, target: tuple[str, int] | Path) -> None:
-        self.port = 0
+        self.port = free_ports("127.0.0.1", 1)[0]  # of those that nobody else is given meanwhile
         self._target = target
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -31,9 +33,8 @@ class TcpProxy:
         self._flowing.set()
 
     async def start(self) -> None:
-        """Listen: at a free port, and at the same one again after a cut."""
+        """Listen: at the same port again after a cut."""
         self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
         """Break every connection, and refuse new ones."""

@@ -123,7 +123,7 @@ async def test_a_handler_that_blocks_for_longer_than_its_time_limit_loses_its_qu
     await members.until_shared()
 
     block = await have_blocked(client, blocked, 4 * SESSION_SECONDS)
-    began_at = time.time()
+    [began_at] = [event.at for event in blocked.events() if event.kind == "blocked"]
     sent = {str(number) for number in range(400)}
     await send(client, TOPIC, sorted(sent))
     await until(lambda: len(other.queues(TOPIC)) == QUEUES)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from deploy.ports import free_ports
 from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_chassis.settings import SETTINGS_EXIT_CODE
 from support.patience import PATIENCE_SECONDS
@@ -200,8 +201,9 @@ def test_every_name_server_learns_of_it_and_of_its_end(tmp_path: Path) -> None:
 def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
     tmp_path: Path,
 ) -> None:
-    with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as namesrv:
-        url, port = namesrv.url, str(urlsplit(namesrv.url).port)
+    port = str(free_ports("127.0.0.1", 1)[0])
+    with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}) as namesrv:
+        url = namesrv.url
         quick = settings(tmp_path, NAMESRV_URLS=url, HEARTBEAT_SECONDS="0.2")
         with running(MODULE, quick) as broker:
             send(broker.url)
