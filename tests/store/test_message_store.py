@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
 import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +29,11 @@ from eruca.contract.errors import (
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
-from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.core.group_events import GroupSubscribed, Subscribed
 from eruca_broker.core.scheduled import Destination, Wait, waiting
+from eruca_broker.store.appended import Appended
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import Reader
@@ -217,6 +220,31 @@ async def test_all_who_wait_are_served_by_one_flush(store: MessageStore, flushes
     await asyncio.gather(*(send(store, b"x") for _ in range(100)))
 
     assert flushes.count <= 2
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("limit", [None, 0])
+async def test_nothing_of_a_group_is_kept_once_its_sender_knows(
+    store: MessageStore, limit: int | None
+) -> None:
+    """It is not left to the garbage collector, which comes late to what is large."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        with file_size_limit(limit) if limit is not None else nullcontext():
+            batches = [batch("orders", queue_id, [b"large"]) for queue_id in (0, 1)]
+            appended = store.append_group(batches)
+            await asyncio.wait([appended])
+        assert (appended.exception() is None) is (limit is None)
+        del batches, appended
+
+        gc.collect()
+        assert [left for left in gc.garbage if isinstance(left, Appended | Batch)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 @BOTH_MODES

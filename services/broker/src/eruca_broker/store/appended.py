@@ -27,6 +27,16 @@ class Appended:
     done: Done | None = None
     event: Event | None = None  # what the batch says, where it is a control record
 
+    def settle(self, outcome: Appended | ErucaError) -> None:
+        """Tell whoever appended it, once.
+
+        Who is told is then forgotten: of a group that knows its batches, so that each would be
+        kept by the other, records and all, until the garbage collector comes.
+        """
+        done, self.done = self.done, None
+        if done is not None:
+            done(outcome)
+
 
 GroupDone: TypeAlias = Callable[[list[Appended] | ErucaError], None]
 """Told once, of batches that were appended together; otherwise like :data:`Done`."""

@@ -411,8 +411,7 @@ class Writer:
         self._publish_to([] if self._undispatched else waiting, events)
         for appended in published:
             self._conclude(appended)
-            if appended.done is not None:
-                appended.done(appended)
+            appended.settle(appended)
 
     def _bound_backlog(self) -> None:
         try:
@@ -424,8 +423,7 @@ class Writer:
     def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
         for appended in failed:
             self._conclude(appended)
-            if appended.done is not None:
-                appended.done(renewed(error))
+            appended.settle(renewed(error))
 
     def _conclude(self, appended: Appended) -> None:
         """Forget that a topic was about to go, now that it has gone or will not."""
