@@ -23,7 +23,7 @@ from eruca_broker.core.index_layout import (
     file_size,
     slot_position,
 )
-from eruca_broker.store import index_file, key_index
+from eruca_broker.store import index_file, index_pages, key_index
 from eruca_broker.store.index_file import DamagedIndexError
 from eruca_broker.store.key_index import KeyIndex
 from support.limits import file_size_limit, open_files_limit
@@ -253,18 +253,27 @@ def test_an_empty_index_has_no_end(tmp_path: Path) -> None:
     index.close()
 
 
+@pytest.mark.parametrize("passed_count", [1, 2, index_file._PASSED_COUNT])
 @given(rows_lists, st.integers(-3000, 60_000), st.integers(-3000, 60_000))
 @settings(max_examples=60, deadline=None)
 def test_no_record_stored_in_the_window_is_left_out_of_the_candidates(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], begin: int, end: int
+    tmp_path_factory: pytest.TempPathFactory,
+    passed_count: int,
+    rows: list[Row],
+    begin: int,
+    end: int,
 ) -> None:
+    """Whether the chains are followed to the window, or its entries are searched for it."""
     index = open_index(tmp_path_factory.mktemp("index"))
     put(index, rows)
     begin, end = NOON + min(begin, end), NOON + max(begin, end)
 
     for key_hash in {row[0] for row in rows}:
         wanted = [o for h, o, stored in reversed(rows) if h == key_hash and begin <= stored <= end]
-        candidates = list(index.candidates(key_hash, begin, end))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(index_file, "_PASSED_COUNT", passed_count)
+            patch.setattr(index_file, "_SEARCH_COUNT", 2)
+            candidates = list(index.candidates(key_hash, begin, end))
 
         assert [offset for offset in candidates if offset in wanted] == wanted
         assert set(candidates) <= set(newest_first(rows, key_hash))
@@ -279,6 +288,22 @@ def test_candidates_from_other_times_are_mostly_left_out(tmp_path: Path) -> None
 
     assert candidates[0] == 2000
     assert len(candidates) <= 2  # the first of a file has no time of its own
+    index.close()
+
+
+@pytest.mark.parametrize("key_hash", [7, 12])  # of one slot; nothing has the latter
+def test_what_is_newer_than_the_window_is_not_walked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key_hash: int
+) -> None:
+    index = KeyIndex.open(tmp_path / "index", hash_slots=SLOTS, max_entries=100_000)
+    put(index, [(7, n, NOON + 10 * n) for n in range(90_000)])
+    read = Mock(wraps=index_pages.read_entries)
+    monkeypatch.setattr(index_pages, "read_entries", read)
+
+    candidates = list(index.candidates(key_hash, NOON + 1_000, NOON + 1_999))
+
+    assert set(candidates) >= set(range(100, 200)) or key_hash == 12
+    assert sum(call.args[3] for call in read.call_args_list) < 4_000
     index.close()
 
 

@@ -43,7 +43,8 @@ from eruca_broker.store import index_pages
 from eruca_broker.store.open_files import OpenFiles
 
 _BLOCK_COUNT: Final = 204  # entries read with one that is wanted: 4 KiB cost hardly more than 20 B
-_SEARCH_COUNT: Final = 1 << 18  # entries read at a time behind a broken chain: 5 MiB
+_SEARCH_COUNT: Final = 1 << 18  # entries searched at a time where no chain leads: 5 MiB
+_PASSED_COUNT: Final = 2_048  # entries of a chain whose walk costs what searching those does
 _UNCOUNTED: Final = -1  # slots in use, where load_slots has yet to count them
 
 Int64Array = NDArray[np.int64]
@@ -62,6 +63,14 @@ class Added(NamedTuple):
     header: IndexHeader  # before
     keys: Sequence[int] | Int64Array  # the entries' slots
     previous: Sequence[int] | NDArray[np.int32]
+
+
+class _Searched(NamedTuple):
+    """A stretch of a file's entries, and which of them have a hash."""
+
+    first: int  # number of the first one
+    block: bytes  # the entries
+    rows: list[int]  # that have it, counted from the first, newest first
 
 
 class IndexFile:
@@ -234,7 +243,7 @@ class IndexFile:
         found: list[int] = []
         if count <= 0:
             return found
-        for _, entry in self._walk(key_hash):
+        for _, entry in self._walk(key_hash, self.header.index_count):
             stored_at = self.header.begin_timestamp + entry.seconds * 1000
             if entry.key_hash == key_hash and begin <= stored_at <= end:
                 found.append(entry.log_offset)
@@ -248,7 +257,7 @@ class IndexFile:
         None that was stored from *begin* to *end* is left out, but others may come along: the
         index knows hashes, and time only to the second; of its first entry not even that.
         """
-        for number, entry in self._walk(key_hash):
+        for number, entry in self._walk(key_hash, self._end_of(end)):
             stored_from = self.header.begin_timestamp + entry.seconds * 1000
             if number > 1 and stored_from + 999 < begin:
                 return
@@ -353,13 +362,29 @@ class IndexFile:
         self._open_files.forget(self.path)
         os.unlink(self.path)  # noqa: PTH108 - paths are strings here
 
-    def _walk(self, key_hash: int) -> Iterator[tuple[int, IndexEntry]]:
-        """Yield number and entry of all in the hash's slot, newest first, whatever their hash.
+    def _end_of(self, time: int) -> int:
+        """Return the number behind the last entry stored at *time* or before, as seconds tell."""
+        header = self.header
+        if header.end_timestamp <= time:
+            return header.index_count
+        seconds = (time - header.begin_timestamp) // 1000
+        return partition_point(
+            2, header.index_count, lambda number: self.entry(number).seconds <= seconds
+        )
 
-        Behind a break of the slot's chain it is all entries of that hash.
+    def _walk(self, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
+        """Yield number and entry of all in the hash's slot before entry *end*, newest first.
+
+        They may have any hash; behind a break of the slot's chain, and before it has been followed
+        up to *end*, it is all entries of that hash.
+
+        A chain leads to *end* only through all that is newer, which may be many. So they are passed
+        in turns with a search from *end* on down for the first entry of the hash: whichever gets
+        there first, it costs at most twice what it alone would have cost.
         """
         slot = key_hash % self._hash_slots
         number, newer = self._newest(slot), self.header.index_count
+        passed, searched = 0, self._blocks_with(key_hash, end)
         low = high = 0
         block = b""
         while number:
@@ -371,19 +396,33 @@ class IndexFile:
                 entry = IndexEntry(*ENTRY.unpack_from(block, (number - low) * ENTRY_SIZE))
             if entry is None or entry.key_hash % self._hash_slots != slot:
                 self._note_damage(f"in slot {slot}, behind entry {newer} comes {number}")
-                yield from self._search(key_hash, newer)
+                yield from self._search(key_hash, min(newer, end))
                 return
-            yield number, entry
             number, newer = entry.previous, number
+            if newer < end:
+                yield newer, entry
+                continue
+            passed += 1
+            if passed % _PASSED_COUNT == 0:
+                found = next(searched)
+                if found.rows:
+                    number, newer = found.first + found.rows[0], end
+                elif found.first == 1:  # there is none
+                    return
 
     def _search(self, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
         """Yield number and entry of all of that hash before entry *end*, newest first."""
+        for first, block, rows in self._blocks_with(key_hash, end):
+            for row in rows:
+                yield first + row, IndexEntry(*ENTRY.unpack_from(block, row * ENTRY_SIZE))
+
+    def _blocks_with(self, key_hash: int, end: int) -> Iterator[_Searched]:
+        """Yield stretches of the entries before entry *end*, the newest first."""
         for last in range(end, 1, -_SEARCH_COUNT):
             first = max(last - _SEARCH_COUNT, 1)
             block = self._read(first, last - first)
             hashes = np.frombuffer(block, ENTRY_DTYPE)["key_hash"]
-            for row in np.flatnonzero(hashes == key_hash)[::-1].tolist():
-                yield first + row, IndexEntry(*ENTRY.unpack_from(block, row * ENTRY_SIZE))
+            yield _Searched(first, block, np.flatnonzero(hashes == key_hash)[::-1].tolist())
 
     def _note_damage(self, fault: str) -> None:
         if not self.is_damaged:
