@@ -14,11 +14,11 @@ from eruca_broker.core.group_events import (
     GroupPut,
     GroupSettings,
 )
-from eruca_broker.core.group_state import Group
+from eruca_broker.core.group_state import DEFAULT_SETTINGS, Group
 from eruca_broker.core.state import BrokerState
 from eruca_broker.store import config_snapshots
 from eruca_broker.store.config_groups import group_config, group_puts
-from eruca_broker.store.config_snapshots import UnreadableConfigError
+from eruca_broker.store.config_snapshots import ConfigSnapshot, UnreadableConfigError
 
 AS_ROCKETMQ_WRITES: dict[str, Any] = {
     "groupName": "billing",
@@ -47,7 +47,7 @@ def read(known: dict[str, Group] | None = None, **fields: object) -> list[GroupP
 
 
 def test_a_group_with_the_defaults_is_written_as_rocketmq_does() -> None:
-    assert group_config(Group("billing")) == AS_ROCKETMQ_WRITES
+    assert group_config("billing", DEFAULT_SETTINGS) == AS_ROCKETMQ_WRITES
 
 
 def test_a_group_with_the_defaults_is_read_as_one() -> None:
@@ -66,7 +66,7 @@ def test_a_group_with_the_defaults_is_read_as_one() -> None:
 def test_what_is_written_is_read_again(tmp_path: Path, settings: GroupSettings) -> None:
     state = BrokerState()
     state.apply(GroupPut("billing", settings, 1), 1)
-    config_snapshots.save(tmp_path, state, now_ms=5)
+    config_snapshots.save(tmp_path, ConfigSnapshot.of(state, now_ms=5))
 
     assert config_snapshots.load(tmp_path).groups == [GroupPut("billing", settings, 5)]
     assert config_snapshots.load(tmp_path, known=state.groups).groups == []

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eruca.contract.records import Host
-from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicPut
+from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
+from eruca_broker.core.group_events import GroupPut, GroupSettings
 from eruca_broker.core.state import BrokerState
 from eruca_broker.store import config_snapshots
-from eruca_broker.store.config_snapshots import UnreadableConfigError
+from eruca_broker.store.config_snapshots import ConfigSnapshot, UnreadableConfigError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
@@ -47,7 +50,7 @@ def as_rocketmq_writes(directory: Path, name: str, change: dict[str, Any]) -> No
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
-    config_snapshots.save(tmp_path, state_of(ORDERS, commits), now_ms=1)
+    config_snapshots.save(tmp_path, ConfigSnapshot.of(state_of(ORDERS, commits), now_ms=1))
 
     topics, _, offsets = config_snapshots.load(tmp_path)
 
@@ -55,15 +58,67 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert offsets == [commits]
 
 
+@pytest.mark.parametrize("groups", [[], ["billing"], ["billing", "shipping", "none"]])
+def test_the_offsets_of_all_groups_are_one_table(groups: list[str]) -> None:
+    state = state_of(*(TopicPut(f"topic-{number}", 2, 2, "rw") for number in range(3)))
+    for group in groups:
+        commits = [CommittedOffset(f"topic-{n}", n % 2, 10 * n) for n in range(3)]
+        state.apply(OffsetsCommitted(group, [] if group == "none" else commits), 0)
+
+    content = ConfigSnapshot.of(state, now_ms=1).contents()["consumerOffset.json"]
+
+    table = json.loads(content)["offsetTable"]
+    assert table == {
+        f"topic-{n}@{group}": {str(n % 2): 10 * n}
+        for group in groups
+        for n in range(3)
+        if group != "none"
+    }
+    assert content == msgspec.json.format(msgspec.json.encode(json.loads(content)), indent=1)
+
+
+def test_a_snapshot_does_not_change_with_the_state() -> None:
+    state = state_of(ORDERS, OffsetsCommitted("billing", [CommittedOffset("orders", 0, 5)]))
+    snapshot = ConfigSnapshot.of(state, now_ms=1)
+    before = snapshot.contents()
+
+    state.apply(OffsetsCommitted("billing", [CommittedOffset("orders", 0, 6)]), 0)
+    state.apply(OffsetsCommitted("shipping", [CommittedOffset("orders", 0, 6)]), 0)
+    state.apply(GroupPut("billing", GroupSettings(ordered=True), 7), 0)
+    state.apply(TopicDeleted("orders"), 0)
+
+    assert snapshot.contents() == before
+
+
+@pytest.mark.anyio
+async def test_the_files_are_put_together_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    contents = ConfigSnapshot.contents
+
+    def noted(snapshot: ConfigSnapshot) -> dict[str, bytes]:
+        threads.append(threading.get_ident())
+        return contents(snapshot)
+
+    monkeypatch.setattr(ConfigSnapshot, "contents", noted)
+    store = await MessageStore.open(tmp_path, SETTINGS, SystemClock())
+    await store.save_config()
+    await store.close()
+
+    assert threads
+    assert threading.get_ident() not in threads
+
+
 def test_what_eruca_wrote_is_not_foreign(tmp_path: Path) -> None:
     commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
-    config_snapshots.save(tmp_path, state_of(ORDERS, commits), now_ms=1)
+    config_snapshots.save(tmp_path, ConfigSnapshot.of(state_of(ORDERS, commits), now_ms=1))
 
     assert config_snapshots.load(tmp_path, only_foreign=True) == ([], [], [])
 
 
 def test_what_rocketmq_wrote_is_foreign_and_its_bare_keys_are_read(tmp_path: Path) -> None:
-    config_snapshots.save(tmp_path, state_of(ORDERS), now_ms=1)
+    config_snapshots.save(tmp_path, ConfigSnapshot.of(state_of(ORDERS), now_ms=1))
     as_rocketmq_writes(tmp_path, "consumerOffset.json", {"orders@billing": {"0": 5, "12": 6}})
 
     topics, _, offsets = config_snapshots.load(tmp_path, only_foreign=True)
@@ -92,7 +147,9 @@ def test_a_file_that_rocketmq_was_killed_at_is_read_from_its_backup(
 
 
 def test_the_topic_of_which_rocketmq_makes_others_is_left_to_it(tmp_path: Path) -> None:
-    config_snapshots.save(tmp_path, state_of(TopicPut("TBW102", 8, 8, "rw"), ORDERS), now_ms=1)
+    config_snapshots.save(
+        tmp_path, ConfigSnapshot.of(state_of(TopicPut("TBW102", 8, 8, "rw"), ORDERS), now_ms=1)
+    )
 
     topics = config_snapshots.load(tmp_path).topics
 

@@ -39,11 +39,10 @@ ROCKETMQ_GROUPS: Final = frozenset(
 )
 
 
-def group_config(group: Group) -> dict[str, Any]:
+def group_config(name: str, settings: GroupSettings) -> dict[str, Any]:
     """Return a group as RocketMQ keeps it."""
-    settings = group.settings
     return {
-        "groupName": group.name,
+        "groupName": name,
         "consumeEnable": settings.consume_enabled,
         "consumeFromMinEnable": True,
         "consumeBroadcastEnable": settings.broadcast_enabled,

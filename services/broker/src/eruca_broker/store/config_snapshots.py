@@ -21,9 +21,9 @@ import msgspec
 
 from eruca.contract.names import AUTO_CREATE_TOPIC
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicPut
-from eruca_broker.core.group_events import GroupPut
-from eruca_broker.core.group_state import Group
-from eruca_broker.core.state import BrokerState
+from eruca_broker.core.group_events import GroupPut, GroupSettings
+from eruca_broker.core.group_state import Group, Queue
+from eruca_broker.core.state import BrokerState, Topic
 from eruca_broker.store.config_groups import group_config, group_puts
 from eruca_broker.store.directories import sync_directory
 
@@ -43,50 +43,54 @@ class UnreadableConfigError(ValueError):
     """A file that RocketMQ left cannot be understood."""
 
 
-def save(directory: Path, state: BrokerState, *, now_ms: int) -> None:
-    """Write the three files; see :func:`write`."""
-    write(directory, contents(state, now_ms=now_ms))
+class ConfigSnapshot(NamedTuple):
+    """What the files say, as it is at one moment, whatever changes thereafter."""
 
+    now_ms: int
+    version: int
+    topics: tuple[Topic, ...]
+    groups: dict[str, GroupSettings]
+    offsets: dict[str, dict[Queue, int]]  # by group
 
-def contents(state: BrokerState, *, now_ms: int) -> dict[str, bytes]:
-    """Return what the three files say of a state, by their names."""
-    version = {"counter": state.version, "stateVersion": 0, "timestamp": now_ms}
-    topics = {
-        topic.name: {
-            "topicName": topic.name,
-            "readQueueNums": topic.read_queue_count,
-            "writeQueueNums": topic.write_queue_count,
-            "perm": _PERMISSION_BITS[topic.permission],
-            "order": topic.ordered,
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "attributes": {},
+    @classmethod
+    def of(cls, state: BrokerState, *, now_ms: int) -> ConfigSnapshot:
+        """Return what they say of *state*; it is copied, and not yet put into their words."""
+        groups = state.groups.values()
+        return cls(
+            now_ms,
+            state.version,
+            tuple(state.topics.values()),
+            {group.name: group.settings for group in groups},
+            {group.name: dict(group.offsets) for group in groups if group.offsets},
+        )
+
+    def contents(self) -> dict[str, bytes]:
+        """Return the files' contents by their names; of many offsets that takes its time."""
+        version = {"counter": self.version, "stateVersion": 0, "timestamp": self.now_ms}
+        common = {**_MARK, "dataVersion": version}
+        topics = {
+            topic.name: _topic_config(topic)
+            for topic in self.topics
+            if topic.name != AUTO_CREATE_TOPIC  # RocketMQ's, with a permission we do not have
         }
-        for topic in state.topics.values()
-        if topic.name != AUTO_CREATE_TOPIC  # RocketMQ's own, with a permission we do not have
-    }
-    offsets: dict[str, dict[int, int]] = {}
-    for group in state.groups:
-        for (topic, queue_id), offset in state.group_offsets(group).items():
-            offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-    groups = {name: group_config(group) for name, group in state.groups.items()}
-    common = {**_MARK, "dataVersion": version}
-    return {
-        _TOPICS: _encoded({**common, "topicConfigTable": topics}),
-        _OFFSETS: _encoded({**common, "offsetTable": offsets}),
-        _GROUPS: _encoded({**common, "forbiddenTable": {}, "subscriptionGroupTable": groups}),
-    }
+        groups = {name: group_config(name, settings) for name, settings in self.groups.items()}
+        offsets = _with_offsets(_encoded({**common, "offsetTable": {}}), self.offsets)
+        return {
+            _TOPICS: _encoded({**common, "topicConfigTable": topics}),
+            _OFFSETS: offsets,
+            _GROUPS: _encoded({**common, "forbiddenTable": {}, "subscriptionGroupTable": groups}),
+        }
 
 
-def write(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files; each replaces its predecessor at once or not at all.
+def save(directory: Path, snapshot: ConfigSnapshot) -> None:
+    """Write the three files; each replaces its predecessor at once or not at all.
 
     Raises:
         OSError: A file could not be written; its predecessor stands.
     """
     config = directory / DIRECTORY
     config.mkdir(exist_ok=True)
-    for name, content in files.items():
+    for name, content in snapshot.contents().items():
         path = config / name
         temporary = path.with_suffix(".json.new")
         with temporary.open("wb") as file:
@@ -179,6 +183,35 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UnreadableConfigError(f"{path} holds no object")
     return content
+
+
+def _topic_config(topic: Topic) -> dict[str, Any]:
+    return {
+        "topicName": topic.name,
+        "readQueueNums": topic.read_queue_count,
+        "writeQueueNums": topic.write_queue_count,
+        "perm": _PERMISSION_BITS[topic.permission],
+        "order": topic.ordered,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "attributes": {},
+    }
+
+
+def _with_offsets(empty: bytes, offsets: Mapping[str, Mapping[Queue, int]]) -> bytes:
+    """Return the file whose table is *empty* with all offsets in it.
+
+    They are encoded group by group: one call for all would let no other thread run meanwhile.
+    """
+    pieces: list[bytes] = []
+    for group, positions in offsets.items():
+        places: dict[str, dict[int, int]] = {}
+        for (topic, queue_id), offset in positions.items():
+            places.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        pieces.append(_encoded(places)[1:-2].replace(b"\n", b"\n "))  # without its braces
+    if not pieces:
+        return empty
+    return empty.removesuffix(b"}\n}") + b",".join(pieces) + b"\n }\n}"
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:

@@ -52,6 +52,7 @@ from eruca_broker.store import config_snapshots, delay_offsets
 from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
 from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.store.config_snapshots import ConfigSnapshot
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.directory_lock import DirectoryLock
@@ -488,9 +489,10 @@ class MessageStore:
             OSError: A file could not be written; its predecessor stands.
         """
         async with self._saving_config:  # two would write the same temporary files
-            files = config_snapshots.contents(self.state, now_ms=self._clock.now_ms())
-            write = asyncio.to_thread(config_snapshots.write, self.directory, files)
-            await finished(asyncio.ensure_future(write))
+            snapshot = ConfigSnapshot.of(self.state, now_ms=self._clock.now_ms())
+            # Encoding, too: with many groups that takes much longer than the copy.
+            save = asyncio.to_thread(config_snapshots.save, self.directory, snapshot)
+            await finished(asyncio.ensure_future(save))
 
     async def prepare_next_segment(self) -> None:
         """Make the next segment once the current one is half full, away from the loop.
