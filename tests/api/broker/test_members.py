@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from eruca_broker.app import BrokerApp
+from eruca_broker.core.group_state import Group
+from eruca_broker.processors.member_lists import MemberLists
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.group_members import TestMember, held
@@ -251,6 +253,55 @@ async def test_a_watcher_of_what_does_not_change_is_answered_304(
     assert (answer.status_code, answer.content) == (304, b"")
     stale = await client.get("/groups/g/members?wait_seconds=30", headers={"if-none-match": '"1"'})
     assert stale.status_code == 200
+
+
+async def test_what_all_watchers_are_told_is_put_together_once(
+    member: TestMember, client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await member.beat()
+    await member.lock(1, 0)
+    known = (await client.get("/groups/g/members")).headers["etag"]
+    made: list[str] = []
+    body = MemberLists._body
+
+    def noted(lists: MemberLists, group: Group, generation: int) -> bytes:
+        made.append(group.name)
+        return body(lists, group, generation)
+
+    monkeypatch.setattr(MemberLists, "_body", noted)
+    watching = [
+        asyncio.create_task(
+            client.get("/groups/g/members?wait_seconds=30", headers={"if-none-match": known})
+        )
+        for _ in range(20)
+    ]
+    await held(app, len(watching))
+
+    await TestMember(client, "b").beat()
+
+    answers = await asyncio.gather(*watching)
+    assert made == ["g"]
+    assert {answer.headers["etag"] for answer in answers} == {f'W/"{await generation_of(client)}"'}
+    for answer in answers:
+        a, b = answer.json()["members"]
+        assert a["locks"] == [{"topic": "orders", "queue_id": n} for n in (0, 1)]
+        assert (b["client_id"], b["locks"]) == ("b", [])
+
+
+async def test_what_has_changed_without_being_news_is_told_to_who_asks_later(
+    member: TestMember, client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await member.beat()
+    before = (await client.get("/groups/g/members")).json()
+
+    await member.lock(0)
+    clock.advance(5)
+    await member.beat()
+
+    after = (await client.get("/groups/g/members")).json()
+    assert after["generation"] == before["generation"]
+    assert after["members"][0]["locks"] == [{"topic": "orders", "queue_id": 0}]
+    assert after["members"][0]["last_seen_at"] > before["members"][0]["last_seen_at"]
 
 
 async def test_a_watcher_of_a_group_that_is_deleted_is_answered_404(

@@ -145,8 +145,9 @@ async def list_members(
     """
     match = _GENERATION.search(if_none_match or "")
     known = None if match is None else int(match[1])
-    members = await broker.members.listing(group, known, wait_seconds, request.receive)
-    headers = {"etag": f'W/"{members.generation}"', "cache-control": "no-cache"}
-    if members.generation == known:
+    listing = await broker.members.listing(group, known, wait_seconds, request.receive)
+    generation = known if listing is None else listing.generation
+    headers = {"etag": f'W/"{generation}"', "cache-control": "no-cache"}
+    if listing is None:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(members.model_dump_json(), media_type=JSON_MEDIA_TYPE, headers=headers)
+    return Response(listing.body, media_type=JSON_MEDIA_TYPE, headers=headers)

@@ -15,7 +15,7 @@ from eruca_broker.core.group_events import (
     Subscribed,
 )
 from eruca_broker.core.group_state import Group, Start
-from eruca_broker.core.membership import Session
+from eruca_broker.core.membership import Beat, Session
 from eruca_broker.core.times import moment, ms_not_before
 
 
@@ -72,10 +72,32 @@ def group_config(group: Group, members: Iterable[Session]) -> contract.GroupConf
     )
 
 
-def member(group: Group, session: Session) -> contract.Member:
-    """Return a member as the contract shows it."""
-    beat = session.beat
-    assert beat is not None
+def members(group: Group, sessions: Iterable[Session]) -> list[contract.Member]:
+    """Return members of a group as the contract shows them."""
+    locks: dict[str, list[contract.QueueRef]] = {}  # by client id
+    for topic, queue_id in sorted(group.locks):
+        owner = group.locks[topic, queue_id].owner.client_id
+        locks.setdefault(owner, []).append(contract.QueueRef(topic=topic, queue_id=queue_id))
+    # Nearly always they subscribe alike, and those are most of the words.
+    subscribed: dict[tuple[Subscribed, ...], list[contract.Subscription]] = {}
+    shown: list[contract.Member] = []
+    for session in sessions:
+        beat = session.beat
+        assert beat is not None
+        subscriptions = subscribed.get(beat.subscriptions)
+        if subscriptions is None:
+            subscriptions = [subscription(entry) for entry in beat.subscriptions]
+            subscribed[beat.subscriptions] = subscriptions
+        shown.append(_member(session, beat, subscriptions, locks.get(session.client_id, [])))
+    return shown
+
+
+def _member(
+    session: Session,
+    beat: Beat,
+    subscriptions: list[contract.Subscription],
+    locks: list[contract.QueueRef],
+) -> contract.Member:
     return contract.Member(
         client_id=session.client_id,
         incarnation=session.incarnation,
@@ -83,14 +105,11 @@ def member(group: Group, session: Session) -> contract.Member:
         message_model=cast(contract.MessageModel, beat.message_model),
         consume_type=cast(contract.ConsumeType, beat.consume_type),
         is_static=beat.is_static,
-        subscriptions=[subscription(entry) for entry in beat.subscriptions],
+        subscriptions=subscriptions,
         joined_at=moment(session.joined_at_ms),
         last_seen_at=moment(session.seen_at_ms),
         session_seconds=session.session_seconds,
-        locks=[
-            contract.QueueRef(topic=topic, queue_id=queue_id)
-            for topic, queue_id in sorted(group.locks_of(session.client_id))
-        ],
+        locks=locks,
     )
 
 

@@ -27,7 +27,6 @@ from eruca.contract.groups import (
     Heartbeat,
     LockToken,
     MemberAnswer,
-    MemberList,
     QueueRef,
     Subscription,
 )
@@ -46,10 +45,10 @@ from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.core.membership import Admission, Beat, Session
 from eruca_broker.core.state import Topic
 from eruca_broker.core.times import moment, ms_of
-from eruca_broker.processors.group_views import member
 from eruca_broker.processors.group_watchers import MEMBERS
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
+from eruca_broker.processors.member_lists import Listing, MemberLists
 from eruca_broker.processors.starts import Starts
 from eruca_broker.processors.topics import Topics
 from eruca_chassis.asgi import ClientGoneError, Receive
@@ -74,6 +73,7 @@ class Members:
         self._groups = groups
         self._count_max = count_max
         self._starts = Starts(work.store)
+        self._lists = MemberLists(work.membership)
         self.expiry_count = 0  # sessions that ran out since the start
 
     async def heartbeat(
@@ -118,8 +118,10 @@ class Members:
 
     async def listing(
         self, name: str, known: int | None, wait_seconds: float, receive: Receive
-    ) -> MemberList:
-        """Return a group's members, once their generation is not *known* or after the wait.
+    ) -> Listing | None:
+        """Return a group's members, once their generation is not *known*.
+
+        None: after the wait it still is.
 
         Raises:
             GroupNotFoundError: There is no such group.
@@ -128,24 +130,22 @@ class Members:
         """
         group = self._groups.get(name)
         generation = partial(self._work.membership.generation, name)
-        if known is not None and wait_seconds > 0 and generation() == known:
-            deadline = self._work.clock.monotonic() + wait_seconds
-            with self._work.watchers.watching(name, (MEMBERS,)) as place:
-                released = Release.NEWS
-                while released is Release.NEWS and generation() == known:
-                    left = deadline - self._work.clock.monotonic()
-                    released = await place.wait(left, receive)
-            if released is Release.CLIENT_GONE:
-                raise ClientGoneError
-            if released is Release.STOPPING:
-                raise NotReadyError("the broker is stopping", retry_after_seconds=1)
-            group = self._groups.get(name)
-        return MemberList(
-            group=name,
-            generation=generation(),
-            subscription_version=group.subscription_version,
-            members=[member(group, session) for session in self._work.membership.members(name)],
-        )
+        if generation() != known:
+            return self._lists.listing(group)
+        if wait_seconds <= 0:
+            return None
+        deadline = self._work.clock.monotonic() + wait_seconds
+        with self._work.watchers.watching(name, (MEMBERS,)) as place:
+            released = Release.NEWS
+            while released is Release.NEWS and generation() == known:
+                left = deadline - self._work.clock.monotonic()
+                released = await place.wait(left, receive)
+        if released is Release.CLIENT_GONE:
+            raise ClientGoneError
+        if released is Release.STOPPING:
+            raise NotReadyError("the broker is stopping", retry_after_seconds=1)
+        group = self._groups.get(name)
+        return None if generation() == known else self._lists.listing(group)
 
     def session(
         self, name: str, client_id: str, incarnation: str, *, as_holder: bool = False
