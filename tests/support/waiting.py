@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from support.patience import PATIENCE_SECONDS
@@ -39,3 +39,13 @@ def until_next_millisecond() -> None:
     now = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 == now:
         pass
+
+
+async def turns_during(work: Coroutine[object, object, T]) -> tuple[T, int]:
+    """Return what *work* does, and how many turns of the event loop others have had meanwhile."""
+    turns = 0
+    task = asyncio.create_task(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return await task, turns

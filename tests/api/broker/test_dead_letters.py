@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.retries import DeadLetterFilter
 from eruca_broker.app import BrokerApp
 from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
 from support.members import joined
+from support.waiting import turns_during
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +98,21 @@ async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -
         "redriven_at": None,
         "size": None,
     }
+
+
+async def test_others_have_their_turn_while_a_page_looks_at_many(
+    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await give_up(client, "orders", 5)
+    monkeypatch.setattr("eruca_broker.processors.pacing.TURN_SECONDS", 0)
+
+    chosen = DeadLetterFilter(topic="refunds")
+    (page, following), turns = await turns_during(
+        broker_of(app).dead_letters.page(GROUP, chosen, limit=1, start=0)
+    )
+
+    assert (page.dead_letters, following) == ([], None)
+    assert turns >= 5
 
 
 async def test_a_dead_letter_shows_its_message(client: httpx.AsyncClient) -> None:

@@ -17,7 +17,7 @@ from eruca_broker.core.events import TopicPut
 from eruca_broker.core.scheduled import Destination, Wait, waiting
 from support.brokers import broker_of, client_of, open_broker, record, rot, rotten_count
 from support.clocks import ManualClock
-from support.waiting import until
+from support.waiting import turns_during, until
 
 pytestmark = pytest.mark.anyio
 
@@ -210,6 +210,23 @@ async def test_what_waits_is_listed_as_it_comes_due_in_pages(client: httpx.Async
     assert await listed(client, limit=6) == by_time
     assert await listed(client, topic="orders") == by_time
     assert await listed(client, topic="others") == []
+
+
+async def test_others_have_their_turn_while_a_page_looks_at_many(
+    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        await send(client, delay_seconds=60 + number)
+    monkeypatch.setattr("eruca_broker.processors.pacing.TURN_SECONDS", 0)
+    monkeypatch.setattr("eruca_broker.processors.scheduled._LOOKED_AT_ONCE", 2)
+
+    scheduled = broker_of(app).scheduled
+    (page, following), turns = await turns_during(
+        scheduled.page(topic="others", limit=1, after=None)
+    )
+
+    assert (page.scheduled, following) == ([], None)
+    assert turns >= 3
 
 
 async def test_a_recalled_message_never_comes(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from unittest.mock import Mock
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from eruca_broker.core import timers as core_timers
 from eruca_broker.core.timers import PendingTimers, Timer
 
 START = 1_700_000_000_000
@@ -142,6 +146,39 @@ def test_timers_come_due_in_order_wherever_the_clock_stops(dues: list[int]) -> N
         taken += some
 
     assert taken == sorted((due_ms, timer_id) for timer_id, due_ms in enumerate(dues))
+
+
+@given(
+    dues=st.lists(st.integers(START, START + 5) | st.integers(START, START + 150_000), max_size=60),
+    start=st.integers(-1, 59),
+)
+def test_a_page_of_timers_begins_anywhere_and_is_in_order(dues: list[int], start: int) -> None:
+    rows = [(due_ms, 7 * number) for number, due_ms in enumerate(dues)]
+    timers = PendingTimers()
+    timers.add_rows(np.array(rows, np.int64).reshape(-1, 2))
+    expected = sorted(Timer(*row) for row in rows)
+    after = expected[start] if 0 <= start < len(expected) else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core_timers, "_SORTED_COUNT", 2)
+        behind = list(timers.following(after))
+
+    assert behind == [timer for timer in expected if after is None or timer > after]
+
+
+def test_a_page_of_timers_that_are_due_at_once_sorts_few_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers = PendingTimers()
+    timers.add_rows(np.array([(START, 100_000 - n) for n in range(100_000)], np.int64))
+    earliest = Mock(wraps=core_timers._earliest)
+    monkeypatch.setattr(core_timers, "_earliest", earliest)
+
+    page = list(islice(timers.following(Timer(START, 50_000)), 100))
+
+    assert page == [Timer(START, 50_001 + n) for n in range(100)]
+    assert [len(earliest.call_args.args[0]), earliest.call_args.args[1]] == [50_000, 512]
+    assert earliest.call_count == 1
 
 
 def test_a_clock_set_back_delays_and_takes_nothing_twice() -> None:

@@ -62,7 +62,7 @@ async def list_dead_letters(
     chosen = DeadLetterFilter.model_validate(
         {"topic": topic, "reason": reason, "from": from_, "to": to}
     )
-    page, following = broker.dead_letters.page(
+    page, following = await broker.dead_letters.page(
         group, chosen, limit=limit, start=_start(cursor, "/query/cursor")
     )
     return page.model_copy(update={"next_cursor": _cursor(following)})

@@ -48,7 +48,7 @@ async def list_scheduled(
     Follow `next_cursor` until it is null. With `topic`, a page may hold few messages or none and
     still not be the last. What is delivered meanwhile is left out.
     """
-    page, following = broker.scheduled.page(topic=topic, limit=limit, after=_decoded(cursor))
+    page, following = await broker.scheduled.page(topic=topic, limit=limit, after=_decoded(cursor))
     next_cursor = None if following is None else encode_cursor(f"{following[0]}.{following[1]}")
     return page.model_copy(update={"next_cursor": next_cursor})
 

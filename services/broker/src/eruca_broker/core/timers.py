@@ -35,6 +35,7 @@ from eruca_broker.core.timers_events import TimerRows
 NO_TIMERS: Final[TimerRows] = np.zeros((0, 2), np.int64)
 _SECOND: Final = 1_000  # ms
 _MINUTE: Final = 60_000
+_SORTED_COUNT: Final = 512  # timers of a bucket that a page sorts at first
 _NEVER: Final = -(2**63)
 
 
@@ -143,10 +144,15 @@ class PendingTimers:
         return timer in self._front
 
     def following(self, after: Timer | None) -> Iterator[Timer]:
-        """Yield the pending timers behind *after*, as they come due; for reading a page of them."""
-        for timer in sorted(self._front):
-            if after is None or timer > after:
-                yield Timer(*timer)
+        """Yield the pending timers behind *after*, as they come due; for reading a page of them.
+
+        What a page costs depends little on how many are due at the same time. None may be set or
+        taken while it is read.
+        """
+        front = [timer for timer in self._front if after is None or timer > after]
+        heapq.heapify(front)
+        while front:
+            yield Timer(*heapq.heappop(front))
         yield from self._seconds.following(after)
         yield from self._minutes.following(after)
 
@@ -249,11 +255,10 @@ class _Buckets:
 
     def following(self, after: Timer | None) -> Iterator[Timer]:
         first = _NEVER if after is None else after.due_ms // self.width
-        for number in sorted(number for number in self._arrays if number >= first):
-            flat = self._arrays[number]
-            for timer in sorted(map(Timer, flat[0::2], flat[1::2])):
-                if after is None or timer > after:
-                    yield timer
+        numbers = [number for number in self._arrays if number >= first]
+        heapq.heapify(numbers)
+        while numbers:
+            yield from _in_order(_behind(_view(self._arrays[heapq.heappop(numbers)]), after))
 
     def rows(self) -> TimerRows:
         """Return all timers in no order; joined at once, for buckets are many and small."""
@@ -265,6 +270,36 @@ class _Buckets:
             bucket = self._arrays[number] = array("q")
             heapq.heappush(self._order, number)
         return bucket
+
+
+def _behind(rows: TimerRows, after: Timer | None) -> TimerRows:
+    """Return a copy of those behind *after*."""
+    if after is None:
+        return rows.copy()
+    due, ids = rows[:, 0], rows[:, 1]
+    behind: TimerRows = rows[(due > after.due_ms) | ((due == after.due_ms) & (ids > after.id))]
+    return behind
+
+
+def _in_order(rows: TimerRows) -> Iterator[Timer]:
+    """Yield timers in order; few are sorted before more are asked for."""
+    count = _SORTED_COUNT
+    while len(rows) > count:
+        timers = sorted(Timer(*row) for row in _earliest(rows, count).tolist())
+        yield from timers
+        rows = _behind(rows, timers[-1])
+        count *= 4
+    yield from sorted(Timer(*row) for row in rows.tolist())
+
+
+def _earliest(rows: TimerRows, count: int) -> TimerRows:
+    """Return the *count* that are due first, in no order; of a number due at once the oldest."""
+    due = rows[:, 0]
+    last = np.partition(due, count - 1)[count - 1]
+    earlier, tied = rows[due < last], rows[due == last]
+    missing = count - len(earlier)
+    last_id = np.partition(tied[:, 1], missing - 1)[missing - 1]
+    return np.concatenate([earlier, tied[tied[:, 1] <= last_id]])
 
 
 def _view(bucket: array[int]) -> TimerRows:

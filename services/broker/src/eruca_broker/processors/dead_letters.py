@@ -37,6 +37,7 @@ from eruca_broker.core.timers_events import DeadLettersRedriven
 from eruca_broker.core.times import moment, ms_not_before
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
+from eruca_broker.processors.pacing import Pace
 from eruca_chassis.finishing import finished
 
 LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive looks at
@@ -72,7 +73,7 @@ class DeadLetters:
         self._work = work
         self._groups = groups
 
-    def page(
+    async def page(
         self, group: str, chosen: DeadLetterFilter, *, limit: int, start: int
     ) -> tuple[DeadLetterList, int | None]:
         """Return up to *limit* dead letters from *start* on, oldest first, and where to go on.
@@ -86,7 +87,9 @@ class DeadLetters:
         self._check(group)
         found: list[DeadLetter] = []
         next_id = start
+        pace = Pace()
         for letter in self._letters(group, start):
+            await pace.step()
             next_id = letter.id + 1
             if _matches(letter, chosen):
                 found.append(self._shown(group, letter))

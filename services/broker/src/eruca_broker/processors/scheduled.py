@@ -48,10 +48,12 @@ from eruca_broker.core.scheduled import (
 from eruca_broker.core.timers import Timer
 from eruca_broker.core.timers_events import TimersCancelled, waiting_record_size_max
 from eruca_broker.core.times import moment, ms_not_before
+from eruca_broker.processors.pacing import Pace
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 
 LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks at
+_LOOKED_AT_ONCE: Final = 250  # … before others may have their turn
 _SAME_ID_MAX: Final = 64  # messages of one id that are recalled together
 _RETRY_AFTER_SECONDS: Final = 5.0
 _TIME_MAX: Final = 2**63 - 1
@@ -171,7 +173,7 @@ class Scheduled:
             list(waits),
         )
 
-    def page(
+    async def page(
         self, *, topic: str | None, limit: int, after: tuple[int, int] | None
     ) -> tuple[ScheduledList, tuple[int, int] | None]:
         """Return up to *limit* waiting messages as they come due, and behind which to go on.
@@ -180,21 +182,21 @@ class Scheduled:
         than *limit*, or none, and still not be the last.
         """
         found: list[ScheduledMessage] = []
-        last: Timer | None = None
-        looked_at = islice(
-            self._store.timers.following(None if after is None else Timer(*after)),
-            LOOKED_AT_MAX,
-        )
-        count = 0
-        for timer in looked_at:
-            count, last = count + 1, timer
-            if (message := self._message(timer, topic)) is not None:
-                found.append(message)
-                if len(found) == limit:
-                    break
-        is_last = count < LOOKED_AT_MAX and len(found) < limit
-        following = None if is_last or last is None else (last.due_ms, last.id)
-        return ScheduledList(scheduled=found), following
+        last = None if after is None else Timer(*after)
+        pace = Pace()
+        timers = self._store.timers.following(last)
+        for _ in range(0, LOOKED_AT_MAX, _LOOKED_AT_ONCE):
+            some = list(islice(timers, _LOOKED_AT_ONCE))
+            for last in some:
+                if (message := self._message(last, topic)) is not None:
+                    found.append(message)
+                    if len(found) == limit:
+                        return ScheduledList(scheduled=found), last
+            if len(some) < _LOOKED_AT_ONCE:
+                return ScheduledList(scheduled=found), None
+            if await pace.step():
+                timers = self._store.timers.following(last)
+        return ScheduledList(scheduled=found), last
 
     async def recall(self, message_id: str) -> None:
         """See to it that a message that waits is never delivered; durable on return.

@@ -1,0 +1,24 @@
+"""Long work of a request, done in turns: others have theirs in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+TURN_SECONDS: Final = 0.005  # what others wait at most, beside what they wait for anyway
+
+
+class Pace:
+    """How long a piece of work may go on before others have their turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._turn_ends = time.monotonic() + TURN_SECONDS
+
+    async def step(self) -> bool:
+        """Let others have their turn if it is time; tell whether, for then anything may change."""
+        if time.monotonic() < self._turn_ends:
+            return False
+        await asyncio.sleep(0)
+        self._turn_ends = time.monotonic() + TURN_SECONDS
+        return True
