@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from deploy.ports import free_ports
+from eruca_deploy.ports import free_ports
 
 _READ_SIZE = 65_536
 

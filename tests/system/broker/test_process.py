@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from deploy.ports import free_ports
 from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_chassis.settings import SETTINGS_EXIT_CODE
+from eruca_deploy.ports import free_ports
 from support.patience import PATIENCE_SECONDS
 from support.processes import run_to_the_end, running
 

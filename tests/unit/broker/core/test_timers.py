@@ -112,7 +112,8 @@ class TimersMachine(RuleBasedStateMachine):
             behind = [other for other in expected if other > timer]
             assert list(self.timers.following(timer)) == behind
             by_id = sorted(expected, key=lambda other: other.id)
-            assert self.timers.before(timer.id) == [t for t in by_id if t.id < timer.id]
+            before = [list(t) for t in by_id if t.id < timer.id]
+            assert self.timers.before(timer.id).tolist() == before
         for timer_id, due_ms in self.held.items():
             assert self.timers.is_held(timer_id)
             assert not self.timers.is_pending(Timer(due_ms, timer_id))

@@ -162,12 +162,12 @@ class PendingTimers:
         near = np.array([*self._front, *held], np.int64).reshape(-1, 2)
         return np.concatenate([near, self._seconds.rows(), self._minutes.rows()])
 
-    def before(self, log_offset: int) -> list[Timer]:
+    def before(self, log_offset: int) -> TimerRows:
         """Return the pending timers whose messages lie before *log_offset*, in log order."""
         near = np.array(self._front, np.int64).reshape(-1, 2)
         parts = [near, self._seconds.rows(), self._minutes.rows()]
-        rows = np.concatenate([part[part[:, 1] < log_offset] for part in parts])
-        return [Timer(*row) for row in rows[np.argsort(rows[:, 1])].tolist()]
+        rows: TimerRows = np.concatenate([part[part[:, 1] < log_offset] for part in parts])
+        return rows[np.argsort(rows[:, 1])]
 
     def oldest_id(self) -> int | None:
         """Return the smallest id, held timers included; None where there is none."""

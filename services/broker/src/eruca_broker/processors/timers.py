@@ -116,14 +116,19 @@ class Timers:
         Raises:
             ErucaError: There is no room for it; what has not been carried keeps its segments.
         """
-        timers = self._store.timers.before(log_offset)
-        while timers:
-            some, timers = timers[:FIRED_COUNT_MAX], timers[FIRED_COUNT_MAX:]
+        rows = self._store.timers.before(log_offset)
+        first = 0
+        left: list[Timer] = []  # of the last ones, what did not fit into one write
+        while left or first < len(rows):
+            some = left
+            if not left:
+                some = [Timer(*row) for row in rows[first : first + FIRED_COUNT_MAX].tolist()]
+                first += FIRED_COUNT_MAX
             taken = self._store.timers.take(some)
             plan = await self._end(sorted(taken, key=_id), self._carry, despite_full_disk=True)
             self.counts.carried += len(plan.timers)
-            left = {timer.id for timer in taken} - {timer.id for timer in plan.timers}
-            timers = [timer for timer in some if timer.id in left] + timers
+            ended = {timer.id for timer in plan.timers}
+            left = [timer for timer in taken if timer.id not in ended]
 
     async def _end(
         self,

@@ -11,7 +11,7 @@ Source: RocketMQ 5.3 gives up on half messages older than its retention.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -63,7 +63,10 @@ class TransactionCarrier:
         Raises:
             ErucaError: There is no room for it; what has not been carried keeps its segments.
         """
-        await self._carry_all(lambda: self._store.state.transactions.before(log_offset))
+        transactions = self._store.state.transactions
+        await self._carry_all(
+            partial(transactions.before, log_offset), lambda live: live.offset < log_offset
+        )
 
     async def carry_imported(self) -> None:
         """Store again what RocketMQ has begun, behind an event, of which checkers can learn it.
@@ -71,28 +74,45 @@ class TransactionCarrier:
         Raises:
             ErucaError: There is no room for it; it is pending all the same.
         """
-        transactions = self._store.state.transactions
-        await self._carry_all(lambda: list(filter(self._log.is_imported, transactions)))
+        is_due, transactions = self._log.is_imported, self._store.state.transactions
+        await self._carry_all(lambda: list(filter(is_due, transactions)), is_due)
 
-    async def _carry_all(self, find: Callable[[], list[LiveTransaction]]) -> None:
+    async def _carry_all(
+        self,
+        find: Callable[[], list[LiveTransaction]],
+        is_due: Callable[[LiveTransaction], bool],
+    ) -> None:
         while found := find():
-            written: list[asyncio.Future[None]] = []
-            size = 0
-            for live in found:
-                if len(written) == CARRIED_COUNT_MAX or size >= CARRIED_SIZE_MAX:
-                    break
-                future = asyncio.get_running_loop().create_future()
-                if self._turns.is_taken(live.transaction_id):
-                    self._turns.wait(
-                        live.transaction_id, partial(_wake, future), future.set_exception
-                    )
-                else:
-                    size += self._carry(live, future)
-                written.append(future)
-            outcomes = await asyncio.gather(*written, return_exceptions=True)
-            for outcome in outcomes:
-                if outcome is not None:
-                    raise outcome
+            left = iter(found)
+            while written := self._carry_some(left, is_due):
+                outcomes = await asyncio.gather(*written, return_exceptions=True)
+                for outcome in outcomes:
+                    if outcome is not None:
+                        raise outcome
+
+    def _carry_some(
+        self, left: Iterator[LiveTransaction], is_due: Callable[[LiveTransaction], bool]
+    ) -> list[asyncio.Future[None]]:
+        """Write as many as one turn takes, or wait for theirs; return what tells when it is done.
+
+        Those that were decided or carried meanwhile are passed over. One that is waited for is
+        found again thereafter, if it is still there.
+        """
+        written: list[asyncio.Future[None]] = []
+        size = 0
+        for known in left:
+            live = self._store.state.transactions.get(known.transaction_id)
+            if live is None or not is_due(live):
+                continue
+            future = asyncio.get_running_loop().create_future()
+            written.append(future)
+            if self._turns.is_taken(live.transaction_id):
+                self._turns.wait(live.transaction_id, partial(_wake, future), future.set_exception)
+            else:
+                size += self._carry(live, future)
+            if len(written) == CARRIED_COUNT_MAX or size >= CARRIED_SIZE_MAX:
+                break
+        return written
 
     def _carry(self, live: LiveTransaction, future: asyncio.Future[None]) -> int:
         """Write one anew, in its turn; return how many bytes that takes."""
