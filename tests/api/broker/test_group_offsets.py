@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from eruca_broker.app import BrokerApp
+from support.brokers import rot, rot_beyond_reading
 from support.group_members import TestMember
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +75,44 @@ async def test_a_queue_that_is_there_no_more_does_not_hide_how_far_the_group_is_
     assert [queue["lag"] for queue in fewer["offsets"]] == [3, None]
     assert fewer["lag"] == 3
     assert deleted["lag"] is None
+
+
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
+async def test_a_damaged_message_has_no_age_and_hides_nothing_else(
+    member: TestMember,
+    client: httpx.AsyncClient,
+    app: BrokerApp,
+    damage: Callable[[BrokerApp, bytes], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for body in ("rotten", "sound"):
+        await client.post("/topics/orders/messages?queue_id=0", json={"body": {"text": body}})
+    await member.lock(1)
+    await member.commit((0, 3), (1, 1))
+    damage(app, b"rotten")
+
+    answer = await client.get("/groups/g/offsets")
+
+    assert answer.status_code == 200
+    first, second = answer.json()["offsets"]
+    assert (first["lag"], first["oldest_unconsumed_at"]) == (2, None)
+    assert (second["lag"], answer.json()["lag"]) == (2, 4)
+    assert answer.json()["oldest_unconsumed_at"] == second["oldest_unconsumed_at"] is not None
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "does not tell" in line]
+    assert "orders" in line
+
+
+async def test_a_queue_whose_ends_are_damaged_is_listed_without_their_times(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    await client.put("/topics/orders", json={"read_queue_count": 1, "write_queue_count": 1})
+    await client.post("/topics/orders/messages?queue_id=0", json={"body": {"text": "rotten"}})
+    rot(app, b"rotten")
+
+    [queue] = (await client.get("/topics/orders/queues")).json()["queues"]
+
+    assert (queue["min_offset"], queue["max_offset"]) == (0, 1)
+    assert (queue["earliest_stored_at"], queue["latest_stored_at"]) == (None, None)
 
 
 async def test_a_group_s_lag_in_its_retry_topic_counts_from_its_begin(

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from eruca.contract.errors import ErucaError, StoreFailedError
+from eruca.contract.errors import ErucaError, RecordNotFoundError, StoreFailedError
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC, dead_letter_topic
 from eruca.contract.records import Host, Record
@@ -343,12 +343,25 @@ class MessageStore:
         return min(max(found, lowest), highest)
 
     def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return when a message was stored, or None where there is none."""
+        """Return when a message was stored, or None where there is none, or it is damaged.
+
+        The damage is logged: one message must not hide what else is asked for.
+        """
         lowest, highest = self.queue_range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
         if queue is None or not lowest <= queue_offset < highest:
             return None
-        return self._reader.store_timestamp(queue.entry(queue_offset).log_offset)
+        try:
+            return self._reader.store_timestamp(queue.entry(queue_offset).log_offset)
+        except RecordNotFoundError as error:
+            logger.error(
+                "a damaged message does not tell its time",
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=queue_offset,
+                fault=error.detail,
+            )
+            return None
 
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
