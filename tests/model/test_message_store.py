@@ -65,6 +65,16 @@ deletes = st.tuples(st.just("delete"), topics)
 steps = st.one_of(appends, appends, appends, commits, puts, deletes)
 deletions = st.sets(st.sampled_from(PROJECTIONS))
 
+distances = st.integers(-2, 2)
+places = st.one_of(
+    st.tuples(st.just("from the beginning"), distances),
+    st.tuples(st.just("from the end"), distances),
+    st.tuples(st.just("anywhere"), st.integers(0, 999)),
+)
+tag_sets = st.none() | st.sets(st.sampled_from(TAGS_USED), min_size=1)
+read_counts = st.integers(1, 80)
+rooms = st.sampled_from([1, 500, 10**6])  # bytes
+
 
 class StoreMachine(RuleBasedStateMachine):
     """One store directory, whatever happens to it."""
@@ -194,16 +204,31 @@ class StoreMachine(RuleBasedStateMachine):
             self.end
         }
 
-    @rule(topic=topics, queue_id=queue_ids, data=st.data())
-    def look_at_one_queue(self, topic: str, queue_id: int, data: st.DataObject) -> None:
+    @rule(
+        topic=topics, queue_id=queue_ids, place=places, tags=tag_sets, count=read_counts, size=rooms
+    )
+    def look_at_one_queue(
+        self,
+        *,
+        topic: str,
+        queue_id: int,
+        place: tuple[str, int],
+        tags: set[str] | None,
+        count: int,
+        size: int,
+    ) -> None:
+        """What is drawn depends on nothing: how far flushes and retention are, no example fixes."""
         if topic not in self.model.topics:
             return
         low, high = self.model.range((topic, queue_id))
-        offset = data.draw(st.integers(max(low - 2, 0), high + 2))
-        tags = data.draw(st.one_of(st.none(), st.sets(st.sampled_from(TAGS_USED), min_size=1)))
-        count = data.draw(st.integers(1, 80))
-        size = data.draw(st.sampled_from([1, 500, 10**6]))
-        self.check_read((topic, queue_id), offset, tags, count, size)
+        match place:
+            case ("from the beginning", distance):
+                offset = low + distance
+            case ("from the end", distance):
+                offset = high + distance
+            case (_, number):
+                offset = low + number % (high - low + 1)
+        self.check_read((topic, queue_id), max(offset, 0), tags, count, size)
 
     def agree(self) -> None:
         """Ask everything."""

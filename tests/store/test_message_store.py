@@ -308,6 +308,21 @@ async def test_a_topic_that_is_being_deleted_takes_no_more_messages(store: Messa
     assert found_by_key(store) == [b"new"]
 
 
+async def test_what_is_committed_while_a_topic_goes_is_none_of_its_successors(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    late = OffsetsCommitted("g", [CommittedOffset("orders", 0, 7)])
+    await asyncio.gather(store.change(TopicDeleted("orders")), store.change(late))
+
+    await store.change(ORDERS)
+
+    assert store.state.committed_offset("g", "orders", 0) is None
+    assert LogModel(read_log(tmp_path)).committed == {"g": {}}
+    await store.close()
+
+
 @BOTH_MODES
 async def test_a_look_up_looks_at_nothing_of_a_deleted_topic(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch

@@ -94,14 +94,15 @@ class LogModel:
     def _fold(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "topic_put":
+                if event["topic"] not in self.topics:
+                    # What was committed while the last one of its name was being deleted.
+                    self._forget(event["topic"], *self.committed.values())
                 counts = event["read_queue_count"], event["write_queue_count"]
                 self.topics[event["topic"]] = counts
             case "topic_deleted":
                 self.topics.pop(event["topic"], None)
                 tables: list[dict[Key, Any]] = [self.queues, self.ends, *self.committed.values()]
-                for table in tables:
-                    for key in [key for key in table if key[0] == event["topic"]]:
-                        del table[key]
+                self._forget(event["topic"], *tables)
             case "offsets_committed":
                 positions = self.committed.setdefault(event["group"], {})
                 positions |= {(topic, queue): offset for topic, queue, offset in event["offsets"]}
@@ -109,6 +110,11 @@ class LogModel:
                 self._parts = [*self._parts, event] if event["part"] > 1 else [event]
                 if event["part"] == event["parts"]:
                     self._compare(self._parts)
+
+    def _forget(self, topic: str, *tables: dict[Key, Any]) -> None:
+        for table in tables:
+            for key in [key for key in table if key[0] == topic]:
+                del table[key]
 
     def _compare(self, parts: list[dict[str, Any]]) -> None:
         """Check that a snapshot says what the records before it said."""
