@@ -77,6 +77,20 @@ async def test_a_queue_that_is_there_no_more_does_not_hide_how_far_the_group_is_
     assert deleted["lag"] is None
 
 
+async def test_how_far_groups_are_behind_is_among_the_metrics(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await member.lock(1)
+    await member.commit((0, 2), (1, 0))
+
+    lines = (await client.get("http://broker/metrics")).text.splitlines()
+
+    assert 'eruca_broker_group_lag_messages{group="g",topic="orders"} 4.0' in lines
+    assert "eruca_broker_group_lags_left_out 0.0" in lines
+    deleted = "eruca_broker_group_deleted_unread_messages{"
+    assert not [line for line in lines if line.startswith(deleted)]
+
+
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_a_damaged_message_has_no_age_and_hides_nothing_else(
     member: TestMember,

@@ -49,6 +49,7 @@ from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.deliveries.leasing import LeaseLimits
 from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.group_lags import GroupLags
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
@@ -152,10 +153,12 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
         metrics = BrokerMetrics(broker, scrub)
         app.registry.register(metrics)
+        app.metrics_hooks.append(broker.lags.measure)
         upkeep = Upkeep(
             store,
             _retention(settings),
             carry_forward=partial(_carry_forward, broker),
+            lags=broker.lags,
             scrub=scrub,
         )
         timer_loop = TimerLoop(store, broker.timers, clock)
@@ -190,6 +193,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             await sessions.stop()
             await timer_loop.stop()
             await upkeep.stop()
+            app.metrics_hooks.remove(broker.lags.measure)
             await store.close()
             app.registry.unregister(metrics)
 
@@ -359,6 +363,7 @@ def _wire(
         members=known_members,
         locks=locks,
         positions=PositionsOfGroups(work, known, known_groups, locks),
+        lags=GroupLags(store),
         group_work=work,
     )
 

@@ -12,7 +12,7 @@ answer and in every log line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from time import perf_counter
@@ -83,6 +83,9 @@ _ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
 class ServiceApp(FastAPI):
     """One service's application; it refuses requests until ``app.readiness.ready()``.
 
+    Its lifespan may add to ``stop_hooks``, which are called when it begins to stop, and to
+    ``metrics_hooks``, which are awaited before metrics are collected: for what takes a while.
+
     Args:
         title: The service's name, as people say it.
         summary: What it is, in one line.
@@ -150,6 +153,7 @@ class ServiceApp(FastAPI):
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
         self.stop_hooks: list[Callable[[], None]] = []
+        self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
         self.address: tuple[str, int] | None = None  # where it listens; known to the lifespan
         self.hot = hot or HotRoutes()
         for route in self.hot.routes:
@@ -159,7 +163,7 @@ class ServiceApp(FastAPI):
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self.include_router(operations_router(self.readiness, self.registry))
+        self.include_router(operations_router(self.readiness, self.registry, self.metrics_hooks))
         self.include_router(explorer_router(title, explored))
         for router in routers:
             self.include_router(router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Path
@@ -48,7 +49,11 @@ class ProblemKind(BaseModel):
     fix: str | None
 
 
-def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIRouter:
+def operations_router(
+    readiness: Readiness,
+    registry: CollectorRegistry,
+    metrics_hooks: Sequence[Callable[[], Awaitable[None]]] = (),
+) -> APIRouter:
     """Return the routes, bound to one application's state."""
     router = APIRouter(tags=[TAG])
 
@@ -83,6 +88,8 @@ def operations_router(readiness: Readiness, registry: CollectorRegistry) -> APIR
     )
     async def metrics() -> Response:
         """Return every metric in Prometheus's text format."""
+        for measure in tuple(metrics_hooks):
+            await measure()
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     @router.get(

@@ -11,6 +11,7 @@ from eruca_broker.core.budget import Budget
 from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.group_lags import GroupLags
 from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
@@ -60,6 +61,7 @@ class Broker:
     members: Members
     locks: QueueLocks
     positions: PositionsOfGroups
+    lags: GroupLags
     group_work: GroupWork
 
 

@@ -150,6 +150,7 @@ class BrokerMetrics(Collector):
         yield _gauge(
             "eruca_broker_held_group_requests_max", "As many may be held", work.watchers.size_max
         )
+        yield from self._lags()
         yield _counter(
             "eruca_broker_sessions_expired",
             "Members that were not heard of in time",
@@ -159,6 +160,33 @@ class BrokerMetrics(Collector):
             "eruca_broker_stale_locks",
             "Requests refused since a lock was not held any more",
             self._broker.locks.stale_count,
+        )
+
+    def _lags(self) -> Iterator[Metric]:
+        """Yield what was measured right before; only the furthest behind have samples."""
+        lags = self._broker.lags
+        labels = ["group", "topic"]
+        behind = GaugeMetricFamily(
+            "eruca_broker_group_lag_messages",
+            "Messages of a topic that a group has still to read",
+            labels=labels,
+        )
+        lost = GaugeMetricFamily(
+            "eruca_broker_group_deleted_unread_messages",
+            "Messages of a topic that retention deleted before a group, which has not gone on "
+            "since, had read them",
+            labels=labels,
+        )
+        for lag in lags.latest:
+            behind.add_metric([lag.group, lag.topic], lag.lag)
+            if lag.lost:
+                lost.add_metric([lag.group, lag.topic], lag.lost)
+        yield behind
+        yield lost
+        yield _gauge(
+            "eruca_broker_group_lags_left_out",
+            "Groups' topics that have no sample, since others are further behind",
+            lags.left_out,
         )
 
     def _deliveries(self) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ import structlog
 
 from eruca.contract.errors import DiskFullError, ErucaError
 from eruca_broker.core.retention import RetentionRules, decide
+from eruca_broker.processors.group_lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, Scrub
 from eruca_chassis.loops import BackgroundLoop
@@ -39,11 +40,13 @@ class Upkeep:
         rules: RetentionRules,
         *,
         carry_forward: Callable[[int], Awaitable[None]],
+        lags: GroupLags | None = None,
         scrub: Scrub | None = None,
     ) -> None:
         self._store = store
         self._rules = rules
         self._carry_forward = carry_forward  # what the log before an offset holds and is needed
+        self._lags = lags or GroupLags(store)
         self._checked_offset = -1  # of the log, at the last checkpoint
         self._saved_version = -1  # of the topics in the config snapshots
         self._loops = [
@@ -110,11 +113,21 @@ class Upkeep:
 
     async def _delete(self, count: int) -> None:
         refusal: ErucaError | None = None
+        end = self._store.segment_ends()[count - 1]
         try:
-            await self._carry_forward(self._store.segment_ends()[count - 1])
+            await self._carry_forward(end)
         except ErucaError as error:
             refusal = error  # what waits keeps its segments; those before may be the room it needs
         needed_from = await self._store.needed_from()
+        unread = await self._lags.unread_before(min(end, needed_from))
+        try:
+            await self._delete_segments(count, needed_from)
+        finally:
+            await self._lags.tell_lost(unread)
+        if refusal is not None:
+            raise refusal
+
+    async def _delete_segments(self, count: int, needed_from: int) -> None:
         turn_ends = time.monotonic() + _TURN_SECONDS
         for min_offset in self._store.deletion(count, needed_from):
             if min_offset is not None:
@@ -125,5 +138,3 @@ class Upkeep:
             else:
                 await asyncio.sleep(0)
             turn_ends = time.monotonic() + _TURN_SECONDS
-        if refusal is not None:
-            raise refusal

@@ -30,10 +30,10 @@ from eruca.contract.groups import (
     ResetAnswer,
     ResetToOffset,
 )
-from eruca.contract.names import retry_topic
 from eruca_broker.core import group_events as events
 from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.core.times import moment, ms_not_before
+from eruca_broker.processors.group_lags import queues_of, standing
 from eruca_broker.processors.group_views import start_position
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
@@ -62,7 +62,7 @@ class PositionsOfGroups:
             queue_count = self._topics.get(topic).read_queue_count
             queues = [(topic, queue_id) for queue_id in range(queue_count)]
         else:
-            queues = sorted(group.offsets.keys() | group.starts.keys() | group.locks.keys())
+            queues = queues_of(group)
         offsets = [self._position(group, queue) for queue in queues]
         oldest = [o.oldest_unconsumed_at for o in offsets if o.oldest_unconsumed_at is not None]
         # A queue that is gone has nothing to consume, and does not hide what the others have.
@@ -203,25 +203,17 @@ class PositionsOfGroups:
 
     def _position(self, group: Group, queue: Queue) -> CommittedOffset:
         name, queue_id = queue
-        topic = self._store.state.topics.get(name)
-        is_here = topic is not None and queue_id < max(
-            topic.read_queue_count, topic.write_queue_count
-        )
-        first, end = self._store.queue_range(name, queue_id) if is_here else (None, None)
-        position = group.position(queue)
-        if position is None and name == retry_topic(group.name):
-            position = 0  # where every group begins in its own retry topic
-        lag, oldest = None, None
-        if position is not None and first is not None and end is not None:
-            position = max(position, first)
-            lag = max(end - position, 0)
-            oldest = self._store.stored_at_ms(name, queue_id, position) if lag else None
+        stands = standing(self._store, group, queue)
+        lag: int | None = None
+        oldest: int | None = None
+        if stands is not None and (lag := stands.lag):
+            oldest = self._store.stored_at_ms(name, queue_id, stands.end - lag)
         return CommittedOffset(
             topic=name,
             queue_id=queue_id,
             committed_offset=group.offsets.get(queue),
-            min_offset=first,
-            max_offset=end,
+            min_offset=None if stands is None else stands.first,
+            max_offset=None if stands is None else stands.end,
             lag=lag,
             oldest_unconsumed_at=None if oldest is None else moment(oldest),
             started=start_position(group.starts.get(queue)),

@@ -363,6 +363,10 @@ class MessageStore:
             )
             return None
 
+    def log_offset_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return where a message lies that the queue has."""
+        return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
+
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
         return self._reader.record(log_offset, self.visible_offset)
