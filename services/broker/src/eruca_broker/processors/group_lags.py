@@ -63,7 +63,7 @@ class Unread(NamedTuple):
     """What a group has not read of a topic when some of it is about to be deleted."""
 
     lost: int  # messages, before
-    stored_at_ms: int | None  # when the oldest was stored; None: it is damaged
+    stored_at_ms: int | None  # when the oldest was stored; None: it is damaged, or one of many
 
 
 UnreadByTopic: TypeAlias = Mapping[str, Mapping[str, Unread]]
@@ -119,6 +119,7 @@ class GroupLags:
     async def unread_before(self, log_offset: int) -> UnreadByTopic:
         """Return who would lose messages if the log began at *log_offset*, by group and topic."""
         unread: dict[str, dict[str, Unread]] = {}
+        count = 0
         pace = Pace()
         for name in list(self._store.state.groups):
             lost: Counter[str] = Counter()
@@ -132,11 +133,11 @@ class GroupLags:
                     if lies < log_offset:
                         place = (lies, queue_id, queue_offset)
                         oldest[topic] = min(oldest.get(topic, place), place)
-            if oldest:
-                unread[name] = {
-                    topic: Unread(lost[topic], self._store.stored_at_ms(topic, *place))
-                    for topic, (_, *place) in oldest.items()
-                }
+            for topic, (_, *place) in oldest.items():
+                count += 1
+                is_told = count <= LOSSES_TOLD_MAX
+                stored_at_ms = self._store.stored_at_ms(topic, *place) if is_told else None
+                unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
         return unread
 
     async def tell_lost(self, unread: UnreadByTopic) -> None:
