@@ -48,7 +48,7 @@ async def test_a_group_is_created_once_and_then_changed(client: httpx.AsyncClien
 @pytest.mark.parametrize(
     "settings",
     [
-        {"start": "2026-11-21T08:00:00Z"},
+        {"start": "2026-11-21T08:00:00.000Z"},
         {"retry_policy": {"kind": "customized", "delays_seconds": [1, 2.5]}},
         {"retry_policy": {"kind": "exponential", "initial_seconds": 1, "multiplier": 3}},
         {"consume_enabled": False, "broadcast_enabled": False, "subscription_mode": "per_member"},
@@ -62,7 +62,8 @@ async def test_settings_are_kept_over_a_restart(tmp_path: Path, settings: dict[s
         again = (await client.get("/groups/g")).json()
 
     assert again == put
-    expected = groups.GroupSettings.model_validate(settings).model_dump(mode="json")
+    times = {"start": settings["start"]} if "start" in settings else {}
+    expected = groups.GroupSettings.model_validate(settings).model_dump(mode="json") | times
     assert {name: again[name] for name in expected} == expected
 
 

@@ -105,7 +105,7 @@ async def test_a_group_stands_where_it_committed_and_nowhere_else(
 
     wherever = (await client.get("/groups/g/offsets")).json()
     of_topic = (await client.get("/groups/g/offsets?topic=orders")).json()
-    oldest = second["stored_at"].replace("Z", "000Z")  # the same moment, to the microsecond
+    oldest = second["stored_at"]
     assert wherever == {
         "group": "g",
         "offsets": [

@@ -407,8 +407,8 @@ async def test_brokers_and_clusters_list_who_lives(client: httpx.AsyncClient) ->
 
     assert (group["cluster"], group["broker_name"]) == ("c", "broker-a")
     assert [b["broker_id"] for b in group["brokers"]] == [0, 1]
-    assert group["brokers"][0]["last_seen_at"] == "2023-11-14T22:13:20Z"
-    assert group["brokers"][0]["expires_at"] == "2023-11-14T22:15:20Z"
+    assert group["brokers"][0]["last_seen_at"] == "2023-11-14T22:13:20.000Z"
+    assert group["brokers"][0]["expires_at"] == "2023-11-14T22:15:20.000Z"
     assert (await client.get("/v1/clusters")).json() == {"clusters": {"c": ["broker-a"]}}
 
 
@@ -477,7 +477,7 @@ async def test_status_counts_what_is_known(client: httpx.AsyncClient) -> None:
 
     assert (status["brokers"], status["topics"]) == (1, 2)
     assert (status["held_requests"], status["held_requests_max"]) == (0, 3)
-    assert status["started_at"] == "2023-11-14T22:13:20Z"
+    assert status["started_at"] == "2023-11-14T22:13:20.000Z"
     metrics = (await client.get("/metrics")).text
     assert "eruca_namesrv_brokers 1.0" in metrics
     assert "eruca_namesrv_topics 2.0" in metrics

@@ -314,10 +314,12 @@ async def _watch(
 ) -> None:
     from rich.live import Live
 
+    from eruca.cli.shown_messages import time_text
+
     async with aclosing(_looks(session, client, group, topic, every)) as looks:
         if session.is_json:
             async for behind in looks:
-                session.show_line({"at": datetime.now(UTC)} | _lag_document(behind))
+                session.show_line({"at": time_text(datetime.now(UTC))} | _lag_document(behind))
         console = output_console()
         # In a pipe nothing can be drawn over: there one table follows the other.
         with (
@@ -411,9 +413,12 @@ def _position(committed: CommittedOffset) -> str | int | None:
 
 
 def _lag_document(behind: GroupLag) -> dict[str, object]:
+    from eruca.cli.shown_messages import time_text
+
+    oldest = behind.oldest_unconsumed_at
     return {
         "lag": behind.lag,
-        "oldest_unconsumed_at": behind.oldest_unconsumed_at,
+        "oldest_unconsumed_at": None if oldest is None else time_text(oldest),
         "queues": _queue_documents(behind),
     }
 

@@ -12,13 +12,13 @@ group is ordered.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Struct
 from pydantic import AfterValidator, Field
 
 from eruca.contract.groups import DelaySeconds, FilterType, Start
+from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
     DELIVERY_COUNT_MAX,
     FILTER_SIZE_MAX,
@@ -31,6 +31,7 @@ from eruca.contract.limits import (
 from eruca.contract.messages import PulledMessage
 from eruca.contract.models import Answer, Request, TopicName, WaitSeconds
 from eruca.contract.retries import RetryReason
+from eruca.contract.times import Instant
 
 InvisibleSeconds = Annotated[
     float,
@@ -89,7 +90,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
     handle: str  # to acknowledge it, give it up, or extend the time
     attempt: int  # how often it has been handed out, this time included
-    visible_at: str  # RFC 3339, UTC: from then on others may get it
+    visible_at: InstantText  # from then on others may get it
     message: PulledMessage
 
 
@@ -135,7 +136,7 @@ class DeliveryExtension(Request):
 class ExtendedDeliveries(Answer):
     """How long the messages are the client's now; their handles are as before."""
 
-    visible_at: datetime
+    visible_at: Instant
 
 
 class NackResult(Answer):
@@ -143,7 +144,7 @@ class NackResult(Answer):
 
     outcome: Literal["retry", "dead_letter"]
     attempts: int = Field(description="how often it has been handed out")
-    visible_at: datetime | None = Field(description="when it comes again; null for a dead letter")
+    visible_at: Instant | None = Field(description="when it comes again; null for a dead letter")
 
 
 class NackResults(Answer):

@@ -31,13 +31,13 @@ Source: Apache Arrow, columnar format and IPC streaming; the names are those of
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Final, Literal, Self
 
 from pydantic import Field
 
 from eruca.contract.models import OFFSET_MAX, Answer, BrokerName, Offset, QueueId
 from eruca.contract.queries import Missing
+from eruca.contract.times import Instant
 
 EXPORT_SCHEMA_VERSION: Final = 1
 ARROW_MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
@@ -149,7 +149,7 @@ class ExportPlan(Answer):
 
     topic: str
     schema_version: int
-    taken_at: datetime = Field(
+    taken_at: Instant = Field(
         description="Whatever was acknowledged before is in the plan, as far as it was asked for."
     )
     rows: int

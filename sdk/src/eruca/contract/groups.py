@@ -43,6 +43,7 @@ from eruca.contract.models import (
     TopicName,
     WaitSeconds,
 )
+from eruca.contract.times import Instant
 
 
 def _kind_of_place(value: object) -> str:
@@ -144,14 +145,14 @@ class GroupConfig(Answer):
     """A group as one broker holds it."""
 
     group: str
-    start: Literal["earliest", "latest"] | datetime
+    start: Literal["earliest", "latest"] | Instant
     retry_max_times: int
     retry_policy: RetryPolicy | None
     ordered: bool
     consume_enabled: bool
     broadcast_enabled: bool
     subscription_mode: SubscriptionMode
-    created_at: datetime | None = Field(description="null where it was only ever named by commits")
+    created_at: Instant | None = Field(description="null where it was only ever named by commits")
     subscription_version: int = Field(description="grows with each change of the subscriptions")
     subscriptions: list[Subscription]
     members: int = Field(description="how many are live here")
@@ -248,7 +249,7 @@ class MemberAnswer(Answer):
     lost_locks: list[QueueRef] = Field(
         description="of the locks in the heartbeat, those not held by these tokens: stop reading"
     )
-    topics_since: dict[str, datetime] = Field(description="when the group first met each topic")
+    topics_since: dict[str, Instant] = Field(description="when the group first met each topic")
 
 
 class Member(Answer):
@@ -261,8 +262,8 @@ class Member(Answer):
     consume_type: ConsumeType
     is_static: bool
     subscriptions: list[Subscription]
-    joined_at: datetime
-    last_seen_at: datetime
+    joined_at: Instant
+    last_seen_at: Instant
     session_seconds: float
     locks: list[QueueRef]
 
@@ -317,7 +318,7 @@ class StartPosition(Answer):
         description="`earliest`, `latest`, `time`: as the group's `start` says; `added`: the queue "
         "or its topic came later than the group; `since`: stored since the group met the topic"
     )
-    at: datetime = Field(description="when that was decided")
+    at: Instant = Field(description="when that was decided")
 
 
 class GrantedLock(Answer):
@@ -414,7 +415,7 @@ class CommittedOffset(Answer):
         description="messages still to be consumed, from the position or else the start on; null "
         "while both are unknown"
     )
-    oldest_unconsumed_at: datetime | None = Field(
+    oldest_unconsumed_at: Instant | None = Field(
         default=None, description="when the oldest of them was stored; null where there is none"
     )
     started: StartPosition | None = None
@@ -430,7 +431,7 @@ class GroupOffsets(Answer):
         default=None,
         description="of all queues that are on this broker; null when one is unknown",
     )
-    oldest_unconsumed_at: datetime | None = None
+    oldest_unconsumed_at: Instant | None = None
 
 
 class ResetToOffset(Request):

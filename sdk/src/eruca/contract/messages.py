@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
     BATCH_COUNT_MAX,
     DELAY_LEVEL_MAX,
@@ -70,9 +71,9 @@ class SendReceipt(Struct, frozen=True, kw_only=True):
     log_offset: int  # bytes from the start of the broker's log
     message_id: str  # the unique id: the client's, or made by the broker
     offset_message_id: str
-    stored_at: str  # RFC 3339, UTC
+    stored_at: InstantText
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
-    deliver_at: str | None = None  # RFC 3339, UTC; null for a message that was delivered at once
+    deliver_at: InstantText | None = None  # null for a message that was delivered at once
 
 
 class SendReceipts(Struct, frozen=True):
@@ -121,9 +122,9 @@ class PulledMessage(Struct, frozen=True, kw_only=True):
     body: PulledBody
     flag: int
     reconsume_times: int
-    born_at: str  # RFC 3339, UTC, the producer's clock
+    born_at: InstantText  # the producer's clock
     born_host: str
-    stored_at: str  # RFC 3339, UTC, the broker's clock
+    stored_at: InstantText  # the broker's clock
     store_host: str
 
 

@@ -12,7 +12,6 @@ many faults is refused at the first one: objects with absurdly many members, and
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -42,6 +41,7 @@ from eruca.contract.limits import (
     WAIT_SECONDS_MAX,
 )
 from eruca.contract.records import Host
+from eruca.contract.times import Instant
 from eruca.contract.urls import URL_PATTERN, checked_url
 
 OFFSET_MAX = 2**63 - 1
@@ -168,8 +168,8 @@ class QueueOffsets(Answer):
     queue_id: int
     min_offset: int
     max_offset: int
-    earliest_stored_at: datetime | None = Field(description="Of the first message still there.")
-    latest_stored_at: datetime | None = Field(description="Of the last message.")
+    earliest_stored_at: Instant | None = Field(description="Of the first message still there.")
+    latest_stored_at: Instant | None = Field(description="Of the last message.")
 
 
 class TopicQueues(Answer):
@@ -184,7 +184,7 @@ class OffsetByTime(Answer):
 
     topic: str
     queue_id: int
-    timestamp: datetime
+    timestamp: Instant
     boundary: Literal["lower", "upper"]
     offset: int
 
@@ -263,8 +263,8 @@ class BrokerAddress(Answer):
     urls: dict[str, str]
     store_host: str
     data_version: int
-    last_seen_at: datetime
-    expires_at: datetime
+    last_seen_at: Instant
+    expires_at: Instant
 
 
 class BrokerGroup(Answer):
@@ -372,8 +372,8 @@ class BrokerStatus(Answer):
     role: Literal["master"]
     version: str
     store_host: str
-    started_at: datetime
-    now: datetime | None = Field(
+    started_at: Instant
+    now: Instant | None = Field(
         default=None,
         description="by the broker's clock, which the times in its log are by; null: it is of a "
         "version that does not tell",
@@ -396,7 +396,7 @@ class NamesrvStatus(Answer):
     """Who a name server is and what it knows."""
 
     version: str
-    started_at: datetime
+    started_at: Instant
     brokers: int
     topics: int
     held_requests: int

@@ -14,7 +14,6 @@ Matches are exact. An empty list without an entry in ``incomplete`` means that t
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -23,6 +22,7 @@ from pydantic import Field
 from eruca.contract.limits import GROUP_SIZE_MAX
 from eruca.contract.models import Answer, BrokerName, Request
 from eruca.contract.names import NAME_PATTERN
+from eruca.contract.times import Instant
 
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters of an id; clients may choose their own
 KEY_SIZE_MAX: Final = 1_024  # characters of a key, or a tag, that is looked for
@@ -81,7 +81,7 @@ class ReadModelPosition(Answer):
         description="where the log ended when this was asked; null: the broker does not answer"
     )
     lag_bytes: int | None = Field(description="what lies between the two; null: unknown")
-    as_of: datetime | None = Field(
+    as_of: Instant | None = Field(
         description="when the last record was stored that is in the read model; null: there is none"
     )
 
@@ -106,8 +106,8 @@ class StoredMessage(Answer):
     queue_offset: int
     tag: str | None
     keys: list[str]
-    born_at: datetime = Field(description="by the producer's clock")
-    stored_at: datetime = Field(description="by the broker's clock")
+    born_at: Instant = Field(description="by the producer's clock")
+    stored_at: Instant = Field(description="by the broker's clock")
     size: int = Field(description="bytes in the log")
 
 
@@ -150,7 +150,7 @@ class MessagePage(Answer):
 class LifeEvent(Answer):
     """Something that befell a message."""
 
-    at: datetime
+    at: Instant
     kind: LifeEventKind
     broker_name: str
     log_offset: int = Field(description="of the record that tells it")
@@ -178,7 +178,7 @@ class GroupProgress(Answer):
     queue_offset: int = Field(description="the message's")
     next_offset: int | None = Field(description="the group's position in the queue")
     state: GroupState
-    since: datetime | None = Field(description="since when it is so; null: not known")
+    since: Instant | None = Field(description="since when it is so; null: not known")
     detail: str | None
 
 
@@ -199,7 +199,7 @@ class Timeline(Answer):
 class Rebuild(Answer):
     """A read model that is being made anew; the old one answers meanwhile."""
 
-    requested_at: datetime | None
+    requested_at: Instant | None
     from_offset: int | None = Field(description="null: it has not begun yet")
     log_offset: int | None
     end_offset: int | None
@@ -212,11 +212,11 @@ class FollowedLog(Answer):
     log_offset: int | None = Field(description="null: nothing has been read yet")
     end_offset: int | None = Field(description="where the log ended when it was read last")
     lag_bytes: int | None
-    as_of: datetime | None
-    read_at: datetime | None = Field(description="when it was read last")
+    as_of: Instant | None
+    read_at: Instant | None = Field(description="when it was read last")
     followed_by: str | None = Field(description="the instance; null: nobody does")
     rows: int
-    oldest_stored_at: datetime | None = Field(description="what is older has been deleted")
+    oldest_stored_at: Instant | None = Field(description="what is older has been deleted")
     gaps: int = Field(description="stretches that were deleted before they had been read")
     rebuild: Rebuild | None
 
@@ -226,7 +226,7 @@ class QueryStatus(Answer):
 
     version: str
     name: str
-    started_at: datetime
+    started_at: Instant
     brokers: list[str] = Field(description="whose logs this instance follows")
     faults: dict[str, str] = Field(description="what cannot be followed just now, and why")
     followed: list[FollowedLog]

@@ -8,7 +8,6 @@ letters can be looked at and **redriven**: sent to their topic of origin as if t
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -21,6 +20,7 @@ from eruca.contract.limits import (
     SEND_BACK_COUNT_MAX,
 )
 from eruca.contract.models import Answer, Moment, Offset, QueueId, Request, TopicName
+from eruca.contract.times import Instant
 
 RetryReason = Annotated[
     str,
@@ -83,7 +83,7 @@ class SendBackResult(Answer):
 
     outcome: Literal["retry", "dead_letter"]
     reconsume_times: int = Field(description="how often it has been sent back, this time included")
-    deliver_at: datetime | None = Field(description="null for a dead letter")
+    deliver_at: Instant | None = Field(description="null for a dead letter")
 
 
 class SendBackResults(Answer):
@@ -106,8 +106,8 @@ class DeadLetter(Answer):
     reason: str | None
     attempts: int | None = Field(description="how often it was handed to a member")
     last_error: str | None
-    dead_at: datetime
-    redriven_at: datetime | None
+    dead_at: Instant
+    redriven_at: Instant | None
     size: int = Field(description="bytes in the log")
 
 
@@ -189,8 +189,8 @@ class ScheduledMessage(Answer):
     message_id: str | None = Field(description="the unique id")
     topic: str
     queue_id: int
-    deliver_at: datetime
-    stored_at: datetime
+    deliver_at: Instant
+    stored_at: Instant
     log_offset: int
     size: int = Field(description="bytes in the log")
 

@@ -16,13 +16,13 @@ Source: RocketMQ 5.3, ``EndTransactionProcessor``, ``TransactionalMessageService
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 from pydantic import AnyHttpUrl, Field
 
 from eruca.contract.groups import ClientId
+from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
     CHECK_COUNT_MAX,
     CHECK_IMMUNITY_SECONDS_MAX,
@@ -41,6 +41,7 @@ from eruca.contract.limits import (
 from eruca.contract.messages import NewMessage
 from eruca.contract.models import Answer, Request
 from eruca.contract.names import NAME_PATTERN
+from eruca.contract.times import Instant
 from eruca.contract.transaction_events import Decider, Outcome
 
 TRANSACTION_ID_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+$"
@@ -108,7 +109,7 @@ class TransactionReceipt(Struct, frozen=True, kw_only=True):
     queue_id: int  # the queue it is committed to
     half_queue_offset: int  # in the half topic
     half_log_offset: int
-    begun_at: str  # RFC 3339, UTC
+    begun_at: InstantText
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
     repeated: bool = False
 
@@ -134,7 +135,7 @@ class CommittedPlace(Struct, frozen=True, kw_only=True):
     queue_id: int
     queue_offset: int | None  # null: it is delayed, or was
     log_offset: int
-    deliver_at: str | None = None  # RFC 3339, UTC
+    deliver_at: InstantText | None = None
 
 
 class DecisionReceipt(Struct, frozen=True, kw_only=True):
@@ -144,7 +145,7 @@ class DecisionReceipt(Struct, frozen=True, kw_only=True):
     state: Literal["parked", "committed", "rolled_back"]
     outcome: Outcome
     by: DecidedBy
-    decided_at: str  # RFC 3339, UTC
+    decided_at: InstantText
     reason: str | None = None
     check_number: int | None = None
     message: CommittedPlace | None = None  # of a commit
@@ -167,7 +168,7 @@ class CheckGrant(Answer):
 
     transaction_id: str
     number: int
-    checked_at: datetime
+    checked_at: Instant
 
 
 class ExpireRequest(Request):
@@ -185,7 +186,7 @@ class TransactionDecision(Answer):
 
     outcome: Outcome
     by: DecidedBy
-    decided_at: datetime
+    decided_at: Instant
     reason: str | None = None
     check_number: int | None = None
 
@@ -199,10 +200,10 @@ class TransactionSummary(Answer):
     topic: str
     queue_id: int
     state: TransactionState
-    begun_at: datetime
+    begun_at: Instant
     check_immunity_seconds: float | None = None
     checks: int = Field(description="how often its producer group has been asked")
-    last_check_at: datetime | None = None
+    last_check_at: Instant | None = None
     decision: TransactionDecision | None = Field(
         default=None, description="null while it is pending; of a parked one: by limit"
     )
@@ -213,7 +214,7 @@ class TransactionHistoryEntry(Answer):
     """Something that happened to a transaction."""
 
     event: Literal["begun", "checked", "committed", "rolled_back", "parked", "carried"]
-    at: datetime
+    at: Instant
     log_offset: int = Field(description="of the control record")
     by: DecidedBy | None = None
     check_number: int | None = None
@@ -228,7 +229,7 @@ class CommittedMessage(Answer):
     queue_id: int
     queue_offset: int | None = Field(description="null: it is delayed, or was")
     log_offset: int
-    deliver_at: datetime | None = None
+    deliver_at: Instant | None = None
 
 
 class TransactionDetail(TransactionSummary):
@@ -272,9 +273,9 @@ class ProducerCheck(Answer):
     topic: str
     queue_id: int
     number: int = Field(description="which check of this transaction: 1, 2, 3 …")
-    begun_at: datetime
-    asked_at: datetime
-    answer_until: datetime = Field(description="then the check counts as unanswered")
+    begun_at: Instant
+    asked_at: Instant
+    answer_until: Instant = Field(description="then the check counts as unanswered")
     message: dict[str, Any] = Field(description="the half message, as a pull returns messages")
 
 
@@ -340,11 +341,11 @@ class Webhook(Answer):
     url: str
     timeout_seconds: float
     enabled: bool
-    updated_at: datetime
+    updated_at: Instant
     secret: str | None = Field(
         default=None, description="only in the answer to the request that set or made it"
     )
-    last_answer_at: datetime | None = None
+    last_answer_at: Instant | None = None
     last_error: str | None = Field(default=None, description="of the last call, if it failed")
 
 
@@ -352,7 +353,7 @@ class WebhookCheck(Answer):
     """What is sent to a webhook; the answer is a :class:`CheckAnswer`."""
 
     type: Literal["eruca.transaction.check"] = WEBHOOK_CHECK_TYPE
-    timestamp: datetime
+    timestamp: Instant
     data: ProducerCheck
 
 
@@ -365,15 +366,15 @@ class SentCheck(Answer):
     check_id: str
     number: int
     checker: str
-    checked_at: datetime
+    checked_at: Instant
     asked: str | None = Field(
         description="who was asked: a client id, or `webhook`; null: nobody, as yet or for good"
     )
-    asked_at: datetime | None
-    answer_until: datetime | None
+    asked_at: Instant | None
+    answer_until: Instant | None
     answer: CheckVerdict | None
     answered_by: str | None
-    answered_at: datetime | None
+    answered_at: Instant | None
     reason: str | None
     fault: str | None = Field(description="why nobody could be asked, or nothing be decided")
 
@@ -381,7 +382,7 @@ class SentCheck(Answer):
 class CheckedTransaction(TransactionSummary):
     """A transaction as the checker knows it, with each of its checks."""
 
-    next_check_at: datetime | None = Field(description="not before; null: it is not pending")
+    next_check_at: Instant | None = Field(description="not before; null: it is not pending")
     checks_sent: list[SentCheck]
 
 
@@ -392,7 +393,7 @@ class FollowedBroker(Answer):
     log_offset: int = Field(description="everything before it has been read")
     end_offset: int = Field(description="where the log ended when it was read last")
     behind_bytes: int
-    read_at: datetime
+    read_at: Instant
     followed_by: str | None = Field(description="an instance; null: none at this moment")
 
 
@@ -425,7 +426,7 @@ class CheckerStatus(Answer):
 
     version: str
     name: str = Field(description="of this instance; as in checks and leases")
-    started_at: datetime
+    started_at: Instant
     rules: CheckingRules
     brokers: list[str] = Field(description="whose transactions this instance checks just now")
     faults: dict[str, str] = Field(

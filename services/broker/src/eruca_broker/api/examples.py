@@ -29,7 +29,7 @@ TOPIC_QUEUES: Final = {
 OFFSET_BY_TIME: Final = {
     "topic": "flights",
     "queue_id": 0,
-    "timestamp": "2026-11-21T08:00:05Z",
+    "timestamp": "2026-11-21T08:00:05.000Z",
     "boundary": "lower",
     "offset": 20_113,
 }

@@ -12,7 +12,7 @@ SCHEDULED_LIST: Final = {
             "message_id": "7F00000100002A9F000000000134F1F5",
             "topic": "flights",
             "queue_id": 3,
-            "deliver_at": "2026-11-22T06:00:00Z",
+            "deliver_at": "2026-11-22T06:00:00.000Z",
             "stored_at": "2026-11-21T08:00:00.123Z",
             "log_offset": 8_201_544,
             "size": 287,
@@ -35,7 +35,9 @@ SEND_BACKS: Final = {
     ],
 }
 SEND_BACK_RESULTS: Final = {
-    "results": [{"outcome": "retry", "reconsume_times": 1, "deliver_at": "2026-11-21T08:00:12.31Z"}]
+    "results": [
+        {"outcome": "retry", "reconsume_times": 1, "deliver_at": "2026-11-21T08:00:12.310Z"}
+    ]
 }
 DEAD_LETTER: Final = {
     "dead_letter_id": 17,

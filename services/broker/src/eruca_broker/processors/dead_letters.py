@@ -34,7 +34,7 @@ from eruca_broker.core.dead_letters import Origin, origin_of, redriven
 from eruca_broker.core.rendering import render
 from eruca_broker.core.scheduled import Destination, host_bits_of
 from eruca_broker.core.timers_events import DeadLettersRedriven
-from eruca_broker.core.times import moment, ms_not_before
+from eruca_broker.core.times import moment, ms_not_before, rfc3339
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.pacing import Pace
@@ -193,7 +193,7 @@ class DeadLetters:
         redriven_at = self._work.store.state.redriven.redriven_at(group, letter.id)
         again, fault = None, None
         if redriven_at is not None:
-            fault = f"it was redriven at {moment(redriven_at).isoformat()}"
+            fault = f"it was redriven at {rfc3339(redriven_at)}"
         elif topic is None or self._work.store.is_leaving(name):
             fault = f"topic {name!r} does not exist any more"
         elif not topic.is_writable:

@@ -37,8 +37,8 @@ BROKERS: Final = {
                     "urls": _URLS,
                     "store_host": "127.0.0.1:10911",
                     "data_version": 1,
-                    "last_seen_at": "2026-11-21T08:00:05Z",
-                    "expires_at": "2026-11-21T08:00:25Z",
+                    "last_seen_at": "2026-11-21T08:00:05.000Z",
+                    "expires_at": "2026-11-21T08:00:25.000Z",
                 }
             ],
         }

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from eruca.contract.instant_texts import instant_text
 from eruca.contract.queries import GroupProgress, GroupState, LifeEventKind
 from eruca.core.tag_expression import TAG_TYPE, TagExpressionError, parse_tag_expression
 from eruca_query.core.found_messages import FoundMessage, moment
@@ -151,7 +152,7 @@ def _by_delivery(last: LifeEvent, now_ms: int) -> tuple[GroupState, int | None, 
 
 
 def _shown(ms: int) -> str:
-    return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return instant_text(moment(ms))
 
 
 def _is_by_tag(standing: Standing) -> bool:

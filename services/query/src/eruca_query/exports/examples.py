@@ -7,7 +7,7 @@ from typing import Final
 PLAN: Final = {
     "topic": "flights",
     "schema_version": 1,
-    "taken_at": "2026-11-21T08:00:00Z",
+    "taken_at": "2026-11-21T08:00:00.000Z",
     "rows": 1200,
     "queues": [
         {
