@@ -3,8 +3,8 @@
 Those of groups are in :mod:`eruca.contract.groups`, those of retries, dead letters and delayed
 messages in :mod:`eruca.contract.retries`.
 
-Requests forbid unknown fields, so that a misspelt one is an error and not a surprise. Offsets are
-JSON integers of up to 64 bits.
+Requests forbid unknown fields, so that a misspelt one is an error and not a surprise, and take each
+value in its own type only: "4" and true are no numbers. Offsets are JSON integers of up to 64 bits.
 
 Each fault in a request costs the service far more than the bytes that made it. So what can hold
 many faults is refused at the first one: objects with absurdly many members, and long lists.
@@ -21,6 +21,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     model_validator,
 )
 
@@ -109,14 +110,15 @@ Permission = Literal["rw", "r", "w", "none"]
 WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
+# Not strict, which would refuse a text that FastAPI has already taken out of the JSON.
+Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_not_a_number)]
 """RFC 3339 with an offset, and nothing else that could be taken for a time."""
 
 
 class Request(BaseModel):
-    """Base of what clients send: unknown fields are refused."""
+    """Base of what clients send: unknown fields are refused, and so is "4" for a number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -145,7 +147,9 @@ class TopicSettings(Request):
 
 
 class TopicConfig(Answer):
-    """A topic as one broker holds it."""
+    """A topic as one broker holds it, and as it registers it."""
+
+    model_config = ConfigDict(strict=True)
 
     topic: str
     read_queue_count: int
