@@ -82,7 +82,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
@@ -154,6 +154,11 @@ class ValidationError(RequestError):
     code = "validation-failed"
     status = 422
     title = "A value is not allowed"
+
+    @classmethod
+    def at(cls, pointer: str, detail: str, *, fix: str | None = None) -> Self:
+        """Return the error of one value: *pointer* is its place in the request."""
+        return cls(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}], fix=fix)
 
 
 class FilterSyntaxError(ValidationError):

@@ -111,7 +111,7 @@ WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=Fa
 
 
 # Not strict, which would refuse a text that FastAPI has already taken out of the JSON.
-Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_not_a_number)]
+Moment = Annotated[AwareDatetime, Strict(strict=False), BeforeValidator(_not_a_number)]
 """RFC 3339 with an offset, and nothing else that could be taken for a time."""
 
 

@@ -17,8 +17,12 @@ def encode_cursor(last: str) -> str:
     return urlsafe_b64encode(last.encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str | None) -> str | None:
+def decode_cursor(cursor: str | None, pointer: str = "/query/cursor") -> str | None:
     """Return the name that a cursor continues after; None for the first page.
+
+    Args:
+        cursor: As the client sent it.
+        pointer: Where it stands in the request.
 
     Raises:
         ValidationError: No list of ours gave out this cursor.
@@ -32,9 +36,7 @@ def decode_cursor(cursor: str | None) -> str | None:
         last = ""
     if not last or encode_cursor(last) != cursor:
         detail = "not a cursor that a list gave as next_cursor"
-        raise ValidationError(
-            f"/query/cursor: {detail}",
-            errors=[{"pointer": "/query/cursor", "detail": detail}],
-            fix="leave cursor out to begin with the first page",
+        raise ValidationError.at(
+            pointer, detail, fix="leave cursor out to begin with the first page"
         )
     return last

@@ -80,8 +80,8 @@ def _fault(message: str) -> ValidationError:
     field = _UNKNOWN_FIELD.search(message) or _MISSING_FIELD.search(message)
     if field:
         pointer += f"/{field[1].replace('~', '~0').replace('/', '~1')}"
-    return ValidationError(
-        f"{pointer}: {message}",
-        errors=[{"pointer": pointer, "detail": message}],
+    return ValidationError.at(
+        pointer,
+        message,
         fix="correct the value that `errors` points at; /openapi.json has its limits",
     )

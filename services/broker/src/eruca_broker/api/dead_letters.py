@@ -113,12 +113,10 @@ def _cursor(following: int | None) -> str | None:
 
 
 def _start(cursor: str | None, pointer: str) -> int:
-    text = decode_cursor(cursor)
+    text = decode_cursor(cursor, pointer)
     if text is None:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         detail = "not a cursor that this list gave as next_cursor"
-        raise ValidationError(
-            f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}]
-        )
+        raise ValidationError.at(pointer, detail)
     return int(text)

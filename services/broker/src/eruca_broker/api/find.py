@@ -71,9 +71,9 @@ async def find_messages(
     """
     if begin is not None and end is not None and begin > end:
         detail = f"{begin.isoformat()} is later than to, {end.isoformat()}"
-        raise ValidationError(
-            f"/query/from: {detail}",
-            errors=[{"pointer": "/query/from", "detail": detail}],
+        raise ValidationError.at(
+            "/query/from",
+            detail,
             fix="ask for what lies between two times with the earlier one as from",
         )
     records = broker.finder.by_key(

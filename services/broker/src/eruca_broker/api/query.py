@@ -95,7 +95,7 @@ def one_of(parameters: Mapping[str, str], name: str, allowed: tuple[_T, ...]) ->
 def fault(part: str, name: str, detail: str) -> ValidationError:
     """Return the error for one value of a request's query or path."""
     pointer = f"/{part}/{_shown(name).replace('~', '~0').replace('/', '~1')}"
-    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    return ValidationError.at(pointer, detail)
 
 
 def _integer(part: str, name: str, text: str, *, least: int, most: int) -> int:

@@ -84,6 +84,4 @@ def _decoded(cursor: str | None) -> tuple[int, int] | None:
         return int(due_ms), int(log_offset)
     except ValueError as error:
         detail = "not a cursor that this list gave as next_cursor"
-        raise ValidationError(
-            f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]
-        ) from error
+        raise ValidationError.at("/query/cursor", detail) from error

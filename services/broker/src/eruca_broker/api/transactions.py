@@ -167,7 +167,5 @@ def _decoded(cursor: str | None) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         detail = "not a cursor that this list gave as next_cursor"
-        raise ValidationError(
-            f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]
-        )
+        raise ValidationError.at("/query/cursor", detail)
     return int(text)

@@ -263,4 +263,4 @@ def _check_tag(tag: str, pointer: str) -> None:
 
 
 def _fault(pointer: str, detail: str) -> ValidationError:
-    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    return ValidationError.at(pointer, detail)

@@ -308,4 +308,4 @@ def _is_delayed(message: NewMessage) -> bool:
 
 
 def _fault(pointer: str, detail: str) -> ValidationError:
-    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    return ValidationError.at(pointer, detail)

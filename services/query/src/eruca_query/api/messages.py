@@ -157,6 +157,4 @@ async def find_messages(
 
 def _refused(name: str, detail: str, *, fix: str) -> ValidationError:
     pointer = f"/query/{name}"
-    return ValidationError(
-        f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}], fix=fix
-    )
+    return ValidationError.at(pointer, detail, fix=fix)

@@ -27,9 +27,7 @@ def position_of(text: str) -> Position:
     numbers = (int(match[1]), int(match[2])) if match is not None else None
     if match is None or numbers is None or max(numbers) > _INT64_MAX:
         detail = "not a cursor that a list gave as next_cursor"
-        raise ValidationError(
-            f"/query/cursor: {detail}",
-            errors=[{"pointer": "/query/cursor", "detail": detail}],
-            fix="leave cursor out to begin with the first page",
+        raise ValidationError.at(
+            "/query/cursor", detail, fix="leave cursor out to begin with the first page"
         )
     return Position(*numbers, match[3])

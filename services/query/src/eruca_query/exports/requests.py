@@ -113,6 +113,4 @@ def form_of(accept: str | None, columns: Sequence[str], codec: ExportCodec) -> R
 
 def _refusal(parameter: str, detail: str) -> ErucaError:
     pointer = f"/query/{parameter}"
-    return ValidationError(
-        f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}], fix=_FIX
-    )
+    return ValidationError.at(pointer, detail, fix=_FIX)

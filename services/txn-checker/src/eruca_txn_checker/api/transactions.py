@@ -226,7 +226,5 @@ def _place(cursor: str | None) -> Place | None:
     is_number = begun.isascii() and begun.isdigit() and len(begun) < 19
     if len(names) != 2 or not is_number or "\0" in text:  # which no database stores
         detail = "not a cursor that this list gave as next_cursor"
-        raise ValidationError(
-            f"/query/cursor: {detail}", errors=[{"pointer": "/query/cursor", "detail": detail}]
-        )
+        raise ValidationError.at("/query/cursor", detail)
     return Place(int(begun), names[0], names[1])

@@ -125,9 +125,7 @@ def _check_url(settings: WebhookSettings, reach: Reach) -> None:
 
 
 def _fault(detail: str) -> ValidationError:
-    return ValidationError(
-        f"/body/url: {detail}", errors=[{"pointer": "/body/url", "detail": detail}]
-    )
+    return ValidationError.at("/body/url", detail)
 
 
 def _not_found(producer_group: str) -> WebhookNotFoundError:

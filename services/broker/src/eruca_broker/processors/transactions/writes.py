@@ -135,4 +135,4 @@ def not_found(transaction_id: str) -> TransactionNotFoundError:
 
 def body_fault(pointer: str, detail: str) -> ValidationError:
     """Return the error for a part of a request, by its JSON pointer."""
-    return ValidationError(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}])
+    return ValidationError.at(pointer, detail)
