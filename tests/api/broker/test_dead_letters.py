@@ -254,6 +254,19 @@ async def test_nonsense_is_refused(
     assert broker_of(app).store.log_max_offset == end
 
 
+@pytest.mark.parametrize("cursor", ["%%%", "eA"])
+async def test_a_cursor_that_no_list_gave_is_pointed_at_where_it_stood(
+    client: httpx.AsyncClient, cursor: str
+) -> None:
+    await give_up(client, "orders", 1)
+
+    in_body = await client.post(f"{PATH}:redrive", json={"filter": {}, "cursor": cursor})
+    in_query = await client.get(PATH, params={"cursor": cursor})
+
+    assert [error["pointer"] for error in in_body.json()["errors"]] == ["/body/cursor"]
+    assert [error["pointer"] for error in in_query.json()["errors"]] == ["/query/cursor"]
+
+
 @pytest.mark.parametrize(
     "query", [{"cursor": "x"}, {"from": "yesterday"}, {"limit": 0}, {"reason": "Not A Word"}]
 )

@@ -319,7 +319,18 @@ async def _on_error(request: Request, error: ErucaError) -> Response:
 
 
 async def _on_invalid_request(request: Request, error: RequestValidationError) -> Response:
-    return _problem(request, error_of_faults(error.errors(), request.headers.get("content-type")))
+    refusal = error_of_faults(
+        error.errors(), request.headers.get("content-type"), _example_of_body(request)
+    )
+    return _problem(request, refusal)
+
+
+def _example_of_body(request: Request) -> object:
+    """Return the documented body of the operation that was asked for, None where there is none."""
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    bodies = () if dependant is None else dependant.body_params
+    examples = [example for body in bodies for example in body.field_info.examples or ()]
+    return examples[0] if examples else None
 
 
 async def _on_client_gone(_request: Request, _error: ClientGoneError) -> Response:

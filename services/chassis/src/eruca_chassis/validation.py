@@ -21,16 +21,34 @@ from eruca.contract.errors import (
 
 ERROR_COUNT_MAX: Final = 32  # entries of ``errors``; the first ones are the ones to mend first
 VALUE_SIZE_MAX: Final = 80  # characters of a refused value that are shown
+EXAMPLE_SIZE_MAX: Final = 300  # characters of an example; a longer one would hide what is wrong
+
+_MESSAGES: Final = {  # in place of pydantic's, which speak of Python
+    "model_attributes_type": "Input should be an object",
+    "model_type": "Input should be an object",
+    "dict_type": "Input should be an object",
+}
 
 
-def error_of_faults(faults: Sequence[Mapping[str, Any]], content_type: str | None) -> ErucaError:
-    """Return the error for pydantic's list of *faults* in one request."""
+def error_of_faults(
+    faults: Sequence[Mapping[str, Any]], content_type: str | None, example: object = None
+) -> ErucaError:
+    """Return the error for pydantic's list of *faults* in one request.
+
+    Args:
+        faults: At least one.
+        content_type: What the client says the body is.
+        example: A body that the operation takes; who sends another is shown it, unless it is long.
+    """
     first = faults[0]
+    shown = "" if example is None else json.dumps(example, ensure_ascii=False)
+    if len(shown) > EXAMPLE_SIZE_MAX:
+        shown = ""
     if first["type"] == "json_invalid":
         why = first.get("ctx", {}).get("error", "not JSON")
         return MalformedBodyError(
             f"the body is not JSON: {why} (at character {first['loc'][-1]})",
-            fix="send one JSON value, in UTF-8",
+            fix=f"send one JSON value, in UTF-8{f', such as {shown}' if shown else ''}",
         )
     body_unread = tuple(first["loc"]) == ("body",) and isinstance(first.get("input"), bytes)
     if body_unread and not _is_json(content_type):
@@ -43,10 +61,11 @@ def error_of_faults(faults: Sequence[Mapping[str, Any]], content_type: str | Non
         for fault in faults[:ERROR_COUNT_MAX]
     ]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    fix = "correct the values that `errors` points at; /openapi.json has their limits"
+    if shown and first["loc"][0] == "body":
+        fix = f"send, for example, {shown}; /openapi.json has every field and its limits"
     return ValidationError(
-        f"{errors[0]['pointer']}: {errors[0]['detail']}{more}",
-        errors=errors,
-        fix="correct the values that `errors` points at; /openapi.json has their limits",
+        f"{errors[0]['pointer']}: {errors[0]['detail']}{more}", errors=errors, fix=fix
     )
 
 
@@ -61,8 +80,10 @@ def _is_json(content_type: str | None) -> bool:
 
 
 def _detail(fault: Mapping[str, Any]) -> str:
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] in ("missing", "extra_forbidden"):
+    if fault["type"] == "extra_forbidden":
+        return "there is no such field"
+    message = _MESSAGES.get(fault["type"], str(fault["msg"])).removeprefix("Value error, ")
+    if fault["type"] == "missing":
         return message
     return f"{message}; got {_shown(fault.get('input'))}"
 

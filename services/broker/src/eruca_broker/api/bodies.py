@@ -8,8 +8,9 @@ answered, which includes waiting for the disk.
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -53,8 +54,13 @@ class InFlight:
         self._budget.give(self._taken)
 
 
-def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray) -> _T:
+def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray, example: str) -> _T:
     """Return what the JSON text *body* says.
+
+    Args:
+        decoder: Of a struct.
+        body: As the client sent it.
+        example: The least that the operation takes; whoever sends anything else is shown it.
 
     Raises:
         MalformedBodyError: It is not JSON.
@@ -63,25 +69,28 @@ def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray) -> _
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _fault(str(error)) from error
+        raise _fault(str(error), decoder.type, example) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedBodyError(
-            f"the body is not JSON: {error}", fix="send one JSON value, in UTF-8"
+            f"the body is not JSON: {error}",
+            fix=f"send one JSON value, in UTF-8, such as {example}",
         ) from error
 
 
-def _fault(message: str) -> ValidationError:
+def _fault(message: str, kind: Any, example: str) -> ValidationError:  # noqa: ANN401
     place = _PLACE.search(message)
     pointer = "/body"
     if place:
         message = message[: place.start()]
         steps = _STEP.findall(place[1].replace("[...]", ""))  # a property's name is not told
         pointer += "".join(f"/{name or index}" for name, index in steps)
-    field = _UNKNOWN_FIELD.search(message) or _MISSING_FIELD.search(message)
+    unknown = _UNKNOWN_FIELD.search(message)
+    field = unknown or _MISSING_FIELD.search(message)
+    if unknown:
+        close = get_close_matches(unknown[1], () if place else kind.__struct_fields__, n=1)
+        message = f"there is no such field{f'; is {close[0]!r} meant?' if close else ''}"
     if field:
         pointer += f"/{field[1].replace('~', '~0').replace('/', '~1')}"
     return ValidationError.at(
-        pointer,
-        message,
-        fix="correct the value that `errors` points at; /openapi.json has its limits",
+        pointer, message, fix=f"send, for example, {example}; /openapi.json has every field"
     )

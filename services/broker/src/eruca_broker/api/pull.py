@@ -96,6 +96,7 @@ class MultiPullRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 _MULTI_PULL: Final = msgspec.json.Decoder(MultiPullRequest)
+_MULTI_PULL_EXAMPLE: Final = '{"queues": [{"topic": "flights", "queue_id": 0, "offset": 0}]}'
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -169,7 +170,7 @@ class PullRoutes:
 
     def pull_many(self, exchange: Exchange) -> None:
         """``POST /v1/pull``: its body."""
-        request = decode_json(_MULTI_PULL, exchange.body)
+        request = decode_json(_MULTI_PULL, exchange.body, _MULTI_PULL_EXAMPLE)
         exchange.chunks.clear()
         queues = [
             QueuePull(

@@ -32,6 +32,8 @@ SEND_PARAMETERS: Final = frozenset({"queue_id"})
 _IS_BATCH: Final = re.compile(rb'\s*\{\s*"messages"\s*:')
 _ONE: Final = msgspec.json.Decoder(NewMessage)
 _MANY: Final = msgspec.json.Decoder(NewMessages)
+_ONE_EXAMPLE: Final = '{"body": {"text": "hello"}, "tag": "greeting", "keys": ["greeting-1"]}'
+_MANY_EXAMPLE: Final = f'{{"messages": [{_ONE_EXAMPLE}]}}'
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -56,10 +58,10 @@ class SendRoutes:
         body = exchange.body
         is_batch = _IS_BATCH.match(body) is not None
         if is_batch:
-            messages: Sequence[NewMessage] = decode_json(_MANY, body).messages
+            messages: Sequence[NewMessage] = decode_json(_MANY, body, _MANY_EXAMPLE).messages
             pointers = [f"/body/messages/{index}" for index in range(len(messages))]
         else:
-            messages, pointers = [decode_json(_ONE, body)], ["/body"]
+            messages, pointers = [decode_json(_ONE, body, _ONE_EXAMPLE)], ["/body"]
         topic, queue_id = exchange.request.meaning
         self._sender.send(
             topic,

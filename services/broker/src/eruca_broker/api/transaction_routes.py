@@ -32,6 +32,10 @@ _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 _DECIDE_SIZE_MAX: Final = 64 * 1024  # bytes
 _NEW: Final = msgspec.json.Decoder(NewTransaction)
 _DECIDE: Final = msgspec.json.Decoder(Decide)
+_NEW_EXAMPLE: Final = (
+    '{"topic": "flights", "producer_group": "checkout", "message": {"body": {"text": "hello"}}}'
+)
+_DECIDE_EXAMPLE: Final = '{"producer_group": "checkout"}'
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -49,7 +53,7 @@ class TransactionRoutes:
 
     def begin(self, exchange: Exchange) -> None:
         """``POST /v1/transactions``: its body."""
-        request = decode_json(_NEW, exchange.body)
+        request = decode_json(_NEW, exchange.body, _NEW_EXAMPLE)
         self._transactions.begin(
             request,
             born_host(exchange.client),
@@ -84,7 +88,7 @@ class TransactionRoutes:
         self._transactions.decide(
             exchange.request.parameters["transaction_id"],
             outcome,
-            decode_json(_DECIDE, exchange.body),
+            decode_json(_DECIDE, exchange.body, _DECIDE_EXAMPLE),
             partial(exchange.resume, _answer_decision, exchange),
         )
 

@@ -135,7 +135,11 @@ def body_bytes(body: Body, pointer: str) -> bytes:
     """
     text, json, base64 = body.text, body.json, body.base64
     if (text is UNSET) + (json is UNSET) + (base64 is UNSET) != 2:
-        raise _fault(f"{pointer}/body", "give exactly one of text, json and base64")
+        raise ValidationError.at(
+            f"{pointer}/body",
+            "give exactly one of text, json and base64",
+            fix='such as {"body": {"text": "hello"}}',
+        )
     if text is not UNSET:
         raw = text.encode()
     elif json is not UNSET:

@@ -1,0 +1,91 @@
+"""What people get wrong when they try the API by hand: the answer shows them what is right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.brokers import JSON, client_of, open_broker
+
+pytestmark = pytest.mark.anyio
+
+SEND = "/topics/orders/messages"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with open_broker(tmp_path) as app, client_of(app) as client:
+        (await client.put("/topics/orders", json={})).raise_for_status()
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ('{"body": "hello"}', 422, "/body/body: Expected `object`, got `str`"),
+        ('{"body": {"order": 1}}', 422, "/body/body/order: there is no such field"),
+        ('{"body": {}}', 422, "/body/body: give exactly one of text, json and base64"),
+        ('{"body": {"text": 5}}', 422, "/body/body/text: Expected `str`, got `int`"),
+        ('{"text": "hello"}', 422, "/body/text: there is no such field"),
+        ('"hello"', 422, "/body: Expected `object`, got `str`"),
+        ('[{"body": {"text": "x"}}]', 422, "/body: Expected `object`, got `array`"),
+        ('{"messages": ["hello"]}', 422, "/body/messages/0: Expected `object`, got `str`"),
+        (
+            '{"body": {"text": "x"}, "tags": "a"}',
+            422,
+            "/body/tags: there is no such field; is 'tag' meant?",
+        ),
+        ('{"body": {"text": "x"}, "keys": "a"}', 422, "/body/keys: Expected `array`, got `str`"),
+        ("hello", 400, "the body is not JSON"),
+        ("{'body': {'text': 'x'}}", 400, "the body is not JSON"),
+        ("", 400, "the body is not JSON"),
+    ],
+)
+async def test_whoever_sends_no_message_is_shown_one(
+    client: httpx.AsyncClient, body: str, status: int, told: str
+) -> None:
+    refused = await client.post(SEND, content=body, headers=JSON)
+
+    problem = refused.json()
+    assert (refused.status_code, problem["detail"][: len(told)]) == (status, told)
+    shown = json.loads(_json_in(problem["fix"]))
+    assert (await client.post(SEND, json=shown)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/groups/g/deliveries", "{}"),
+        ("/groups/g/deliveries:ack", '{"handle": "x"}'),
+        ("/groups/g/deliveries:ack", '{"handles": "x"}'),
+        ("/groups/g/offsets:reset", '{"topic": "orders"}'),
+        ("/groups/g/offsets:reset", "to the end"),
+        ("/groups/g/dead-letters:redrive", ""),
+        ("/groups/g/retries", "[]"),
+        ("/groups/g/locks", "{}"),
+        ("/pull", "{}"),
+        ("/transactions", '{"body": {"text": "x"}}'),
+        ("/transactions/t:commit", "[]"),
+    ],
+)
+async def test_whoever_sends_another_body_is_shown_one_of_the_operation(
+    client: httpx.AsyncClient, path: str, body: str
+) -> None:
+    refused = await client.post(path, content=body, headers=JSON)
+
+    assert refused.status_code in (400, 422), refused.text
+    shown = _json_in(refused.json()["fix"])
+    again = await client.post(path, content=shown, headers=JSON)
+    is_shown_again = again.is_error and "for example" in str(again.json()["fix"])
+    assert not is_shown_again, again.text  # it is refused for what it names, if at all
+
+
+def _json_in(fix: str) -> str:
+    found = re.search(r"\{.*\}", fix)
+    assert found, fix
+    return found[0]
