@@ -109,3 +109,17 @@ async def test_a_page_is_made_anew_each_time_and_its_files_are_kept(
     assert page.headers["cache-control"] == "no-store"
     assert "immutable" in file.headers["cache-control"]
     assert re.search(r'src="docs/explorer\.js\?[0-9a-f]{12}"', page.text)
+
+
+@pytest.mark.parametrize(
+    "range_", ["bytes=9-1", "bytes=99999999-", "bytes", "lines=1-2", "bytes=0-1"]
+)
+async def test_a_file_is_sent_whole_whatever_range_is_asked_for(
+    client: httpx.AsyncClient, range_: str
+) -> None:
+    whole = await client.get("/docs/explorer.js")
+
+    answer = await client.get("/docs/explorer.js", headers={"range": range_})
+
+    assert (answer.status_code, answer.content) == (200, whole.content)
+    assert answer.headers["accept-ranges"] == "none"

@@ -91,6 +91,13 @@ class NameServer:
             now=self._clock.monotonic(),
             now_ms=self._clock.now_ms(),
         )
+        if registered.is_new:
+            _log.info(
+                "broker registered",
+                broker=f"{broker_name}/{broker_id}",
+                cluster=registration.cluster,
+                store_host=registration.store_host,
+            )
         if registered.took_over_from is not None:
             _log.warning(
                 "broker moved",
@@ -110,6 +117,7 @@ class NameServer:
         """Drop a broker that stops."""
         self.expire()
         self._changed(self.table.unregister(broker_name, broker_id, store_host=store_host))
+        _log.info("broker unregistered", broker=f"{broker_name}/{broker_id}")
 
     async def expiry_step(self) -> None:
         """Drop the brokers that were not heard of for too long: for the expiry loop."""
@@ -117,7 +125,15 @@ class NameServer:
 
     def expire(self) -> None:
         """Drop the brokers that were not heard of for too long, and wake who waits for that."""
-        self._changed(self.table.expire(self._clock.monotonic()))
+        now = self._clock.monotonic()
+        for broker in self.table.overdue(now):
+            _log.warning(
+                "broker expired",
+                broker=f"{broker.broker_name}/{broker.broker_id}",
+                store_host=broker.store_host,
+                unheard_of_seconds=round(now - broker.seen_at, 1),
+            )
+        self._changed(self.table.expire(now))
 
     async def route(
         self, topic: str, known_etags: frozenset[str], wait_seconds: float, receive: Receive

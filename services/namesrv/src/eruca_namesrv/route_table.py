@@ -92,6 +92,7 @@ class Registered:
     needs_topics: bool  # the broker must register again, with its topics
     changed_topics: frozenset[str]
     took_over_from: str | None = None  # the address that had the id until now
+    is_new: bool = False  # nobody had the id until now
 
 
 class RouteTable:
@@ -161,6 +162,7 @@ class RouteTable:
             ),
             changed_topics=frozenset(changed),
             took_over_from=holder.store_host if holder and holder.store_host != here else None,
+            is_new=holder is None,
         )
 
     def unregister(
@@ -185,6 +187,12 @@ class RouteTable:
                 f"not at {store_host}"
             )
         return self._drop(broker_name, group, [broker_id])
+
+    def overdue(self, now: float) -> list[LiveBroker]:
+        """Return the brokers that :meth:`expire` would drop."""
+        if now <= self._earliest_deadline:
+            return []
+        return [broker for broker in self.brokers() if broker.deadline < now]
 
     def expire(self, now: float) -> frozenset[str]:
         """Drop every broker that was not heard of for too long; return the changed topics."""

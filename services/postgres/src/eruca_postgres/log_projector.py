@@ -171,6 +171,8 @@ class LogProjector:
         except PositionMovedError as error:
             _log.info("log is read from another place", broker=self.broker_name, why=str(error))
         else:
+            if self.fault is not None:
+                _log.info("log followed again", broker=self.broker_name)
             self.fault = None
             self._pause = PAUSE_SECONDS
         if self._stopping.is_set():

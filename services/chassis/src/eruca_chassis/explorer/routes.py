@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse
+from starlette.types import Receive, Scope, Send
 
 from eruca_chassis.cross_origin import origin_of
 
@@ -33,7 +34,23 @@ _FILES: Final = {
     "explorer.css": (_OURS, "text/css"),
 }
 _NO_SNIFFING: Final = {"x-content-type-options": "nosniff"}
-_FILE_HEADERS: Final = {"cache-control": "public, max-age=31536000, immutable", **_NO_SNIFFING}
+_FILE_HEADERS: Final = {
+    "accept-ranges": "none",
+    "cache-control": "public, max-age=31536000, immutable",
+    **_NO_SNIFFING,
+}
+
+
+class _WholeFile(FileResponse):
+    """A file that is sent as a whole, whatever Range says, as RFC 9110 section 14.2 allows.
+
+    Starlette refuses a range that it does not understand in plain text. No browser asks for one.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        headers = [header for header in scope["headers"] if header[0] != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 class Explored(NamedTuple):
@@ -122,6 +139,6 @@ def _as_data(explored: ExploredServices) -> str:
 
 def _file(path: Path, media_type: str) -> Callable[[], Awaitable[FileResponse]]:
     async def file() -> FileResponse:
-        return FileResponse(path, media_type=media_type, headers=_FILE_HEADERS)
+        return _WholeFile(path, media_type=media_type, headers=_FILE_HEADERS)
 
     return file
