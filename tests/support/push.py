@@ -30,7 +30,11 @@ async def committed(client: eruca.AsyncClient, group: str, topic: str) -> int:
 
 
 async def until_shared(
-    consumers: list[eruca.AsyncPushConsumer], topic: str, *, queues: int
+    consumers: list[eruca.AsyncPushConsumer],
+    topic: str,
+    *,
+    queues: int,
+    within_seconds: float = 20,
 ) -> None:
     """Wait until the consumers hold all queues of a topic, as evenly as can be."""
     size, rest = divmod(queues, len(consumers))
@@ -40,7 +44,7 @@ async def until_shared(
         held = [[q for q in c.assignment if q.topic == topic] for c in consumers]
         return sorted(map(len, held)) == shares
 
-    await until(is_shared)
+    await until(is_shared, within_seconds=within_seconds)
 
 
 class Gatherer:

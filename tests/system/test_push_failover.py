@@ -118,3 +118,31 @@ async def test_a_broker_that_stays_away_does_not_stop_the_others(
         await until_shared([member], "orders", queues=4)
 
     assert {queue.broker_name for queue in lost} == {"broker-a"}
+
+
+async def test_a_broker_that_restarts_while_queues_are_handed_over_leaves_none_without_a_reader(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=4)
+    gatherer = Gatherer()
+
+    def member() -> eruca.AsyncPushConsumer:
+        member = client.push_consumer(
+            "billing", start="earliest", session_seconds=12, commit_seconds=0.1, stop_timeout=30
+        )
+        member.subscribe("orders", handler=gatherer)
+        return member
+
+    async with member() as first, sending(client, "orders") as sent:
+        await until_shared([first], "orders", queues=8)
+        for _ in range(3):
+            async with member() as second:  # what it should get is being asked for, and released
+                await cluster.kill("broker-a")
+                await cluster.restart("broker-a")
+                await until_shared([first, second], "orders", queues=8, within_seconds=60)
+                leaving = asyncio.create_task(second.stop())
+                await cluster.kill("broker-a")
+                await cluster.restart("broker-a")
+                await leaving
+            await until_shared([first], "orders", queues=8, within_seconds=60)
+        await until(lambda: set(gatherer.texts) >= set(sent), within_seconds=60)

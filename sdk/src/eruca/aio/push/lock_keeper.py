@@ -17,6 +17,9 @@ old one is still ours. Were such locks left alone, they would keep everybody els
 
 What was asked for in a session that is over is given up with it: a lock granted in it may be
 somebody else's by the time that a late answer tells of it, when there may be another session.
+
+What is uncertain stays so when the broker says that we are no member: one that has restarted says
+it, too, though it has our locks of before, which our next heartbeat renews.
 """
 
 from __future__ import annotations
@@ -146,7 +149,6 @@ class LockKeeper:
     def _note_failure(self, error: ErucaError) -> None:
         _logger.info("no locks at broker %s for now: %s", self._name, error)
         if isinstance(error, MemberNotFoundError):
-            self._uncertain.clear()
             self._on_doubt(self._name)
         if self._pause is None and not self._is_closed:
             seconds = min(PAUSE_SECONDS * 2.0**self._failure_count, PAUSE_SECONDS_MAX)

@@ -272,6 +272,22 @@ async def test_a_broker_that_does_not_know_the_member_is_told_of(
     await until(lambda: member.granted)
 
 
+async def test_a_lost_grant_is_found_out_though_the_broker_had_to_be_joined_anew_first(
+    broker: Broker, member: Member
+) -> None:
+    broker.lose_answers = 1
+    member.keeper.want(QUEUES[:1])
+    await until(lambda: broker.locks)
+    broker.refusal = problem_answer(MemberNotFoundError("I have restarted: who?"))
+    member.keeper.want([])
+    await until(lambda: member.doubts == ["a"])
+
+    broker.refusal = None  # we have joined, and hold all we held before, by what it has stored
+
+    await until(lambda: broker.released == [0])
+    assert broker.locks == {}
+
+
 async def test_queues_that_are_gone_keep_no_other_from_being_locked(
     broker: Broker, member: Member
 ) -> None:
