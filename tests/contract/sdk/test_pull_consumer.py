@@ -590,6 +590,33 @@ async def test_an_exception_leaves_the_batch_in_hand_uncommitted(
     assert await committed(client, name, topic) == 20
 
 
+@pytest.mark.parametrize("by_offsets", [False, True], ids=["all", "some"])
+async def test_an_exception_takes_back_nothing_that_was_committed_by_hand(
+    client: eruca.AsyncClient, topic: str, name: str, *, by_offsets: bool
+) -> None:
+    await send(client, topic, *numbers(0, 50))
+    handled = 0
+
+    async def consume() -> None:
+        nonlocal handled
+        async with client.pull_consumer(name, topics=topic) as consumer:
+            messages = await consumer.poll(max_count=20, wait=20)
+            if by_offsets:
+                first = messages[0]
+                handled = 1
+                await consumer.commit({first.queue: first.queue_offset + 1})
+            else:
+                handled = len(messages)
+                await consumer.commit()
+            raise RuntimeError("too late to undo that")
+
+    with pytest.raises(RuntimeError, match="too late"):
+        await consume()
+
+    assert handled > 0
+    assert await committed(client, name, topic) == handled
+
+
 async def test_offsets_can_be_committed_by_hand(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:

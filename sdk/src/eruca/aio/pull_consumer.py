@@ -56,7 +56,8 @@ class AsyncPullConsumer:
     """Reads queues; made by :meth:`eruca.AsyncClient.pull_consumer`.
 
     As a context manager it commits when the block ends: everything handed out, or, after an
-    exception, everything but what was last handed out.
+    exception, everything but what was last handed out; what the program has committed of that
+    itself stays so.
     """
 
     def __init__(self, context: ClientContext, settings: PullSettings) -> None:
@@ -240,7 +241,7 @@ class AsyncPullConsumer:
 
         Without automatic commits nothing is committed here either.
         """
-        await self._close(self._batch.handed_count if commit else None)
+        await self.leave(drain=commit, failed=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -255,14 +256,17 @@ class AsyncPullConsumer:
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
         """Close, as its context or its client ends; *failed* with an exception."""
-        covered = self._batch.done_count if failed else self._batch.handed_count
-        await self._close(covered if drain else None)
+        if not drain:
+            await self._close({})
+        elif failed:
+            await self._close(self._ahead_of_committed(self._positions(self._batch.done_count)))
+        else:
+            await self._close(self._positions(self._batch.handed_count))
 
-    async def _close(self, commit_count: int | None) -> None:
+    async def _close(self, positions: Mapping[MessageQueue, int]) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        positions = {} if commit_count is None else self._positions(commit_count)
         await self._assignment.close()
         if self._settings.auto_commit_seconds is not None and positions:
             try:
@@ -366,6 +370,10 @@ class AsyncPullConsumer:
         }
         not_covered = self._batch.first_offsets_from(count)
         return positions | {q: offset for q, offset in not_covered.items() if q in positions}
+
+    def _ahead_of_committed(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return those that do not take back what this consumer has committed."""
+        return {q: offset for q, offset in positions.items() if offset > self._committed.get(q, -1)}
 
     def _commit_is_due(self) -> bool:
         return (

@@ -25,7 +25,8 @@ class PullConsumer:
     """Reads queues; made by :meth:`eruca.Client.pull_consumer`.
 
     As a context manager it commits when the block ends: everything handed out, or, after an
-    exception, everything but what was last handed out.
+    exception, everything but what was last handed out; what the program has committed of that
+    itself stays so.
     """
 
     def __init__(self, portal: Portal, twin: AsyncPullConsumer) -> None:
