@@ -154,6 +154,28 @@ async def test_without_automatic_commits_a_commit_covers_everything_before_it(
     assert await committed(client, topic, topic) == 6
 
 
+async def test_what_waits_for_a_commit_leaves_all_of_the_bound_to_the_message_that_commits(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    seen: list[str] = []
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, auto_commit=False, queue_max_count=10
+    )
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage) -> ConsumeStatus:
+        seen.append(message.text())
+        return ConsumeStatus.COMMIT if message.text() == "9" else ConsumeStatus.SUCCESS
+
+    async with consumer:
+        await send(client, topic, range(6), key="one queue")
+        await until(lambda: len(seen) == 6)  # more than half of what may be held
+        await send(client, topic, range(6, 10), key="one queue")
+        await until(lambda: len(seen) == 10)
+
+    assert await committed(client, topic, topic) == 10
+
+
 async def test_a_rollback_brings_everything_uncommitted_back(
     client: eruca.AsyncClient, topic: str
 ) -> None:

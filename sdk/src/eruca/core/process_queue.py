@@ -5,6 +5,9 @@ committed is that of the first message still held; where none is held, the one t
 so that messages a filter kept back do not hold the group up. **It never passes a message that is
 not done with**, and it never goes back.
 
+Messages that were handled and wait for a commit are *kept*: they are held, and nobody works on
+them.
+
 Source: RocketMQ 5.3, ``ProcessQueue``.
 """
 
@@ -37,13 +40,15 @@ class ProcessQueue(Generic[M]):
         next_offset: Where the first pull begins.
     """
 
-    __slots__ = ("_held", "_offsets", "next_offset", "size")
+    __slots__ = ("_held", "_kept", "_offsets", "kept_size", "next_offset", "size")
 
     def __init__(self, next_offset: int) -> None:
         self._held: dict[int, M] = {}
         self._offsets: deque[int] = deque()  # ascending; done ones stay until they are in front
         self.next_offset = next_offset  # where the next pull begins
         self.size = 0  # bytes held
+        self._kept: set[int] = set()  # offsets of messages that are held
+        self.kept_size = 0  # bytes
 
     def __contains__(self, message: object) -> bool:
         return self._held.get(getattr(message, "queue_offset", -1)) is message
@@ -52,6 +57,11 @@ class ProcessQueue(Generic[M]):
     def count(self) -> int:
         """Messages held."""
         return len(self._held)
+
+    @property
+    def kept_count(self) -> int:
+        """Messages kept, of those held."""
+        return len(self._kept)
 
     @property
     def offsets(self) -> list[int]:
@@ -84,16 +94,31 @@ class ProcessQueue(Generic[M]):
 
     def remove(self, messages: Iterable[M]) -> int:
         """Note that *messages* are done with, those that are held; return their bytes."""
-        held, offsets, size = self._held, self._offsets, 0
+        held, offsets, kept, size = self._held, self._offsets, self._kept, 0
         for message in messages:
             offset = message.queue_offset
             if held.get(offset) is message:  # a queue that began anew has others of its offset
                 del held[offset]
                 size += message.size
+                if offset in kept:
+                    kept.discard(offset)
+                    self.kept_size -= message.size
         while offsets and offsets[0] not in held:
             offsets.popleft()
         self.size -= size
         return size
+
+    def keep(self, messages: Iterable[M]) -> None:
+        """Note that *messages* have been handled, those that are held, and wait for a commit."""
+        for message in messages:
+            if message in self and message.queue_offset not in self._kept:
+                self._kept.add(message.queue_offset)
+                self.kept_size += message.size
+
+    def keep_none(self) -> None:
+        """Note that whatever is held is to be handled, again or for the first time."""
+        self._kept.clear()
+        self.kept_size = 0
 
     def clear(self) -> int:
         """Forget everything held; return its bytes. What may be committed stays where it is."""
@@ -105,4 +130,5 @@ class ProcessQueue(Generic[M]):
         size, self.size = self.size, 0
         self._held.clear()
         self._offsets.clear()
+        self.keep_none()
         return size

@@ -29,6 +29,25 @@ def test_where_nothing_is_held_the_next_pull_decides() -> None:
     assert queue.commit_offset == 30
 
 
+def test_what_is_kept_is_held_until_it_is_done_with_or_to_be_handled_again() -> None:
+    messages = queued(5, 6, 7)
+    queue = filled(messages)
+
+    queue.keep(messages[:2])
+    queue.keep([*messages[:1], *queued(8)])  # no news, and not held
+    assert (queue.kept_count, queue.kept_size, queue.count) == (2, 20, 3)
+
+    queue.remove(messages[:1])
+    assert (queue.kept_count, queue.kept_size, queue.commit_offset) == (1, 10, 6)
+
+    queue.keep_none()
+    assert (queue.kept_count, queue.kept_size, queue.count) == (0, 0, 2)
+
+    queue.keep(messages[2:])
+    queue.clear()
+    assert (queue.kept_count, queue.kept_size) == (0, 0)
+
+
 def test_it_counts_messages_bytes_and_the_span_of_offsets() -> None:
     messages = queued(10, 14, 19)
     queue = filled(messages)

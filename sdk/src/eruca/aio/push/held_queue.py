@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -141,7 +142,13 @@ class HeldQueue(QueueFlow):
     def has_flow_room(self) -> bool:
         """Tell whether what is held leaves room for more."""
         process = self.process
-        return self._limits.has_room(count=process.count, size=process.size, span=process.span)
+        return self._limits.has_room(
+            count=process.count,
+            size=process.size,
+            span=process.span,
+            kept_count=process.kept_count,
+            kept_size=process.kept_size,
+        )
 
     def put(self, messages: list[ReceivedMessage], next_offset: int, epoch: int) -> int:
         """Take in a pull's answer; return the bytes now held more, 0 for an outdated answer."""
@@ -166,6 +173,11 @@ class HeldQueue(QueueFlow):
         """Note that messages of so many bytes have left the process queue."""
         self._prefetch.size -= size
         self._tell()
+        self._intake.progressed(self)
+
+    def keep(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Note that messages have been handled and wait for a commit; what is behind may come."""
+        self.process.keep(messages)
         self._intake.progressed(self)
 
     def begin(self) -> None:

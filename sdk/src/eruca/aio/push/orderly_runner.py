@@ -345,6 +345,7 @@ class OrderlyRunner:
             held.freed(queue.commit(batch.messages))
             return True
         if action is Action.KEEP:
+            held.keep(batch.messages)
             self._warn_if_stuck(lane, queue)
             return True
         if action is Action.PUT_BACK:
@@ -352,6 +353,7 @@ class OrderlyRunner:
             held.freed(queue.discard(dead) if dead else 0)
         else:
             queue.roll_back()
+            held.process.keep_none()
         lane.ready_at = time.monotonic() + self._suspend_seconds(context)
         return False
 
