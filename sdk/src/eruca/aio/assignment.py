@@ -198,19 +198,20 @@ class Assignment:
             await fetcher.close()
 
     async def _wanted(self) -> set[MessageQueue]:
-        settings = self._settings
+        settings, routes = self._settings, self._context.routes
         wanted = set(settings.queues)
         missing = set()
         for topic in settings.subscriptions:
-            try:
-                view = await self._context.routes.subscribe_view(topic)
-            except TopicNotFoundError:
-                if not settings.wait_for_topics:
-                    raise
-                missing.add(topic)
+            if not settings.wait_for_topics:
+                view = await routes.subscribe_view_of_new(topic)
             else:
-                if not settings.queues:
-                    wanted.update(view.queues)
+                try:
+                    view = await routes.subscribe_view(topic)
+                except TopicNotFoundError:
+                    missing.add(topic)
+                    continue
+            if not settings.queues:
+                wanted.update(view.queues)
         self.missing = missing
         return wanted
 

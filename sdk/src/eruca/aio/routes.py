@@ -13,7 +13,8 @@ route that is at hand is kept, or keys would move to other queues and back.
 
 A topic without a route may be created by sending to it, where brokers allow that. So a producer
 gets a route to all live masters then, with the queues a new topic has; a broker that does not
-create topics answers with the "not found" that the name servers gave.
+create topics answers with the "not found" that the name servers gave. And a consumer that begins
+looks for its topics for a moment: brokers tell the name servers of a new one once it is there.
 
 Source: RocketMQ 5.3, ``MQClientInstance.updateTopicRouteInfoFromNameServer``.
 """
@@ -59,6 +60,7 @@ TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does n
 WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
 WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
 WATCH_PAUSE_SECONDS: Final = 0.5  # from one to the next; something in between may not hold them
+NEW_TOPIC_SECONDS: Final = 1.0  # how long a topic may be known to its brokers only
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
@@ -122,6 +124,23 @@ class Routes:
             NameServersUnreachableError: No name server answered.
         """
         return (await self._cached(topic)).subscribe
+
+    async def subscribe_view_of_new(self, topic: str) -> SubscribeView:
+        """Return where messages of *topic*, which may just have been created, may be read.
+
+        Raises:
+            TopicNotFoundError: For a moment no name server has known it.
+            NameServersUnreachableError: No name server answered.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + NEW_TOPIC_SECONDS
+        while True:
+            try:
+                return await self.subscribe_view(topic)
+            except TopicNotFoundError:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the topic's route as a name server tells it now; raises as the views do."""

@@ -270,7 +270,7 @@ class AsyncSimpleConsumer:
         """
         targets: list[_Target] = []
         for topic in self._settings.subscriptions:
-            view = await self._context.routes.subscribe_view(topic)
+            view = await self._context.routes.subscribe_view_of_new(topic)
             names = dict.fromkeys(queue.broker_name for queue in view.queues)
             targets += [_Target(topic, name) for name in names]
         if not targets:

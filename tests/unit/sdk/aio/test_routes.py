@@ -147,6 +147,24 @@ async def test_one_who_gives_up_does_not_take_the_request_from_the_others() -> N
         assert (await patient).topic == "orders"
 
 
+async def test_a_topic_that_was_just_created_is_looked_for_until_a_name_server_knows_it() -> None:
+    async with routes_of() as (routes, server, transport):
+        looking = asyncio.create_task(routes.subscribe_view_of_new("orders"))
+        await until(lambda: transport.requests)
+
+        server.put("orders", "a")
+
+        assert [queue.broker_name for queue in (await looking).queues] == ["a", "a"]
+
+
+async def test_a_topic_that_does_not_come_is_not_found() -> None:
+    async with routes_of() as (routes, _, transport):
+        with pytest.raises(TopicNotFoundError):
+            await routes.subscribe_view_of_new("orders")
+
+        assert len(transport.requests) > 1
+
+
 async def test_a_change_is_known_at_once_and_told_to_who_listens() -> None:
     async with routes_of() as (routes, server, transport):
         server.put("orders", "a")

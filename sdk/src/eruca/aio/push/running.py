@@ -192,15 +192,17 @@ class RunningConsumer:
             _logger.info("the last offsets are not committed: %s", error)
 
     async def _find_brokers(self) -> list[str]:
+        routes = self._context.routes
         names: set[str] = set()
         for topic in self._topics:
-            try:
-                view = await self._context.routes.subscribe_view(topic)
-            except TopicNotFoundError:
-                if not self._settings.wait_for_topics:
-                    raise
+            if not self._settings.wait_for_topics:
+                view = await routes.subscribe_view_of_new(topic)
             else:
-                names.update(queue.broker_name for queue in view.queues)
+                try:
+                    view = await routes.subscribe_view(topic)
+                except TopicNotFoundError:
+                    continue
+            names.update(queue.broker_name for queue in view.queues)
         return sorted(names)
 
     def _wire(self) -> None:
