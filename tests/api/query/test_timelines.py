@@ -250,6 +250,25 @@ async def test_a_message_that_a_group_has_given_up_on_is_a_dead_letter(
     assert group["detail"] == "it has given up on it: it is a dead letter"
 
 
+async def test_a_last_delivery_that_nobody_acknowledges_is_told_to_be_over(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    consumer = DeliveryClient(broker)
+    await consumer.create(retry_max_times=0)
+    message_id = await send(broker)
+    assert await consumer.receive(wait_seconds=5, invisible_seconds=1)
+
+    async def asked_again() -> dict[str, Any]:
+        assert await consumer.receive() == []
+        return await timeline(queried, message_id)
+
+    told = await until_told(asked_again, lambda told: group_of(told)["state"] == "done")
+
+    assert kinds(told) == ["stored", "leased", "lease_expired", "dead_letter"]
+    assert group_of(told)["since"] == told["events"][2]["at"]
+    assert group_of(told)["detail"].startswith("its last delivery was not acknowledged in time")
+
+
 async def test_groups_stand_before_a_message_behind_it_or_nowhere(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:

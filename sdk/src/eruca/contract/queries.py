@@ -55,6 +55,7 @@ class LifeEventKind(StrEnum):
     EXTENDED = "lease_extended"
     ACKED = "acked"  # done, says who it was handed out to
     NACKED = "nacked"  # given up by who it was handed out to
+    LEASE_EXPIRED = "lease_expired"  # not acknowledged in time, and not handed out again
     SENT_BACK = "sent_back"  # not consumed; waiting to be tried again
     RETRY = "retry"  # in the group's retry queue: tried again from here
     DEAD_LETTER = "dead_letter"  # the group has given up on it

@@ -181,7 +181,7 @@ def test_a_recalled_message_is_known_by_where_it_waited() -> None:
 
 def test_deliveries_are_told_of_each_message() -> None:
     leased = leases.DeliveriesLeased(
-        "g", "orders", 3, 0, 2, 60_000, leased=[leases.LeasedMessage(41, 2)]
+        "g", "orders", 3, 0, 2, 60_000, leased=[leases.LeasedMessage(41, 2)], finished=[40]
     )
     one = [leases.QueueLeaseRefs("orders", 3, [leases.HeldLease(41, 5)])]
     acked = leases.DeliveriesAcked("g", one)
@@ -198,7 +198,13 @@ def test_deliveries_are_told_of_each_message() -> None:
     place = Place("orders", 3, 41)
     group = {"group": "g"}
     for event, expected in (
-        (leased, [(Kind.LEASED, group | {"attempt": 2, "visible_at_ms": 60_000}, place)]),
+        (
+            leased,
+            [
+                (Kind.LEASED, group | {"attempt": 2, "visible_at_ms": 60_000}, place),
+                (Kind.LEASE_EXPIRED, group, Place("orders", 3, 40)),
+            ],
+        ),
         (acked, [(Kind.ACKED, group, place)]),
         (extended, [(Kind.EXTENDED, group | {"visible_at_ms": 70_000}, place)]),
         (

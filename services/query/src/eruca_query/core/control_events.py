@@ -96,6 +96,8 @@ def _leased(told: control.DeliveriesLeased) -> Iterator[_Told]:
             },
             place=Place(told.topic, told.queue_id, leased.offset),
         )
+    places = (Place(told.topic, told.queue_id, offset) for offset in told.finished)
+    yield from _each(LifeEventKind.LEASE_EXPIRED, {"group": told.group}, places)
 
 
 def _nacked(told: control.DeliveriesNacked) -> Iterator[_Told]:

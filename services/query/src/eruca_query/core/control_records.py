@@ -112,6 +112,7 @@ class DeliveriesLeased(msgspec.Struct, frozen=True):
     position: int
     visible_at: int  # ms since the epoch
     leased: list[Leased] = []
+    finished: list[int] = []  # offsets of those whose time was over, and that nobody gets again
 
 
 class HeldLease(msgspec.Struct, frozen=True, array_like=True):

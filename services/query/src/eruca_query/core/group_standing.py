@@ -20,13 +20,20 @@ from eruca_query.core.group_facts import (
 from eruca_query.core.life_events import LifeEvent
 
 _DELIVERY_KINDS: Final = frozenset(
-    (LifeEventKind.LEASED, LifeEventKind.EXTENDED, LifeEventKind.ACKED, LifeEventKind.NACKED)
+    (
+        LifeEventKind.LEASED,
+        LifeEventKind.EXTENDED,
+        LifeEventKind.ACKED,
+        LifeEventKind.NACKED,
+        LifeEventKind.LEASE_EXPIRED,
+    )
 )
 NO_POSITION: Final = (
     "it subscribes to the topic, but has committed no position here: it has not begun, or its "
     "members keep their positions themselves"
 )
 NEXT: Final = "with the group's next request it comes again, or is given up"
+GIVEN_UP: Final = "its last delivery was not acknowledged in time, and it does not come again"
 SQL_FILTER: Final = "it has a condition over properties, so it may have passed over the message"
 
 
@@ -145,6 +152,8 @@ def _by_delivery(last: LifeEvent, now_ms: int) -> tuple[GroupState, int | None, 
             if until_ms <= now_ms:
                 return "not_yet", until_ms, f"its time was over at {_shown(until_ms)}; {NEXT}"
             return "in_delivery", last.at_ms, f"handed out until {_shown(until_ms)}"
+        case LifeEventKind.LEASE_EXPIRED:
+            return "done", last.at_ms, GIVEN_UP
         case _ if last.detail.get("is_dead"):
             return "done", last.at_ms, "it has given up on it: it is a dead letter"
         case _:
