@@ -194,10 +194,9 @@ def transaction_client(
         topic = request.target.split("/")[3]
         return json_answer(route_of(topic, *names), etag='"1"')
 
-    hot = ScriptedTransport(brokers)
-    client = eruca.AsyncClient(
-        "http://namesrv", hot_transport=hot, transport=ScriptedTransport(others)
-    )
+    hot, rest = ScriptedTransport(brokers), ScriptedTransport(others)
+    client = eruca.AsyncClient("http://namesrv", hot_transport=hot, transport=rest)
+    client.context.held_transport = rest
     return client, hot
 
 

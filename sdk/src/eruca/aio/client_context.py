@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eruca.aio.broker_api import BrokerApi
     from eruca.aio.routes import Routes
 
-HELD_CONNECTIONS_MAX: Final = 10_000  # to one broker, which holds no more requests by default
+HELD_CONNECTIONS_MAX: Final = 10_000  # to one service, which holds no more requests by default
 
 
 class Child(Protocol):
@@ -49,8 +49,9 @@ class ClientContext:
 
     Attributes:
         hot_transport: Carries what is answered at once, and often: sends.
-        held_transport: Carries what consumers ask. Brokers hold much of that, and what they hold
-            keeps a connection: where the two shared a pool, many consumers would stop every send.
+        held_transport: Carries what consumers ask of brokers, and transaction producers of
+            transaction checkers. Much of that is held, and what is held keeps a connection: where
+            it shared a pool with the rest, many consumers or producers would stop every send.
     """
 
     def __init__(

@@ -389,7 +389,10 @@ class AsyncTransactionProducer:
             seconds = context.settings.timeout_seconds
             self._check_loop = CheckLoop(
                 CheckApi(
-                    context.transport, settings.group, client_id=self._client_id, timeout=seconds
+                    context.held_transport,
+                    settings.group,
+                    client_id=self._client_id,
+                    timeout=seconds,
                 ),
                 Checkers(context.name_servers, settings.checker_urls, seconds),
                 self._book,

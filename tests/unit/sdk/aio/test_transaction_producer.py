@@ -18,12 +18,14 @@ from eruca.contract.errors import (
     TransactionIdInUseError,
     TransportError,
 )
+from support.http_peers import OK, answering, peer
 from support.scripted_transactions import ScriptedBrokers, transaction_client
 from support.scripted_transport import Request
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+HTTPX_CONNECTIONS_MAX = 100  # of a client of httpx, by default
 MESSAGE = eruca.Message("orders", "an order", keys="order-7", delay_seconds=60)
 
 
@@ -465,6 +467,22 @@ async def test_settings_are_checked() -> None:
             ):
                 with pytest.raises(eruca.ValidationError):
                     producer.transaction(MESSAGE, **options)
+
+
+async def test_producers_that_wait_for_checks_keep_nobody_else_from_being_asked() -> None:
+    """Each of them has a request that the checker holds, on a connection of its own."""
+    async with peer(answering()) as checker, eruca.AsyncClient("http://namesrv") as client:
+        for _ in range(HTTPX_CONNECTIONS_MAX):
+            producer = client.transaction_producer(
+                "group", check=lambda _: "commit", checker_urls=checker.url
+            )
+            await producer.start()
+        await until(lambda: checker.connection_count >= HTTPX_CONNECTIONS_MAX)
+
+        async with peer(answering(OK)) as other:
+            answer = await client.context.transport.request("GET", other.url, "/", timeout=20)
+
+    assert answer.body == b"ok"
 
 
 async def test_a_closed_producer_begins_nothing_and_still_decides() -> None:
