@@ -9,6 +9,10 @@ The last heartbeat that each broker answered is kept for a thread to repeat whil
 blocked, see :mod:`eruca.aio.push.standby`. It is withdrawn when the session is over, refused or
 left.
 
+A heartbeat that was given up may get there all the same, and later than what is sent after it. So
+leaving waits for one that is under way, and a broker that has not answered one is left as well: or
+a member that has left would join again, and be given queues that nobody reads.
+
 A group's coordinators know when it first met each topic, and brokers that meet it later start where
 the coordinator did. So joining goes through the brokers in order of their names, coordinators
 first, and each heartbeat passes on what the ones before it told.
@@ -27,8 +31,9 @@ from typing import Final
 from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
 from eruca.aio.push.standby import Renewal
+from eruca.aio.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import ErucaError, RefusedError, RequestError
-from eruca.contract.groups import Heartbeat, LockToken
+from eruca.contract.groups import Heartbeat, LockToken, MemberAnswer
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.message_queue import MessageQueue
 from eruca.core.session import BEATS_PER_SESSION, Session
@@ -36,6 +41,8 @@ from eruca.core.session import BEATS_PER_SESSION, Session
 AGAIN_SECONDS: Final = 1.0  # after a heartbeat that was not answered
 LATE_SECONDS: Final = 1.0  # by which a timer may be late before somebody is told
 LEAVE_SECONDS: Final = 3.0  # for a broker to answer that we have left
+
+_NOT_JOINED: Final = (RequestError, RefusedError, NotConnectedError, ConnectTimeoutError)
 
 _logger = logging.getLogger(__name__)
 
@@ -78,6 +85,8 @@ class Membership:
         self._on_refused = on_refused
         self._tasks = tasks
         self._sessions: dict[str, Session] = {}
+        self._beating: dict[str, asyncio.Task[MemberAnswer]] = {}  # heartbeats under way
+        self._unanswered: set[str] = set()  # brokers that may have had a heartbeat
         self._renewals: dict[str, Renewal] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._hurry: dict[str, asyncio.Event] = {}
@@ -151,12 +160,20 @@ class Membership:
 
     async def leave(self) -> None:
         """Leave the group everywhere; a broker that does not answer forgets us in time."""
-        names = [name for name in self._sessions if self.is_alive(name)]
+        names = {name for name in self._sessions if self.is_alive(name)} | self._unanswered
+        await self._end_keeping()
+        await asyncio.gather(*map(self._leave, sorted(names)))
         await self.close()
-        await asyncio.gather(*map(self._leave, names))
 
     async def close(self) -> None:
-        """Send no more heartbeats."""
+        """Send no more heartbeats, and wait for no answer."""
+        await self._end_keeping()
+        beating = list(self._beating.values())
+        for task in beating:
+            task.cancel()
+        await asyncio.gather(*beating, return_exceptions=True)
+
+    async def _end_keeping(self) -> None:
         self._renewals.clear()
         keepers, self._keepers = list(self._keepers.values()), {}
         for keeper in keepers:
@@ -202,9 +219,7 @@ class Membership:
         )
         renewal = Renewal(name, session, self._url_of(name), heartbeat, locks)
         sent_at = time.monotonic()
-        answer = await self._api.beat(
-            renewal.url, heartbeat, timeout=session.seconds / BEATS_PER_SESSION
-        )
+        answer = await self._answer(name, renewal)
         self._end_if_over(name)  # a late answer does not bring back what we had to give up
         session.renew(sent_at, answer.session_seconds)
         self._renewals[name] = renewal
@@ -215,6 +230,24 @@ class Membership:
         if lost := renewal.lost(answer):
             self._on_locks_gone(lost)
         self._on_beat()
+
+    async def _answer(self, name: str, renewal: Renewal) -> MemberAnswer:
+        """Send a heartbeat; whoever gives up waiting for the answer does not take it back."""
+        seconds = renewal.session.seconds / BEATS_PER_SESSION
+        beating = asyncio.create_task(
+            self._api.beat(renewal.url, renewal.heartbeat, timeout=seconds)
+        )
+        self._beating[name] = beating
+        self._unanswered.add(name)
+        beating.add_done_callback(lambda _: self._on_beaten(name, beating))
+        return await asyncio.shield(beating)
+
+    def _on_beaten(self, name: str, beating: asyncio.Task[MemberAnswer]) -> None:
+        if self._beating.get(name) is beating:
+            del self._beating[name]
+        error = None if beating.cancelled() else beating.exception()
+        if not beating.cancelled() and (error is None or isinstance(error, _NOT_JOINED)):
+            self._unanswered.discard(name)
 
     def _set_timer(self, name: str) -> None:
         if (timer := self._timers.pop(name, None)) is not None:
@@ -257,6 +290,8 @@ class Membership:
     async def _leave(self, name: str) -> None:
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
+                if (beating := self._beating.get(name)) is not None:
+                    await asyncio.wait((beating,))
                 await self._api.leave(self._url_of(name))
         except (ErucaError, TimeoutError) as error:
             _logger.info("broker %s was not told that we leave: %s", name, error)

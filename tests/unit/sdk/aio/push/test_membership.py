@@ -12,7 +12,7 @@ import pytest
 from eruca.aio.group_api import GroupApi
 from eruca.aio.push.background import Background
 from eruca.aio.push.membership import Membership
-from eruca.aio.transport import HttpResponse
+from eruca.aio.transport import HttpResponse, NotConnectedError
 from eruca.contract.errors import (
     ClientIdInUseError,
     ErucaError,
@@ -41,11 +41,15 @@ class Brokers:
         self.topics_since: dict[str, dict[str, str]] = {}
         self.errors: dict[str, ErucaError] = {}
         self.silent: set[str] = set()
+        self.may_answer = asyncio.Event()  # heartbeats take until then to be dealt with
+        self.may_answer.set()
+        self.members: set[str] = set()  # the brokers where we are a member
 
     async def answer(self, request: Request) -> HttpResponse:
         name = request.url.removeprefix("http://")
         if request.method == "DELETE":
             self.left.append(name)
+            self.members.discard(name)
             return HttpResponse(204, {}, b"")
         self.beats.append((name, msgspec.json.decode(request.body)))
         if name in self.silent:
@@ -54,6 +58,8 @@ class Brokers:
             if isinstance(error, TransportError):
                 raise error
             return problem_answer(error)
+        await self.may_answer.wait()
+        self.members.add(name)
         lost, self.lost_locks = self.lost_locks, []
         return json_answer(
             {
@@ -213,12 +219,38 @@ async def test_being_fenced_is_told_and_ends_the_heartbeats(
 async def test_leaving_tells_every_broker_where_there_is_a_session(
     brokers: Brokers, member: Member
 ) -> None:
-    brokers.errors["c"] = TransportError("down")
+    brokers.errors["c"] = NotConnectedError("down")
     await member.membership.join(["a", "b", "c"])
 
     await member.membership.leave()
 
     assert sorted(brokers.left) == ["a", "b"]
+
+
+async def test_leaving_tells_a_broker_that_may_have_had_a_heartbeat(
+    brokers: Brokers, member: Member
+) -> None:
+    brokers.errors["c"] = TransportError("the connection broke before the answer")
+    await member.membership.join(["a", "c"])
+
+    await member.membership.leave()
+
+    assert sorted(brokers.left) == ["a", "c"]
+
+
+async def test_who_is_joining_leaves_after_it_has_joined(brokers: Brokers, member: Member) -> None:
+    brokers.may_answer.clear()
+    joining = asyncio.create_task(member.membership.join(["a"]))
+    await until(lambda: brokers.beats)
+    joining.cancel()
+    leaving = asyncio.create_task(member.membership.leave())
+    await asyncio.wait((joining,))
+
+    brokers.may_answer.set()  # what nobody waits for any more gets there
+
+    await leaving
+    assert brokers.left == ["a"]
+    assert brokers.members == set()
 
 
 async def test_brokers_without_queues_are_forgotten(brokers: Brokers, member: Member) -> None:
