@@ -3,13 +3,16 @@
 A cached route is used whatever its age, so nobody waits for a refresh. The routes asked for first
 are *watched*: a request with their ETag is held by the name server until they change, so a broker
 that comes or goes is known at once. The others, and all while a name server holds no more requests,
-are asked for again every 30 s. Whoever meets a failed broker or a topic that is not where it should
-be calls :meth:`Routes.refresh_soon`, at most one request per topic and second.
+are asked for again every 30 s. A watch that fails begins anew after a pause that doubles, or as
+soon as a name server answers something else; one that is held by a name server which another
+request has turned away from begins anew at the one in use. Whoever meets a failed broker or a topic
+that is not where it should be calls :meth:`Routes.refresh_soon`, at most one request per topic and
+second.
 
 A name server that has just started knows no routes yet, or parts of them. So "not found" counts
 only when all of them say it, and never against a route that is already at hand: if the topic is
 really gone, its brokers will say so. And while a name server says that it is settling, a fuller
-route that is at hand is kept, or keys would move to other queues and back.
+route that is at hand is kept, or keys would move to other queues and back; what it has is watched.
 
 A topic without a route may be created by sending to it, where brokers allow that. So a producer
 gets a route to all live masters then, with the queues a new topic has; a broker that does not
@@ -34,6 +37,7 @@ from eruca.contract.errors import (
     ClosedError,
     ErucaError,
     NoRouteError,
+    OverloadedError,
     TopicNotFoundError,
     TransportError,
 )
@@ -61,11 +65,23 @@ WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
 WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
 WATCH_PAUSE_SECONDS: Final = 0.5  # from one to the next; something in between may not hold them
 NEW_TOPIC_SECONDS: Final = 1.0  # how long a topic may be known to its brokers only
+WATCH_REST_SECONDS: Final = 0.5  # of a watch that failed; doubles, up to REFRESH_SECONDS
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
 
 _logger = logging.getLogger(__name__)
+
+
+class _Watch:
+    """One route that is watched, while its task runs."""
+
+    __slots__ = ("asked_url", "is_wanted_again", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.asked_url: str | None = None  # of the name server first asked; None: not just now
+        self.is_wanted_again = asyncio.Event()  # while it rests
 
 
 class Routes:
@@ -82,7 +98,7 @@ class Routes:
         self._auto_views: dict[str, tuple[PublishView, float]] = {}  # and when each ends
         self._wake = asyncio.Event()
         self._refresher: asyncio.Task[None] | None = None
-        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._watches: dict[str, _Watch] = {}
         self._listeners: set[Callable[[str], None]] = set()
         self._is_closed = False
 
@@ -191,7 +207,8 @@ class Routes:
     async def close(self) -> None:
         """End the background work."""
         self._is_closed = True
-        tasks = [*self._fetches.values(), *self._watches.values()]
+        tasks = [*self._fetches.values()]
+        tasks += [watch.task for watch in self._watches.values() if watch.task is not None]
         if self._refresher is not None:
             tasks.append(self._refresher)
         for task in tasks:
@@ -259,6 +276,7 @@ class Routes:
             answer = await self._name_servers.request(
                 "GET", target, headers=headers, timeout=self._timeout
             )
+            self._rouse_watches()
             if answer.status == 304 and cached is not None:
                 self._table.confirm(topic, now_ms=loop.time() * 1000)
                 return
@@ -286,8 +304,7 @@ class Routes:
         except ValueError as error:
             raise TransportError(f"the route of {topic} could not be read: {error}") from error
         if topic not in self._watches and len(self._watches) < WATCHES_MAX:
-            watch = asyncio.create_task(self._watch(topic), name=f"eruca watch {topic}")
-            self._watches[topic] = watch
+            self._begin_watch(topic)
         topics = self._table.topics()
         if len(topics) > TOPICS_MAX:
             oldest = min(topics, key=lambda name: self._fetched_at.get(name, 0.0))
@@ -298,36 +315,71 @@ class Routes:
                 listener(topic)
         return 0.0
 
-    async def _watch(self, topic: str) -> None:
-        """Keep one route up to date by held requests; between failures it is only refreshed."""
-        target = f"{_route_target(topic)}?wait_seconds={WATCH_SECONDS:g}"
+    def _begin_watch(self, topic: str) -> None:
+        watch = self._watches[topic] = _Watch()
+        watch.task = asyncio.create_task(self._watch(topic, watch), name=f"eruca watch {topic}")
+
+    def _rouse_watches(self) -> None:
+        """A name server has answered: watches go on there."""
+        url = self._name_servers.current_url
+        for topic, watch in tuple(self._watches.items()):
+            watch.is_wanted_again.set()
+            if watch.task is not None and watch.asked_url not in (None, url):
+                watch.task.cancel()
+                self._begin_watch(topic)
+
+    async def _watch(self, topic: str, watch: _Watch) -> None:
+        """Keep one route up to date by held requests."""
         loop = asyncio.get_running_loop()
-        while True:
-            cached = self._table.get(topic)
-            if cached is None or cached.etag is None:
-                self._watches.pop(topic)
-                return
+        failures = 0
+        kept_out: str | None = None  # ETag of a route that is not used yet
+        while (cached := self._table.get(topic)) is not None and cached.etag is not None:
             asked_at = loop.time()
             try:
-                answer = await self._name_servers.request(
-                    "GET",
-                    target,
-                    headers=[("if-none-match", cached.etag)],
-                    timeout=self._timeout,
-                    held_seconds=WATCH_SECONDS,
-                )
-                if answer.status not in (200, 304):
-                    raise problem_error(answer, f"route of {topic}")
-                pause = asked_at + WATCH_PAUSE_SECONDS - loop.time()
+                answer = await self._held_route(topic, watch, kept_out or cached.etag)
+                settling = 0.0
                 if answer.status == 200:
-                    pause = max(pause, self._take_in(topic, answer))
-                else:
+                    settling = self._take_in(topic, answer)
+                elif kept_out is None:
                     self._table.confirm(topic, now_ms=loop.time() * 1000)
-                await asyncio.sleep(pause)
-                continue
+                kept_out = answer.headers.get("etag") if settling else None
+                pause = WATCH_PAUSE_SECONDS if kept_out else max(WATCH_PAUSE_SECONDS, settling)
+                failures = 0
+            except OverloadedError as error:
+                _logger.info("the route of %s is not watched just now: %s", topic, error)
+                await asyncio.sleep(REFRESH_SECONDS)
             except ErucaError as error:
                 _logger.info("the route of %s is not watched just now: %s", topic, error)
-            await asyncio.sleep(REFRESH_SECONDS)
+                await self._rest(watch, _rest_seconds(failures))
+                failures += 1
+            else:
+                await asyncio.sleep(asked_at + pause - loop.time())
+        self._watches.pop(topic)
+
+    async def _held_route(self, topic: str, watch: _Watch, etag: str) -> HttpResponse:
+        """Return a name server's answer: another route than that of *etag*, or 304."""
+        watch.asked_url = self._name_servers.current_url
+        try:
+            answer = await self._name_servers.request(
+                "GET",
+                f"{_route_target(topic)}?wait_seconds={WATCH_SECONDS:g}",
+                headers=[("if-none-match", etag)],
+                timeout=self._timeout,
+                held_seconds=WATCH_SECONDS,
+            )
+        finally:
+            watch.asked_url = None
+        if answer.status not in (200, 304):
+            raise problem_error(answer, f"route of {topic}")
+        return answer
+
+    async def _rest(self, watch: _Watch, seconds: float) -> None:
+        """Leave the name servers alone for a while, less if one of them answers something else."""
+        watch.is_wanted_again.clear()
+        await asyncio.sleep(WATCH_REST_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds - WATCH_REST_SECONDS):
+                await watch.is_wanted_again.wait()
 
     async def _refresh_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
@@ -356,6 +408,11 @@ class Routes:
             _logger.info("the route of %s stays as it was: %s", topic, error)
         finally:
             self._due.pop(topic, None)
+
+
+def _rest_seconds(failures: int) -> float:
+    """Return how long a watch rests that has failed so often before, in a row."""
+    return min(WATCH_REST_SECONDS * 2.0**failures, REFRESH_SECONDS)
 
 
 def _settling_seconds(answer: HttpResponse) -> float:

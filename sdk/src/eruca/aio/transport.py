@@ -8,6 +8,7 @@ httpx's client by one that goes through a proxy.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 JSON_HEADER: Final = ("content-type", "application/json")
 # What decoding raises: msgspec lets out texts that are not UTF-8, and nesting without end.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# A connection that is silent for 5 s is tried, and given up after three tries, 2 s apart.
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
 
 
@@ -119,7 +122,10 @@ class HttpxTransport:
         if self._client is None:
             # Neither transport heeds HTTP_PROXY and its like: they would part ways otherwise.
             trusted = self._ssl_context or ssl.create_default_context()
-            self._client = httpx.AsyncClient(verify=trusted, trust_env=False)
+            carrier = httpx.AsyncHTTPTransport(
+                verify=trusted, trust_env=False, socket_options=keep_alive_options()
+            )
+            self._client = httpx.AsyncClient(transport=carrier, trust_env=False)
         try:
             # httpx limits each step of a request; the deadline is for all of it.
             async with asyncio.timeout(timeout):
@@ -152,6 +158,19 @@ class HttpxTransport:
         client, self._client = self._client, None
         if client is not None and self._ownership.is_ours:
             await client.aclose()
+
+
+def keep_alive_options() -> list[tuple[int, int, int]]:
+    """Return what makes the system look after a connection on which an answer is awaited.
+
+    A held request sends nothing for half a minute: without this, nobody would notice meanwhile
+    that its packets are lost, or that the other machine has restarted.
+    """
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in _KEEP_ALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # each system has its own
+            options.append((socket.IPPROTO_TCP, option, value))
+    return options
 
 
 def problem_error(response: HttpResponse, what: str) -> ErucaError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,7 @@ import eruca
 from eruca.aio.name_servers import NameServers
 from eruca.aio.routes import WATCHES_MAX, Routes
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import OverloadedError, TopicNotFoundError
+from eruca.contract.errors import OverloadedError, TopicNotFoundError, TransportError
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -33,12 +34,19 @@ class NameServer:
         self.tables: dict[str, dict[str, dict[str, Any]]] = {url: {} for url in urls}
         self.brokers: list[str] = []
         self.holds = True
+        self.is_down = False
+        self.unreachable: str | None = None  # what is asked there from now on fails
         self.settling: int | None = None  # seconds, as one that has just started says
         self.changed = asyncio.Event()
 
     def put(self, topic: str, *broker_names: str, at: str | None = None) -> None:
         for url in self.tables if at is None else [at]:
             self.tables[url][topic] = route_of(topic, *broker_names)
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def go_down(self) -> None:
+        self.is_down = True
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
@@ -54,6 +62,8 @@ class NameServer:
         if is_held and not self.holds:
             return problem_answer(OverloadedError("too many held requests"))
         while True:
+            if self.is_down or request.url == self.unreachable:
+                raise TransportError(f"{request.url} is down")
             route = self.tables[request.url].get(topic)
             etag = f'"{hash(str(route))}"'
             if route is not None and request.headers.get("if-none-match") != etag:
@@ -270,6 +280,69 @@ async def test_a_settling_name_server_does_not_take_brokers_out_of_a_route() -> 
         server.put("orders", "a")
         await routes.refresh("orders")
         assert brokers_of(routes, "orders") == {"a"}
+
+
+async def test_what_a_settling_name_server_comes_to_know_is_known_at_once() -> None:
+    async with routes_of() as (routes, server, transport):
+        server.put("orders", "a", "b")
+        view = await routes.publish_view("orders")
+        await until(lambda: len(watches(transport)) == 1)
+        server.settling = 30
+
+        server.put("orders", "a")
+        await until(lambda: len(watches(transport)) == 2)
+        assert routes.cached_publish_view("orders") is view
+        server.put("orders", "a", "b", "c")
+
+        await until(lambda: brokers_of(routes, "orders") == {"a", "b", "c"})
+
+
+async def test_a_broker_that_comes_back_after_the_name_server_is_known_again() -> None:
+    """The name server restarts: it breaks what it held, and knows nothing for a moment."""
+    async with routes_of() as (routes, server, transport):
+        server.put("orders", "a", "b")
+        await routes.publish_view("orders")
+        await until(lambda: len(watches(transport)) == 1)
+
+        server.lose_everything()
+        server.go_down()
+        await until(lambda: len(watches(transport)) >= 2)
+        server.is_down = False
+        server.put("orders", "a", "b", "c")
+
+        await until(lambda: "c" in brokers_of(routes, "orders"))
+
+
+async def test_a_watch_that_rests_goes_on_when_a_name_server_answers_something_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("eruca.aio.routes._rest_seconds", lambda _failures: 3_600.0)
+    async with routes_of() as (routes, server, transport):
+        server.put("orders", "a")
+        await routes.publish_view("orders")
+        await until(lambda: len(watches(transport)) == 1)
+        server.go_down()
+        await until(lambda: "is not watched just now" in caplog.text)
+
+        server.is_down = False
+        await routes.refresh("orders")
+
+        await until(lambda: len(watches(transport)) == 2)
+
+
+async def test_a_watch_does_not_stay_with_a_name_server_that_others_turned_away_from() -> None:
+    """It holds the request for ever, as one does whose packets are lost."""
+    async with routes_of("http://n1", "http://n2") as (routes, server, transport):
+        server.put("orders", "a")
+        await routes.publish_view("orders")
+        await until(lambda: len(watches(transport)) == 1)
+        lost = watches(transport)[0].url
+
+        server.unreachable = lost
+        await routes.refresh("orders")
+
+        await until(lambda: watches(transport)[-1].url != lost)
 
 
 async def test_refreshing_soon_is_done_in_the_background_and_not_too_often() -> None:

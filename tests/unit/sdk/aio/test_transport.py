@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ import eruca
 from eruca.aio.transport import (
     HttpResponse,
     HttpxTransport,
+    keep_alive_options,
     path_segment,
     problem_error,
     target_of,
@@ -58,6 +60,20 @@ async def test_httpx_gives_the_seams_errors() -> None:
     await transport.close()
     with pytest.raises(eruca.ClosedError):
         await transport.request("GET", url, "/", timeout=5)
+
+
+async def test_a_connection_that_waits_for_an_answer_is_looked_after() -> None:
+    options = keep_alive_options()
+    assert (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1) in options
+    transport = HttpxTransport()
+    async with peer(answering(OK, OK)) as server:
+        await transport.request("GET", server.url, "/", timeout=5)
+        assert transport._client is not None
+        answer = await transport._client.get(server.url)
+        connection = answer.extensions["network_stream"].get_extra_info("socket")
+        for level, option, value in options:
+            assert bool(connection.getsockopt(level, option)) is bool(value)
+    await transport.close()
 
 
 async def test_a_client_of_ones_own_can_be_given_to_httpx() -> None:
