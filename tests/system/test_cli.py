@@ -112,7 +112,15 @@ def test_deleting_without_anybody_to_ask_needs_yes(eruca: Eruca) -> None:
     assert "t-kept" in eruca("topic", "list").stdout
 
 
-def test_ctrl_c_ends_a_question_and_nothing_is_done(eruca: Eruca) -> None:
+STOPS = pytest.mark.parametrize(
+    ("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"]
+)
+
+
+@STOPS
+def test_ctrl_c_ends_a_question_and_nothing_is_done(
+    eruca: Eruca, stop: signal.Signals, code: int
+) -> None:
     eruca("topic", "create", "t-asked")
     question = "Delete t-asked and all of its messages? [y/N]"
     ours, its = pty.openpty()
@@ -124,9 +132,9 @@ def test_ctrl_c_ends_a_question_and_nothing_is_done(eruca: Eruca) -> None:
         assert process.stderr is not None
         assert process.stderr.read(len(question)) == question
 
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
 
-        assert process.wait(60) == 130
+        assert process.wait(60) == code
         assert "Traceback" not in process.stderr.read()
     eruca("topic", "show", "t-asked")
 
@@ -270,37 +278,45 @@ def test_a_line_is_sent_before_the_next_is_written(eruca: Eruca) -> None:
     assert (tail.returncode, sender.returncode) == (0, 0)
 
 
-def test_ctrl_c_while_rows_are_awaited_keeps_what_was_sent(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-stop")
+@STOPS
+def test_ctrl_c_while_rows_are_awaited_keeps_what_was_sent(
+    eruca: Eruca, stop: signal.Signals, code: int
+) -> None:
+    topic = f"t-stop-{code}"
+    eruca("topic", "create", topic)
     with (
-        eruca.start("send", "--topic=t-stop") as sender,
-        eruca.start("tail", "t-stop", "--from=earliest", "--count=1") as tail,
+        eruca.start("send", f"--topic={topic}") as sender,
+        eruca.start("tail", topic, "--from=earliest", "--count=1") as tail,
     ):
         assert sender.stdin is not None
         sender.stdin.write("before\n")
         sender.stdin.flush()
         tail.communicate(timeout=PATIENCE_SECONDS)
 
-        sender.send_signal(signal.SIGINT)
+        sender.send_signal(stop)
 
-        assert sender.wait(60) == 130
+        assert sender.wait(60) == code
         assert sender.stderr is not None
-        assert sender.stderr.read().startswith("1 message sent to t-stop")
-    assert eruca.bodies("t-stop") == ["before"]
+        assert sender.stderr.read().startswith(f"1 message sent to {topic}")
+    assert eruca.bodies(topic) == ["before"]
 
 
-def test_a_tail_says_what_it_follows_and_ctrl_c_ends_it_without_a_word(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-tail", "--queues=1")
-    eruca("send", "--topic=t-tail", "hello")
-    with eruca.start("tail", "t-tail", "--from=earliest") as process:
+@STOPS
+def test_a_tail_says_what_it_follows_and_ctrl_c_ends_it_without_a_word(
+    eruca: Eruca, stop: signal.Signals, code: int
+) -> None:
+    topic = f"t-tail-{code}"
+    eruca("topic", "create", topic, "--queues=1")
+    eruca("send", f"--topic={topic}", "hello")
+    with eruca.start("tail", topic, "--from=earliest") as process:
         assert process.stdout is not None
         assert "hello" in process.stdout.readline()
 
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
 
-        said = "following t-tail, 2 queues; Ctrl-C stops\n"
+        said = f"following {topic}, 2 queues; Ctrl-C stops\n"
         assert process.communicate(timeout=PATIENCE_SECONDS) == ("", said)
-    assert process.returncode == 130
+    assert process.returncode == code
 
 
 @pytest.mark.anyio

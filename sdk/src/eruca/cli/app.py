@@ -37,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Send, consume and find messages; look after topics and groups; see what is wrong.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 sent but for skipped rows, "
-    "130 stopped by Ctrl-C.",
+    "130 stopped by Ctrl-C, 143 by SIGTERM.",
 )
 
 for module in (

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from eruca.cli.command import EXIT_INTERRUPTED
+from eruca.cli.command import EXIT_INTERRUPTED, EXIT_TERMINATED
+
+_EXIT_CODES: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -26,17 +28,20 @@ def confirmed(question: str, *, instead: str = "give --yes") -> bool:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C end the command at once.
+    """Have Ctrl-C, or SIGTERM, end the command at once.
 
     The event loop's own handler only cancels the command's task, which would notice at its next
     await: once the question has been answered.
     """
-    handler = signal.signal(signal.SIGINT, _end)
+    handlers = {number: signal.signal(number, _end) for number in _EXIT_CODES}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    raise typer.Exit(EXIT_INTERRUPTED)  # typer takes a KeyboardInterrupt for the answer no
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise typer.Exit(
+        _EXIT_CODES[signal.Signals(number)]
+    )  # typer takes a KeyboardInterrupt for the answer no

@@ -7,6 +7,7 @@ Exit codes::
     2    the command line is wrong
     3    sent, except for bad rows that were skipped
     130  stopped by Ctrl-C
+    143  stopped by SIGTERM, in the same order
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 EXIT_ROWS_SKIPPED: Final = 3
 EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143
 
 NamesrvOption = Annotated[
     str | None,
@@ -93,10 +98,15 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
     """Run *work* on an event loop and return the exit code; failures become one line."""
     from eruca.contract.errors import ErucaError  # not needed for --help
 
+    termination = _Termination()
     try:
-        return asyncio.run(work) or 0
+        return asyncio.run(termination.ending(work)) or 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except asyncio.CancelledError:
+        if not termination.is_asked_for:
+            raise
+        return EXIT_TERMINATED
     except BrokenPipeError:
         # Whoever read the output has seen enough; what is still buffered goes nowhere.
         devnull = os.open(os.devnull, os.O_WRONLY)
@@ -109,6 +119,26 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
         text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         _report(session, text, {"code": "os-error", "detail": text})
     return EXIT_FAILED
+
+
+class _Termination:
+    """Has SIGTERM end a command as Ctrl-C does, which asyncio sees to: by cancelling its task."""
+
+    def __init__(self) -> None:
+        self.is_asked_for = False
+
+    async def ending(self, work: Coroutine[Any, Any, int | None]) -> int | None:
+        """Return what *work* does; on SIGTERM it is cancelled."""
+        if threading.current_thread() is threading.main_thread():  # no other hears of signals
+            with suppress(NotImplementedError):  # on Windows: there SIGTERM ends a process at once
+                asyncio.get_running_loop().add_signal_handler(
+                    signal.SIGTERM, self._end, asyncio.current_task()
+                )
+        return await work
+
+    def _end(self, task: asyncio.Task[int | None]) -> None:
+        self.is_asked_for = True
+        task.cancel()
 
 
 def error_line(error: ErucaError) -> str:
