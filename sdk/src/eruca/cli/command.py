@@ -126,19 +126,20 @@ class _Termination:
 
     def __init__(self) -> None:
         self.is_asked_for = False
+        self._task: asyncio.Task[Any] | None = None
 
     async def ending(self, work: Coroutine[Any, Any, int | None]) -> int | None:
         """Return what *work* does; on SIGTERM it is cancelled."""
         if threading.current_thread() is threading.main_thread():  # no other hears of signals
+            self._task = asyncio.current_task()
             with suppress(NotImplementedError):  # on Windows: there SIGTERM ends a process at once
-                asyncio.get_running_loop().add_signal_handler(
-                    signal.SIGTERM, self._end, asyncio.current_task()
-                )
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
         return await work
 
-    def _end(self, task: asyncio.Task[int | None]) -> None:
+    def _end(self) -> None:
+        assert self._task is not None
         self.is_asked_for = True
-        task.cancel()
+        self._task.cancel()
 
 
 def error_line(error: ErucaError) -> str:
