@@ -17,6 +17,7 @@ import pytest
 from pyarrow import feather, parquet
 
 import eruca
+from eruca.cli.export_parts import reserved
 from eruca.cli.export_service import ExportService as PlanningService
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ConflictError, NotReadyError
 from eruca.contract.exports import ExportPlan
@@ -176,6 +177,20 @@ async def test_parts_of_another_export_are_not_mixed_up_with_this_one(tmp_path: 
     assert "topic other" in refused
     assert "--restart" in refused
     assert len(file.read_text().splitlines()) == 30
+
+
+async def test_two_runs_into_one_file_do_not_share_its_parts(tmp_path: Path) -> None:
+    file = tmp_path / "orders.ndjson"
+    async with exporting(tmp_path, 30) as (command, _):
+        with reserved(file):
+            refused = await command("export", "orders", "--to", file, "--restart", code=1)
+            with pytest.raises(ConflictError, match="another process"), reserved(file):
+                pass
+        await command("export", "orders", "--to", file)
+
+    assert f"another process exports to {file}" in refused
+    assert len(file.read_text().splitlines()) == 30
+    assert not (tmp_path / "orders.ndjson.parts").exists()
 
 
 async def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path) -> None:

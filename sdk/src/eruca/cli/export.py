@@ -88,7 +88,7 @@ async def export(
     import httpx
 
     from eruca.cli.export_files import check_available, format_of
-    from eruca.cli.export_parts import ExportRequest
+    from eruca.cli.export_parts import ExportRequest, reserved
     from eruca.cli.export_service import STALL_SECONDS, ExportService
     from eruca.cli.found_messages import say_missing
     from eruca.contract.errors import ErucaError
@@ -96,24 +96,25 @@ async def export(
 
     file_format = format_of(to)
     check_available(file_format)
-    _check_target(to, force=force)
-    async with (
-        session.client() as client,
-        httpx.AsyncClient(timeout=STALL_SECONDS, trust_env=False) as http,  # as the SDK's own
-    ):
-        urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
-        service = ExportService(http, urls, topic)
-        request = ExportRequest(topic, file_format.media_type, columns, since, until)
-        parts = await _parts(
-            service, to, request, restart=restart, allow_incomplete=allow_incomplete
-        )
-        say_missing(session, parts.plan.incomplete)
-        try:
-            await _export(session, service, parts, to, file_format)
-        except ErucaError:
-            parts.delete_if_empty()  # a run that asks for something else may follow
-            raise
-    parts.delete()
+    with reserved(to):
+        _check_target(to, force=force)
+        async with (
+            session.client() as client,
+            httpx.AsyncClient(timeout=STALL_SECONDS, trust_env=False) as http,  # as the SDK's own
+        ):
+            urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
+            service = ExportService(http, urls, topic)
+            request = ExportRequest(topic, file_format.media_type, columns, since, until)
+            parts = await _parts(
+                service, to, request, restart=restart, allow_incomplete=allow_incomplete
+            )
+            say_missing(session, parts.plan.incomplete)
+            try:
+                await _export(session, service, parts, to, file_format)
+            except ErucaError:
+                parts.delete_if_empty()  # a run that asks for something else may follow
+                raise
+        parts.delete()
     _show(session, to, parts.plan)
 
 

@@ -3,14 +3,17 @@
 ``flights.parquet.parts/`` holds ``plan.json``, what is exported in which columns, fixed once and
 for all, and a file for each partition of the plan that is complete. A part is made durable and then
 renamed, so one that is there is whole. At the end the parts become the file, which is renamed as
-well, and are deleted; so are parts of which there is none yet, when a run fails.
+well, and are deleted; so are parts of which there is none yet, when a run fails. While a run lasts,
+it has the directory locked: another one into the same file is refused.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
@@ -19,6 +22,9 @@ import msgspec
 from eruca.cli.export_files import make_durable
 from eruca.contract.errors import ConflictError
 from eruca.contract.exports import ExportPartition, ExportPlan
+
+if sys.platform != "win32":
+    import fcntl
 
 DIRECTORY_SUFFIX: Final = ".parts"
 _PLAN: Final = "plan.json"
@@ -72,8 +78,9 @@ class ExportParts:
     def begun(cls, target: Path, request: ExportRequest, plan: ExportPlan) -> Self:
         """Return the parts of a new export; what an earlier one has left is deleted."""
         directory = directory_of(target)
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
+        for left in directory.iterdir():
+            left.unlink()
         kept = _Kept(request, msgspec.Raw(plan.model_dump_json().encode()))
         _write_whole(directory / _PLAN, msgspec.json.encode(kept))
         return cls(directory, request, plan)
@@ -107,6 +114,59 @@ class ExportParts:
     def unfinished(self, partition: ExportPartition) -> Path:
         """Return where a partition is written to."""
         return self._directory / f"{partition.index:06d}.unfinished"
+
+
+@contextmanager
+def reserved(target: Path) -> Iterator[None]:
+    """Have the parts of *target* for this process alone, until it ends or the block does.
+
+    Raises:
+        ConflictError: Another process has them.
+    """
+    if sys.platform == "win32":  # no directory can be locked there
+        yield
+        return
+    directory = directory_of(target)
+    lock = _locked(directory)
+    if lock is None:
+        raise ConflictError(
+            f"another process exports to {target} just now",
+            fix="wait until it has ended, or export to another file",
+        )
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # there are parts to go on from, or the directory is gone
+            directory.rmdir()
+        os.close(lock)
+
+
+def _locked(directory: Path) -> int | None:
+    """Return the descriptor that keeps *directory* locked; None where another process has it."""
+    while True:
+        directory.mkdir(exist_ok=True)
+        try:
+            lock = os.open(directory, os.O_RDONLY)
+        except FileNotFoundError:  # another process has just ended, and deleted it
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_of(lock, directory):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # what we have locked was deleted meanwhile
+
+
+def _is_of(descriptor: int, directory: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), directory.stat())
+    except FileNotFoundError:
+        return False
 
 
 def directory_of(target: Path) -> Path:
