@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -205,6 +206,36 @@ def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
         process.communicate(timeout=PATIENCE_SECONDS)
 
     assert [look["lag"] for look in looks] == [1, 1, 1]
+
+
+@pytest.mark.anyio
+async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -> None:
+    registered = {"ERUCA_BROKER_EXPIRY_SECONDS": "600"}  # for as long as the test may take
+    async with LocalCluster(brokers=2, settings=SMALL_STORE | registered) as cluster:
+        command = Eruca(cluster.namesrv_urls[0])
+        await asyncio.to_thread(filled, command, "t-hung", 8)
+        await asyncio.to_thread(command, "group", "create", "g-hung", "--start=earliest")
+        hung = cluster.pid("broker-b")
+        assert hung is not None
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            lag = await asyncio.to_thread(
+                command, "group", "lag", "g-hung", "--topic=t-hung", "-ojson", code=1
+            )
+            told = await asyncio.to_thread(command, "group", "lag", "g-hung", code=1)
+            shown = await asyncio.to_thread(command, "topic", "show", "t-hung", code=1)
+            status = await asyncio.to_thread(command, "status", code=1)
+        finally:
+            os.kill(hung, signal.SIGCONT)
+
+    document = json.loads(lag.stdout)
+    assert document["lag"] is None
+    assert {queue["broker_name"] for queue in document["queues"]} == {"broker-a"}
+    assert list(document["unanswered"]) == ["broker-b"]
+    assert "broker-b does not answer: " in told.stderr
+    assert "broker-a" in shown.stdout
+    assert "broker-b does not answer: " in shown.stderr
+    assert "broker-b" in status.stdout
 
 
 @pytest.mark.anyio

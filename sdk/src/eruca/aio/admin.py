@@ -167,7 +167,12 @@ class AsyncAdmin:
                 return topics
 
     async def topic(
-        self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
+        self,
+        topic: str,
+        *,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
     ) -> dict[str, TopicConfig]:
         """Return *topic* as each broker that has it holds it, by broker name.
 
@@ -175,6 +180,8 @@ class AsyncAdmin:
             topic: Its name.
             cluster: On the brokers of this cluster only.
             broker_name: On this broker only.
+            unanswered: Takes brokers that do not answer, and how, where others have the topic;
+                None: that is an error.
 
         Raises:
             TopicNotFoundError: None has it.
@@ -183,6 +190,7 @@ class AsyncAdmin:
             await self._masters.all(cluster, broker_name),
             lambda url: self._context.broker_api.get_topic(url, topic),
             _unknown(topic),
+            unanswered,
         )
 
     async def topics_of_broker(
@@ -207,10 +215,19 @@ class AsyncAdmin:
 
     # Queues and offsets.
 
-    async def queues(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
-        """Return the first and the next offset of each queue of *topic*."""
+    async def queues(
+        self, topic: str, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[MessageQueue, QueueOffsets]:
+        """Return the first and the next offset of each queue of *topic*.
+
+        Args:
+            topic: Its name.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+        """
         urls = await self._masters.of_topic(topic)
-        answers = await on_each(urls, lambda url: self._context.broker_api.topic_queues(url, topic))
+        answers = await on_each(
+            urls, lambda url: self._context.broker_api.topic_queues(url, topic), unanswered
+        )
         return {
             MessageQueue(topic, broker_name, offsets.queue_id): offsets
             for broker_name, answer in sorted(answers.items())

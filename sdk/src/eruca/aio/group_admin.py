@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from eruca.aio.broker_api import checked_request, parsed, send_model
 from eruca.aio.masters import Masters, on_each, on_those_that_know
 from eruca.aio.transport import HttpResponse, path_segment, target_of
-from eruca.contract.errors import GroupNotFoundError, ValidationError
+from eruca.contract.errors import ErucaError, GroupNotFoundError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
     GroupConfig,
@@ -135,8 +135,15 @@ class AsyncGroupAdmin:
             lambda url: self._call(GroupConfig, "PUT", url, _path(group), settings),
         )
 
-    async def get(self, group: str) -> dict[str, GroupConfig]:
+    async def get(
+        self, group: str, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, GroupConfig]:
         """Return *group* as each broker that knows it holds it, by broker name.
+
+        Args:
+            group: Its name.
+            unanswered: Takes brokers that do not answer, and how, where others know the group;
+                None: that is an error.
 
         Raises:
             GroupNotFoundError: None does.
@@ -145,6 +152,7 @@ class AsyncGroupAdmin:
             await self._masters.all(),
             lambda url: self._call(GroupConfig, "GET", url, _path(group)),
             _unknown(group),
+            unanswered,
         )
 
     async def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
@@ -201,17 +209,35 @@ class AsyncGroupAdmin:
         """Return where *group* stands: in every queue of *topic*, or wherever it has begun."""
         return dict((await self.lag(group, topic=topic)).queues)
 
-    async def lag(self, group: str, *, topic: str | None = None) -> GroupLag:
-        """Return how far *group* is behind, in all and in each queue."""
+    async def lag(
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
+    ) -> GroupLag:
+        """Return how far *group* is behind, in all and in each queue.
+
+        Args:
+            group: Its name.
+            topic: In this topic only.
+            unanswered: Takes brokers that do not answer, and how: then it is known of the others'
+                queues only, and not in all. None: that is an error.
+        """
         urls = await (self._masters.all() if topic is None else self._masters.of_topic(topic))
         target = target_of(f"{_path(group)}/offsets", topic=topic)
-        answers = await on_each(urls, lambda url: self._call(GroupOffsets, "GET", url, target))
+        answers = await on_each(
+            urls, lambda url: self._call(GroupOffsets, "GET", url, target), unanswered
+        )
         queues = {
             MessageQueue(offset.topic, broker_name, offset.queue_id): offset
             for broker_name, answer in sorted(answers.items())
             for offset in answer.offsets
         }
-        return group_lag(queues)
+        behind = group_lag(queues)
+        if answers.keys() != urls.keys():
+            return replace(behind, lag=None, oldest_unconsumed_at=None)
+        return behind
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Store where *group* stands; each broker stores all of its queues or none.

@@ -1,18 +1,26 @@
 """Which brokers a matter concerns, and asking all of them.
 
 What concerns a topic or a group is done on every master it concerns. One that cannot be reached
-makes the call fail, with what was done on the others left done; repeating a call is harmless.
+makes the call fail, with what was done on the others left done; repeating a call is harmless. Who
+only asks may have those that do not answer told instead, as long as one does.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from eruca.aio.broker_api import parsed
 from eruca.aio.transport import HttpResponse, problem_error
-from eruca.contract.errors import BrokerNotFoundError, ErucaError, NoRouteError
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ErucaError,
+    NoRouteError,
+    TimeoutExpiredError,
+    TransportError,
+    UnavailableError,
+)
 from eruca.contract.models import BrokerGroup, BrokerList
 from eruca.core.message_queue import MessageQueue
 from eruca.core.route_table import MASTER_ID, address_for
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
 
 T = TypeVar("T")
+
+_NO_ANSWER: Final = (TransportError, TimeoutExpiredError, UnavailableError)
 
 
 class Masters:
@@ -104,26 +114,46 @@ class Masters:
         return answer
 
 
-async def on_each(urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-    """Return each one's answer by name; wait for all, then raise the first error there was."""
+async def on_each(
+    urls: Mapping[str, str],
+    ask: Callable[[str], Awaitable[T]],
+    unanswered: dict[str, ErucaError] | None = None,
+) -> dict[str, T]:
+    """Return each one's answer by name; wait for all, then raise the first error there was.
+
+    Where *unanswered* is given, those that do not answer are put there, and only where all of them
+    do not is that an error.
+    """
     outcomes = await asyncio.gather(*map(ask, urls.values()), return_exceptions=True)
     answers: dict[str, T] = {}
+    silent: dict[str, ErucaError] = {}
     for name, outcome in zip(urls, outcomes, strict=True):
-        if isinstance(outcome, BaseException):
+        if unanswered is not None and isinstance(outcome, _NO_ANSWER):
+            silent[name] = outcome
+        elif isinstance(outcome, BaseException):
             outcome.add_note(f"from {name}")
             raise outcome
-        answers[name] = outcome
+        else:
+            answers[name] = outcome
+    if unanswered is not None:
+        unanswered.update(silent)
+        if silent and not answers:
+            raise next(iter(silent.values()))
     return answers
 
 
 async def on_those_that_know(
-    urls: Mapping[str, str], ask: Callable[[str], Awaitable[T]], unknown: ErucaError
+    urls: Mapping[str, str],
+    ask: Callable[[str], Awaitable[T]],
+    unknown: ErucaError,
+    unanswered: dict[str, ErucaError] | None = None,
 ) -> dict[str, T]:
     """Return the answers of those who do not raise an error of *unknown*'s class.
 
     Raises:
         ErucaError: *unknown* where all of them do, for what one says is of itself alone; or what
-            one has raised else.
+            one has raised else. Where *unanswered* is given, that one does not answer is told
+            there, as :func:`on_each` does, unless nobody else knows.
     """
 
     async def ask_one(url: str) -> list[T]:
@@ -132,8 +162,8 @@ async def on_those_that_know(
         except type(unknown):
             return []
 
-    answers = await on_each(urls, ask_one)
+    answers = await on_each(urls, ask_one, unanswered)
     known = {name: answer[0] for name, answer in answers.items() if answer}
     if not known:
-        raise unknown
+        raise next(iter(unanswered.values())) if unanswered else unknown
     return known

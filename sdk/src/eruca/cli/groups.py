@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from eruca.aio.client import AsyncClient
     from eruca.aio.group_admin import GroupLag
+    from eruca.contract.errors import ErucaError
     from eruca.contract.groups import CommittedOffset, GroupConfig, MemberList, QueueReset
     from eruca.core.message_queue import MessageQueue
 
@@ -212,23 +214,30 @@ async def lag(
     every: Annotated[
         float, typer.Option("--every", help="Seconds between two looks.", min=0.1)
     ] = _WATCH_SECONDS,
-) -> None:
+) -> int:
     """Show how far a group is behind, in all and in each queue; a dash is unknown.
+
+    Exit code 1 when a broker does not answer; what the others say is shown.
 
     With --watch and --output json each look is one line; in a pipe, one table follows the other. A
     look that fails, since a broker restarts, say, is told and made again.
     """
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
-        await client.admin.groups.get(group)  # one that nobody knows is behind in nothing
-        if not watch:
-            behind = await client.admin.groups.lag(group, topic=topic)
-            if session.is_json:
-                session.show_json(_lag_document(behind))
-            else:
-                session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
-                session.say(_total(behind, datetime.now(UTC)))
-            return
-        await _watch(session, client, group, topic, every)
+        # One that nobody knows is behind in nothing.
+        await client.admin.groups.get(group, unanswered=unanswered)
+        if watch:
+            await _watch(session, client, group, topic, every)
+            return 0
+        unanswered.clear()  # of these, the topic's are asked again
+        behind = await client.admin.groups.lag(group, topic=topic, unanswered=unanswered)
+    if session.is_json:
+        missing = silent_brokers.documents(unanswered)
+        session.show_json(_lag_document(behind) | {"unanswered": missing})
+    else:
+        session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
+        session.say(_total(behind, datetime.now(UTC)))
+    return silent_brokers.said(session, unanswered)
 
 
 async def reset(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eruca.aio.client import AsyncClient
+    from eruca.contract.errors import ErucaError
     from eruca.contract.models import TopicConfig, TopicSettings
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
@@ -197,13 +199,17 @@ def _is_made_by_system(topic: str) -> bool:
     return of_group or is_system_topic(topic)
 
 
-async def show(session: Session, *, topic: TopicArgument) -> None:
-    """Show a topic's settings on each broker, and what its queues hold."""
+async def show(session: Session, *, topic: TopicArgument) -> int:
+    """Show a topic's settings on each broker, and what its queues hold.
+
+    Exit code 1 when a broker does not answer; what the others say is shown.
+    """
     from eruca.cli.shown_messages import time_text
 
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
-        configs = await client.admin.topic(topic)
-        queues = await client.admin.queues(topic)
+        configs = await client.admin.topic(topic, unanswered=unanswered)
+        queues = await client.admin.queues(topic, unanswered=unanswered)
     if session.is_json:
         session.show_json(
             {
@@ -213,9 +219,10 @@ async def show(session: Session, *, topic: TopicArgument) -> None:
                     {"broker_name": queue.broker_name} | offsets.model_dump(mode="json")
                     for queue, offsets in sorted(queues.items())
                 ],
+                "unanswered": silent_brokers.documents(unanswered),
             }
         )
-        return
+        return silent_brokers.said(session, unanswered)
     _show_configs(session, configs)
     rows = (
         (
@@ -234,6 +241,7 @@ async def show(session: Session, *, topic: TopicArgument) -> None:
         ["broker", "queue", "min offset", "max offset", "messages", "first stored", "last stored"],
         rows,
     )
+    return silent_brokers.said(session, unanswered)
 
 
 async def delete(

@@ -113,7 +113,12 @@ class Admin:
         return self._portal.call(self._twin.list_topics)
 
     def topic(
-        self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
+        self,
+        topic: str,
+        *,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
     ) -> dict[str, TopicConfig]:
         """Return *topic* as each broker that has it holds it, by broker name.
 
@@ -121,11 +126,15 @@ class Admin:
             topic: Its name.
             cluster: On the brokers of this cluster only.
             broker_name: On this broker only.
+            unanswered: Takes brokers that do not answer, and how, where others have the topic;
+                None: that is an error.
 
         Raises:
             TopicNotFoundError: None has it.
         """
-        return self._portal.call(self._twin.topic, topic, cluster=cluster, broker_name=broker_name)
+        return self._portal.call(
+            self._twin.topic, topic, cluster=cluster, broker_name=broker_name, unanswered=unanswered
+        )
 
     def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False
@@ -139,9 +148,16 @@ class Admin:
         """Return where *topic* is, as the name server tells it now."""
         return self._portal.call(self._twin.route, topic)
 
-    def queues(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
-        """Return the first and the next offset of each queue of *topic*."""
-        return self._portal.call(self._twin.queues, topic)
+    def queues(
+        self, topic: str, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[MessageQueue, QueueOffsets]:
+        """Return the first and the next offset of each queue of *topic*.
+
+        Args:
+            topic: Its name.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+        """
+        return self._portal.call(self._twin.queues, topic, unanswered=unanswered)
 
     def offset_by_time(
         self,

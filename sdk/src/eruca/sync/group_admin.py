@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from eruca.contract.errors import ErucaError
     from eruca.contract.groups import (
         CommittedOffset,
         GroupConfig,
@@ -74,13 +75,20 @@ class GroupAdmin:
             broker_name=broker_name,
         )
 
-    def get(self, group: str) -> dict[str, GroupConfig]:
+    def get(
+        self, group: str, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, GroupConfig]:
         """Return *group* as each broker that knows it holds it, by broker name.
+
+        Args:
+            group: Its name.
+            unanswered: Takes brokers that do not answer, and how, where others know the group;
+                None: that is an error.
 
         Raises:
             GroupNotFoundError: None does.
         """
-        return self._portal.call(self._twin.get, group)
+        return self._portal.call(self._twin.get, group, unanswered=unanswered)
 
     def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
         """Return every group as each broker holds it: by group, then by broker name."""
@@ -105,9 +113,22 @@ class GroupAdmin:
         """Return where *group* stands: in every queue of *topic*, or wherever it has begun."""
         return self._portal.call(self._twin.offsets, group, topic=topic)
 
-    def lag(self, group: str, *, topic: str | None = None) -> GroupLag:
-        """Return how far *group* is behind, in all and in each queue."""
-        return self._portal.call(self._twin.lag, group, topic=topic)
+    def lag(
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
+    ) -> GroupLag:
+        """Return how far *group* is behind, in all and in each queue.
+
+        Args:
+            group: Its name.
+            topic: In this topic only.
+            unanswered: Takes brokers that do not answer, and how: then it is known of the others'
+                queues only, and not in all. None: that is an error.
+        """
+        return self._portal.call(self._twin.lag, group, topic=topic, unanswered=unanswered)
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Store where *group* stands; each broker stores all of its queues or none.
