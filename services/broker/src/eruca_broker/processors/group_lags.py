@@ -133,10 +133,12 @@ class GroupLags:
                     if lies < log_offset:
                         place = (lies, queue_id, queue_offset)
                         oldest[topic] = min(oldest.get(topic, place), place)
-            for topic, (_, *place) in oldest.items():
+            for topic, (_, queue_id, queue_offset) in oldest.items():
                 count += 1
                 is_told = count <= LOSSES_TOLD_MAX
-                stored_at_ms = self._store.stored_at_ms(topic, *place) if is_told else None
+                stored_at_ms = (
+                    self._store.stored_at_ms(topic, queue_id, queue_offset) if is_told else None
+                )
                 unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
         return unread
 
