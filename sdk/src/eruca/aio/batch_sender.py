@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from eruca.aio.attempts import Attempts, is_told_as_it_is, remaining_seconds, tried
 from eruca.aio.local_address import local_address
 from eruca.aio.send_lane import PendingBatch
 from eruca.aio.transport import (
@@ -36,13 +37,9 @@ from eruca.aio.transport import (
     target_of,
 )
 from eruca.contract.errors import (
-    ClosedError,
     ErucaError,
     MalformedBatchError,
-    NameServersUnreachableError,
-    NoRouteError,
     SendFailedError,
-    TimeoutExpiredError,
     TooLargeError,
     TransportError,
     ValidationError,
@@ -50,14 +47,12 @@ from eruca.contract.errors import (
 from eruca.contract.messages import BatchReceipt, SendReceipts
 from eruca.contract.records import NO_HOST, Host
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
-from eruca.core.counter import Counter
 from eruca.core.json_messages import json_batch
 from eruca.core.latency_fault import FaultTable
 from eruca.core.message import Message, any_delayed
 from eruca.core.message_queue import MessageQueue
-from eruca.core.queue_choice import choose_queue
 from eruca.core.record_batch import EncodedBatch, encode_messages
-from eruca.core.retry_policy import attempt_seconds, is_brokers_fault, next_attempt, was_reached
+from eruca.core.retry_policy import attempt_seconds, next_attempt
 from eruca.core.send_result import Stored, StoredBatch, StoredMessages
 from eruca.core.unique_ids import UniqueIds
 
@@ -67,7 +62,6 @@ if TYPE_CHECKING:
 
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
-_ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
 _JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
 _RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
 
@@ -95,11 +89,9 @@ class BatchSender:
         compression_threshold: int | None,
     ) -> None:
         self._transport = transport
-        self._routes = routes
+        self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
-        self._faults = faults
         self._compression_threshold = compression_threshold
-        self._counter = Counter(random.getrandbits(31))
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
         self._json_decoder = msgspec.json.Decoder(SendReceipts)
@@ -137,8 +129,8 @@ class BatchSender:
 
     async def _attempt(self, course: _Course) -> Stored:
         batch = course.batch
-        view = course.view = await self._view(batch)
-        queue = batch.queue or self._choose(view, course.broker_name)
+        view = course.view = await self._attempts.view(batch.messages[0].topic, batch.deadline)
+        queue = batch.queue or self._attempts.choose(view, course.broker_name)
         course.broker_name = queue.broker_name
         url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
@@ -182,43 +174,14 @@ class BatchSender:
             error,
             attempt=course.attempt,
             attempts_max=self._attempts_max,
-            remaining_seconds=_remaining(batch, or_less=True),
+            remaining_seconds=remaining_seconds(batch.deadline, or_less=True),
             has_other_broker=batch.queue is None
             and view is not None
             and any(queue.broker_name != course.broker_name for queue in view.queues),
         )
         if retry is None:
             raise _final_error(course, error) from error
-        topic = batch.messages[0].topic
-        if retry.refresh_route and was_reached(error):
-            # The next attempt needs it, or tells that it is too late for one.
-            await self._routes.refresh(topic, within_seconds=_remaining(batch, or_less=True))
-        elif retry.refresh_route:
-            self._routes.refresh_soon(topic)
-        if retry.wait_seconds:
-            await asyncio.sleep(retry.wait_seconds)
-
-    async def _view(self, batch: PendingBatch) -> PublishView:
-        topic = batch.messages[0].topic
-        view = self._routes.cached_publish_view(topic)
-        if view is not None and view.queues:
-            return view
-        try:
-            async with asyncio.timeout(_remaining(batch)):
-                return await self._routes.publish_view(topic)
-        except TimeoutError:
-            raise TimeoutExpiredError(
-                f"no name server told the route of {topic} before the deadline"
-            ) from None
-
-    def _choose(self, view: PublishView, last_broker: str | None) -> MessageQueue:
-        return choose_queue(
-            view.queues,
-            self._counter,
-            now_ms=time.monotonic() * 1000,
-            last_broker=last_broker,
-            faults=self._faults,
-        ).queue
+        await self._attempts.until_next(batch.messages[0].topic, retry, error, batch.deadline)
 
     async def _encode(
         self, batch: PendingBatch, queue: MessageQueue, *, store_host_v6: bool
@@ -256,7 +219,9 @@ class BatchSender:
         ]
 
     async def _post(self, course: _Course, queue: MessageQueue, request: _Request[T]) -> T:
-        timeout = attempt_seconds(_remaining(course.batch), self._attempts_max - course.attempt + 1)
+        timeout = attempt_seconds(
+            remaining_seconds(course.batch.deadline), self._attempts_max - course.attempt + 1
+        )
         what = f"POST {request.url}{request.target}"
         started = time.monotonic()
         try:
@@ -273,24 +238,13 @@ class BatchSender:
             receipt = request.decoder.decode(answer.body)
         except UNREADABLE as error:
             failure = TransportError(f"{what}: the receipt cannot be read: {error}")
-            self._report(queue, started, failure)
+            self._attempts.report(queue, started, failure)
             raise failure from error
         except ErucaError as error:
-            self._report(queue, started, error)
+            self._attempts.report(queue, started, error)
             raise
-        self._report(queue, started, None)
+        self._attempts.report(queue, started, None)
         return receipt
-
-    def _report(self, queue: MessageQueue, started: float, error: ErucaError | None) -> None:
-        if self._faults is not None:
-            now = time.monotonic()
-            self._faults.update(
-                queue.broker_name,
-                (now - started) * 1000,
-                now * 1000,
-                failed=error is not None and is_brokers_fault(error),
-                reachable=error is None or was_reached(error),
-            )
 
 
 class _Request(NamedTuple, Generic[T]):
@@ -326,22 +280,13 @@ def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) ->
         )
 
 
-def _remaining(batch: PendingBatch, *, or_less: bool = False) -> float:
-    """Return the seconds until the deadline; raise if it has passed, unless *or_less*."""
-    remaining = batch.deadline - asyncio.get_running_loop().time()
-    if remaining <= 0 and not or_less:
-        raise TimeoutExpiredError("the deadline passed before the message could be sent")
-    return remaining
-
-
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if isinstance(error, _ROUTE_ERRORS) or not error.retryable or course.broker_name is None:
+    if is_told_as_it_is(error) or course.broker_name is None:
         return error  # no broker has failed
-    tried = "; ".join(f"{broker}: {failure.detail}" for broker, failure in course.failures)
+    attempts, how = tried(course.failures)
     count = len(course.batch.messages)
     what = "1 message" if count == 1 else f"{count} messages"
-    attempts = "1 attempt" if len(course.failures) == 1 else f"{len(course.failures)} attempts"
     return SendFailedError(
-        f"{what} to {course.batch.messages[0].topic}: {attempts} failed: {tried}",
+        f"{what} to {course.batch.messages[0].topic}: {attempts} failed: {how}",
         attempts=course.failures,
     )

@@ -28,28 +28,23 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from eruca.aio.attempts import Attempts, is_told_as_it_is, remaining_seconds, tried
 from eruca.aio.local_address import local_address
 from eruca.aio.transaction_api import TransactionApi, begin_body
 from eruca.aio.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import (
-    ClosedError,
     DiskFullError,
     ErucaError,
-    NameServersUnreachableError,
-    NoRouteError,
     NotReadyError,
     OverloadedError,
     RefusedError,
     RequestError,
     SendFailedError,
-    TimeoutExpiredError,
 )
 from eruca.contract.transactions import NewTransaction
-from eruca.core.counter import Counter
 from eruca.core.json_messages import new_message
 from eruca.core.message_queue import MessageQueue
-from eruca.core.queue_choice import choose_queue
-from eruca.core.retry_policy import attempt_seconds, is_brokers_fault, next_attempt, was_reached
+from eruca.core.retry_policy import attempt_seconds, next_attempt
 from eruca.core.transactions import HalfMessage
 from eruca.core.unique_ids import UniqueIds
 
@@ -60,7 +55,6 @@ if TYPE_CHECKING:
     from eruca.core.message import Message
     from eruca.core.route_table import PublishView
 
-_ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
 # After any other error the half message may be there.
 _NOT_STORED: Final = (
     RequestError,
@@ -99,9 +93,8 @@ class HalfSender:
         self._api = api
         self._routes = routes
         self._group = group
+        self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
-        self._faults = faults
-        self._counter = Counter(random.getrandbits(31))
         self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
 
     def id_of(self, message: Message) -> str:
@@ -160,10 +153,10 @@ class HalfSender:
                 course.url if view is None else view.urls.get(queue.broker_name, course.url)
             )
         else:
-            view = course.view = await self._view(course)
+            view = course.view = await self._attempts.view(course.topic, course.deadline)
             if course.wanted is None:
                 course.wanted = course.queue_of(view)
-            queue = course.wanted or self._choose(view, course.broker_name)
+            queue = course.wanted or self._attempts.choose(view, course.broker_name)
             course.queue = queue
             course.url = view.url_of(queue)
         request = NewTransaction(
@@ -176,15 +169,15 @@ class HalfSender:
         attempts_left = self._attempts_max - course.attempt + 1
         if course.is_bound and self._attempts_max > 1:
             attempts_left = 2
-        seconds = attempt_seconds(course.remaining_seconds(), attempts_left)
+        seconds = attempt_seconds(remaining_seconds(course.deadline), attempts_left)
         began_at = time.monotonic()
         try:
             receipt = await self._api.begin(course.url, begin_body(request), timeout=seconds)
         except ErucaError as error:
-            self._report(queue, began_at, error)
+            self._attempts.report(queue, began_at, error)
             course.is_bound |= not isinstance(error, _NOT_STORED)
             raise
-        self._report(queue, began_at, None)
+        self._attempts.report(queue, began_at, None)
         return receipt
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
@@ -194,51 +187,12 @@ class HalfSender:
             error,
             attempt=course.attempt,
             attempts_max=self._attempts_max if is_counted else course.attempt + 1,
-            remaining_seconds=course.remaining_seconds(or_less=True),
+            remaining_seconds=remaining_seconds(course.deadline, or_less=True),
             has_other_broker=not course.is_bound and course.has_other_broker,
         )
         if retry is None:
             raise _final_error(course, error) from error
-        if retry.refresh_route and was_reached(error):
-            # The next attempt needs it, or tells that it is too late for one.
-            within = course.remaining_seconds(or_less=True)
-            await self._routes.refresh(course.topic, within_seconds=within)
-        elif retry.refresh_route:
-            self._routes.refresh_soon(course.topic)
-        if retry.wait_seconds:
-            await asyncio.sleep(retry.wait_seconds)
-
-    async def _view(self, course: _Course) -> PublishView:
-        view = self._routes.cached_publish_view(course.topic)
-        if view is not None and view.queues:
-            return view
-        try:
-            async with asyncio.timeout(course.remaining_seconds()):
-                return await self._routes.publish_view(course.topic)
-        except TimeoutError:
-            raise TimeoutExpiredError(
-                f"no name server told the route of {course.topic} before the deadline"
-            ) from None
-
-    def _choose(self, view: PublishView, last_broker: str | None) -> MessageQueue:
-        return choose_queue(
-            view.queues,
-            self._counter,
-            now_ms=time.monotonic() * 1000,
-            last_broker=last_broker,
-            faults=self._faults,
-        ).queue
-
-    def _report(self, queue: MessageQueue, began_at: float, error: ErucaError | None) -> None:
-        if self._faults is not None:
-            now = time.monotonic()
-            self._faults.update(
-                queue.broker_name,
-                (now - began_at) * 1000,
-                now * 1000,
-                failed=error is not None and is_brokers_fault(error),
-                reachable=error is None or was_reached(error),
-            )
+        await self._attempts.until_next(course.topic, retry, error, course.deadline)
 
 
 class _Course:
@@ -286,22 +240,14 @@ class _Course:
             and any(queue.broker_name != self.broker_name for queue in view.queues)
         )
 
-    def remaining_seconds(self, *, or_less: bool = False) -> float:
-        """Return the seconds until the deadline; raise if it has passed, unless *or_less*."""
-        remaining = self.deadline - asyncio.get_running_loop().time()
-        if remaining <= 0 and not or_less:
-            raise TimeoutExpiredError("the deadline passed before the half message could be sent")
-        return remaining
-
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if isinstance(error, _ROUTE_ERRORS) or not error.retryable or course.queue is None:
+    if is_told_as_it_is(error) or course.queue is None:
         return error  # no broker has failed
-    tried = "; ".join(f"{broker}: {failure.detail}" for broker, failure in course.failures)
-    attempts = "1 attempt" if len(course.failures) == 1 else f"{len(course.failures)} attempts"
+    attempts, how = tried(course.failures)
     stored = "it may be stored" if course.is_bound else "it is not stored"
     return SendFailedError(
         f"half message {course.transaction_id} to {course.topic}: {attempts} failed, {stored}:"
-        f" {tried}",
+        f" {how}",
         attempts=course.failures,
     )
