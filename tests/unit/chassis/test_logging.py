@@ -21,6 +21,7 @@ def logging_as_before() -> Iterator[None]:
     handlers, level = root.handlers, root.level
     uvicorn = logging.getLogger("uvicorn.error")
     uvicorn_level = uvicorn.level
+    structlog.reset_defaults()  # another test's process may have been set up
     yield
     structlog.reset_defaults()
     root.handlers, root.level = handlers, level
