@@ -1,7 +1,8 @@
 """Every hop from here to a stored message, one after the other.
 
 Settings, name servers, what they know, each broker's address as clients are told it, what the
-broker says of itself, and at last a message there and back through each broker. All by plain HTTP,
+broker says of itself, a message there and back through each broker, and at last the services that
+follow the brokers' logs. All by plain HTTP,
 without the SDK's routes and retries between, so that a finding is about that hop alone.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,11 +19,21 @@ import httpx
 
 from eruca.cli import findings as judge
 from eruca.cli.findings import Finding, Verdict
+from eruca.cli.follower_findings import Following, judged
 from eruca.cli.probes import TIMEOUT_SECONDS, Probe, ask
 from eruca.contract.errors import ErucaError
-from eruca.contract.models import BrokerAddress, BrokerGroup, BrokerList, BrokerStatus
+from eruca.contract.models import (
+    BrokerAddress,
+    BrokerGroup,
+    BrokerList,
+    BrokerStatus,
+    KvNamespace,
+)
+from eruca.contract.queries import QueryStatus
+from eruca.contract.transactions import CheckerStatus
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, ClientSettings
 from eruca.core.route_table import address_for
+from eruca.core.services import QUERY_SERVICE, TXN_CHECKER, Service
 
 TOPIC_PREFIX: Final = "eruca-doctor-"
 _DATE_UNIT_SECONDS: Final = 1.0  # of the Date header
@@ -65,6 +76,9 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
             for address in group.brokers:
                 async for finding in _broker(client, name, address, settings, write=write):
                     yield finding
+        for service in (QUERY_SERVICE, TXN_CHECKER) if known else ():
+            async for finding in _followers(client, service, [*known], groups.keys()):
+                yield finding
 
 
 def _source(urls: Sequence[str]) -> str:
@@ -128,6 +142,55 @@ async def _broker(
     if write and identity.verdict is Verdict.OK:
         async for finding in _round_trip(client, name, url):
             yield finding
+
+
+async def _followers(
+    client: httpx.AsyncClient,
+    service: Service,
+    namesrv_urls: Sequence[str],
+    registered: Collection[str],
+) -> AsyncIterator[Finding]:
+    """Look at each instance of a service that follows brokers' logs."""
+    try:
+        urls = {*service.given(os.environ)}
+    except ErucaError as error:
+        yield Finding("settings", service.what, Verdict.FAULT, error.detail, error.fix)
+        return
+    if not urls:
+        for url in namesrv_urls:
+            asked = await ask(client, f"{url}/v1/kv/{service.namespace}")
+            if (announced := asked.model(KvNamespace)) is not None:
+                urls |= {*service.told(announced.entries)}
+    if not urls:  # who needs it runs it
+        yield Finding(service.what, "announced", Verdict.OK, "none is known to the name servers")
+    for url in sorted(urls):
+        async for finding in _follower(client, service, url, registered):
+            yield finding
+
+
+async def _follower(
+    client: httpx.AsyncClient, service: Service, url: str, registered: Collection[str]
+) -> AsyncIterator[Finding]:
+    probe = await ask(client, f"{url}/readyz")
+    if probe.fault is not None:
+        fault = f"{service.what}: {probe.fault}"
+        yield Finding(url, "reachable", Verdict.FAULT, fault, probe.fix or service.how_to_have_one)
+        return
+    yield judge.answer_time(url, "reachable", probe.seconds)
+    asked = await ask(client, f"{url}/v1/status")
+    if service is QUERY_SERVICE:
+        query = asked.model(QueryStatus)
+        following = None if query is None else Following.of_query(query)
+    else:
+        checker = asked.model(CheckerStatus)
+        following = None if checker is None else Following.of_checker(checker)
+    if following is None:
+        fault = asked.fault or f"answers, but not as a {service.what} does"
+        fix = f"give the address of a {service.what} in {service.variable}"
+        yield Finding(url, "identity", Verdict.FAULT, fault, fix)
+        return
+    for finding in judged(url, service.what, following, registered):
+        yield finding
 
 
 def _clock(name: str, probe: Probe) -> Finding | None:

@@ -1,0 +1,87 @@
+"""``eruca doctor`` asks the services that follow brokers' logs, too, and says what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from support.clusters import running_cluster
+from support.command_line import Eruca
+
+
+class Urls(NamedTuple):
+    """Where a cluster's services are."""
+
+    namesrv: str
+    query: str
+    txn_checker: str
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[Urls]:
+    with running_cluster(txn_checkers=1, queries=1) as cluster:
+        [namesrv] = cluster.namesrv_urls
+        yield Urls(namesrv, cluster.query_urls[0], cluster.txn_checker_urls[0])
+
+
+@pytest.fixture
+def eruca(urls: Urls) -> Eruca:
+    return Eruca(urls.namesrv)
+
+
+def findings(report: dict[str, Any], subject: str) -> dict[str, dict[str, Any]]:
+    return {f["check"]: f for f in report["findings"] if f["subject"] == subject}
+
+
+def test_followers_that_are_well_are_told(eruca: Eruca, urls: Urls) -> None:
+    report = eruca.json("doctor")
+
+    assert report["healthy"]
+    for url, what in (
+        (urls.query, "query service"),
+        (urls.txn_checker, "transaction checker"),
+    ):
+        found = findings(report, url)
+        assert found["reachable"]["verdict"] == "ok"
+        assert found["identity"]["detail"].startswith(what)
+        assert "broker-a" in found["projection"]["detail"]
+
+
+def test_one_that_does_not_answer_is_a_fault_with_a_fix(eruca: Eruca) -> None:
+    eruca.environment |= {"ERUCA_QUERY_URLS": "http://127.0.0.1:1"}
+
+    done = eruca("doctor", code=1)
+
+    assert "query service: cannot connect" in done.stdout
+    assert "to mend it: start the service" in done.stdout
+
+
+def test_a_service_of_another_kind_is_not_taken_for_it(eruca: Eruca, urls: Urls) -> None:
+    eruca.environment |= {"ERUCA_QUERY_URLS": urls.txn_checker}
+
+    done = eruca("doctor", code=1)
+
+    assert "answers, but not as a query service does" in " ".join(done.stdout.split())
+
+
+def test_a_registered_broker_that_does_not_answer_is_named(eruca: Eruca, urls: Urls) -> None:
+    registration = {
+        "cluster": "eruca",
+        "urls": {"default": "http://127.0.0.1:1"},
+        "store_host": "127.0.0.1:1",
+        "data_version": 1,
+        "topics": [],
+        "expiry_seconds": 600,
+    }
+    place = f"{urls.namesrv}/v1/brokers/broker-lost/0"
+    httpx.put(place, json=registration, trust_env=False).raise_for_status()
+    try:
+        done = eruca("doctor", "-o", "json", code=1)
+    finally:
+        httpx.delete(place, trust_env=False).raise_for_status()
+
+    assert "broker-lost" in done.stdout
+    assert "cannot connect" in done.stdout
