@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+from structlog.testing import capture_logs
 
 import eruca
 from eruca.contract.limits import WAIT_SECONDS_MAX
@@ -230,6 +231,24 @@ async def test_without_the_lease_nothing_is_written(
 
     assert projector.fault is not None
     assert await rows(database) == before
+
+
+async def test_a_log_that_is_lost_and_found_is_told_once_each(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 5)
+    async with leased(database) as keeper:
+        projection = Offsets()
+        projection.damaged = 1
+        projector = projector_of(database, client, keeper, projection)
+        with capture_logs() as logs:
+            await projector.step()
+            assert projector.fault is not None
+            await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    told = [line["event"] for line in logs if line.get("broker") == BROKER]
+    assert told == ["log not followed", "log followed again"]
 
 
 async def test_a_position_that_was_set_back_is_noticed(
