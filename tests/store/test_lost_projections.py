@@ -18,7 +18,7 @@ import pytest
 
 from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.recovery import _Walker
+from eruca_broker.store.projection_recovery import Walker
 from support.clocks import ManualClock
 from support.stores import abandon, all_answers, batch, small_settings
 
@@ -219,13 +219,13 @@ async def test_queues_of_which_nothing_is_left_are_looked_for_once(
 ) -> None:
     lose(directory, ("consumequeue",))
     walks: list[int] = []
-    rebuild = _Walker.rebuild
+    rebuild = Walker.rebuild
 
-    def count_and_rebuild(self: _Walker) -> object:
+    def count_and_rebuild(self: Walker) -> object:
         walks.append(1)
         return rebuild(self)
 
-    monkeypatch.setattr(_Walker, "rebuild", count_and_rebuild)
+    monkeypatch.setattr(Walker, "rebuild", count_and_rebuild)
     (directory / "abort").touch()  # as after a kill
     for _ in range(3):
         store = await MessageStore.open(directory, SETTINGS, CLOCK)
