@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from eruca_spark.main import app
 from pyspark_eruca.errors import OptionError
 from support.export_cluster import command
 from support.export_service import ExportService
-from support.spark import SMALL_SPARK, raw_offsets
+from support.spark import SMALL_SPARK, files_of, raw_offsets, until_none
 
 SECONDS: Final = 400.0
 NOWHERE: Final = "http://127.0.0.1:1"  # nobody listens there
@@ -128,6 +129,26 @@ def test_an_export_says_how_far_it_is_and_what_it_has_done(
     ]
     # Spark's own Python processes may complain of each other meanwhile.
     assert [line for line in lines if line in expected] == expected
+
+
+def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
+    service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 900, 1: 300})
+    lake = tmp_path / "lake"
+    with command(
+        *("export", str(lake), "--topic", "orders", "--url", service.url, *SMALL),
+        *("--rows-per-batch", "500", "--master", "local[2]", "--every", "0.1"),
+        has_own_group=True,
+    ) as driver:
+        until_none(lambda: () if files_of(lake) else ("a batch",), within_seconds=SECONDS)
+        os.killpg(driver.pid, signal.SIGINT)
+        output, _ = driver.communicate(timeout=SECONDS)
+
+    assert driver.returncode == 130, output
+    assert f"{lake} holds " in output
+    assert "Traceback" not in output
+    assert "Error" not in output
 
 
 def test_a_lake_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:

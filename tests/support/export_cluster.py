@@ -108,8 +108,12 @@ def command(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
     program: tuple[str, ...] = (sys.executable, "-m", "eruca_spark"),
+    has_own_group: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Yield ``eruca-spark`` as a process of its own; its tree is killed on leaving."""
+    """Yield ``eruca-spark`` as a process of its own; its tree is killed on leaving.
+
+    One that has its own group may be sent what a terminal sends all processes of a command.
+    """
     process = subprocess.Popen(
         [*program, *arguments],
         env={**clean_environment(), **(environment or {})},
@@ -117,6 +121,7 @@ def command(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=has_own_group,
     )
     with process:
         try:

@@ -39,7 +39,7 @@ WRITER_OPTIONS: Final[Mapping[str, str]] = {
 # too busy for that. Nothing has happened by then: the query can simply be started again.
 _SLOW_START: Final = "Python worker failed to connect back"
 _STARTS_MAX: Final = 4
-_LOOK_SECONDS: Final = 1  # between two looks at how far it has come
+_LOOK_SECONDS: Final = 0.1  # between two looks: less than from one batch to the next
 
 
 @dataclass(slots=True)
@@ -63,6 +63,7 @@ def run_export(
     *,
     every_seconds: float | None = None,
     watch: Watch = lambda _: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Exported:
     """Export what is there now, or for ever, and return what was done.
 
@@ -72,6 +73,7 @@ def run_export(
         options: The data source's.
         every_seconds: Go on, looking for new messages this often; None: stop at the end.
         watch: Called now and then.
+        is_over: Asked now and then; once it says yes, the batch under way is the last.
 
     Raises:
         LakeBusyError: Another export writes to this lake.
@@ -83,7 +85,8 @@ def run_export(
     with lake.files.locked():
         lake.delete_abandoned()
         rows = spark.readStream.format("eruca").options(**options).load()
-        writer = rows.writeStream.foreachBatch(BatchWriter(lake, options, done))
+        batches = BatchWriter(lake, options, done)
+        writer = rows.writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", lake.checkpoint).queryName("eruca-export")
         if every_seconds is None:
             writer = writer.trigger(availableNow=True)
@@ -91,7 +94,7 @@ def run_export(
             writer = writer.trigger(processingTime=f"{every_seconds} seconds")
         for starts_left in reversed(range(_STARTS_MAX)):
             try:
-                _run(writer, lambda: watch(done))
+                _run(writer, lambda: watch(done), lambda: is_over() and not batches.is_writing)
                 break
             except StreamingQueryException as error:
                 if _SLOW_START not in str(error) or not starts_left:
@@ -100,10 +103,11 @@ def run_export(
     return done
 
 
-def _run(writer: DataStreamWriter, look: Callable[[], None]) -> None:
+def _run(writer: DataStreamWriter, look: Callable[[], None], may_stop: Callable[[], bool]) -> None:
     query = writer.start()
     try:
-        while not query.awaitTermination(_LOOK_SECONDS):
+        # type: it takes parts of a second as well
+        while not (query.awaitTermination(_LOOK_SECONDS) or may_stop()):  # type: ignore[arg-type]
             look()
     finally:
         if query.isActive:
@@ -127,6 +131,7 @@ class BatchWriter:
         self._lake = lake
         self._may_miss = options.get("failOnDataLoss", "true").lower() == "false"
         self._done = done
+        self.is_writing = False  # then Spark is not to be stopped: it would complain of the rest
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write it, count it, and declare it finished.
@@ -135,6 +140,13 @@ class BatchWriter:
             LakeError: Rows are missing, or there are too many; or the lake has another batch of
                 this number.
         """
+        self.is_writing = True
+        try:
+            self._write(rows, batch)
+        finally:
+            self.is_writing = False
+
+    def _write(self, rows: DataFrame, batch: int) -> None:
         lake = self._lake
         ranges = ranges_of(lake.files, batch)
         query = query_id(lake.files)

@@ -9,11 +9,14 @@ Options are looked at before Spark is started, as far as that can be.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Final, Literal
 
 import typer
@@ -153,11 +156,16 @@ def export(
     }
     Options.parse(options)
     console = _console()
-    with _session("export", master, conf) as spark:
+    with _session("export", master, conf) as spark, _interruption() as is_interrupted:
         total = waiting_rows(Lake(spark, lake), options)
         with RowsBar(console, total) as bar:
             done = run_export(
-                spark, lake, options, every_seconds=every, watch=lambda done: bar.show(done.rows)
+                spark,
+                lake,
+                options,
+                every_seconds=every,
+                watch=lambda done: bar.show(done.rows),
+                is_over=is_interrupted,
             )
         manifests = Lake(spark, lake).manifests()
     for name, rows in sorted(done.rows_by_topic.items()):
@@ -168,6 +176,8 @@ def export(
     held = sum(manifest.rows for manifest in manifests)
     batches = _counted(len(manifests), "batch", "batches")
     console.print(f"{lake} holds {_counted(held, 'message')} in {batches}")
+    if is_interrupted():
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -386,6 +396,25 @@ def _report(
     console = _console()
     with _session(name, master, conf) as spark, shown_tasks(spark, console, f"reporting: {name}"):
         return finish(spark, make(spark), out, console)
+
+
+@contextmanager
+def _interruption() -> Iterator[Callable[[], bool]]:
+    """Have the first Ctrl-C noted instead of breaking into what Spark is asked; yield whether.
+
+    The second one ends the command at once.
+    """
+    interrupted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
