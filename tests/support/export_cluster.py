@@ -15,9 +15,10 @@ import psutil
 import eruca
 from eruca_deploy.ports import free_ports
 from eruca_testing import RunningCluster
+from support.forked import forking_clusters, started_by_fork
 from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
-from support.processes import ServiceProcess, clean_environment, started
+from support.processes import ServiceProcess, clean_environment
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class ExportCluster:
 
     def start_query(self) -> None:
         """Start the query service, and return once it listens."""
-        self._query = started(
+        self._query = started_by_fork(
             "eruca_query",
             {
                 "ERUCA_QUERY_PORT": self.url.rpartition(":")[2],
@@ -74,7 +75,11 @@ class ExportCluster:
 @contextmanager
 def export_cluster(*, brokers: int = 2) -> Iterator[ExportCluster]:
     """Yield brokers and a query service, both running."""
-    with RunningCluster(brokers=brokers) as cluster, reachable_directory() as directory:
+    with (
+        forking_clusters(),
+        RunningCluster(brokers=brokers) as cluster,
+        reachable_directory() as directory,
+    ):
         url = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
         running = ExportCluster(cluster, directory / "postgres", url)
         running.start_query()

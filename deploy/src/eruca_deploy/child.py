@@ -16,7 +16,8 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
-def _stop_with_parent(parent: int) -> None:
+def stop_with_parent(parent: int) -> None:
+    """Have this process sent SIGTERM when its parent, of this id, is gone."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -26,6 +27,6 @@ def _stop_with_parent(parent: int) -> None:
 
 if __name__ == "__main__":
     _, parent_pid, module, *arguments = sys.argv
-    _stop_with_parent(int(parent_pid))
+    stop_with_parent(int(parent_pid))
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from eruca_deploy.backoff import deaths_in_a_row, exit_text, restart_delay_seconds
 
@@ -28,6 +28,44 @@ _TAIL_LINES: Final = 200  # kept for the message that says why it did not start
 
 Report = Callable[[str, str], None]
 """Called with a child's name and one line of text, without its line end."""
+
+
+class Process(Protocol):
+    """What is needed of ``asyncio.subprocess.Process``."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def stdout(self) -> asyncio.StreamReader | None:
+        """What it prints."""
+        ...
+
+    def send_signal(self, signal: int, /) -> None:
+        """Send it a signal; nothing, or ``ProcessLookupError``, if it has ended."""
+        ...
+
+    async def wait(self) -> int:
+        """Return its exit code once it has ended; of a signal that killed it, the negative."""
+        ...
+
+
+async def start_process(module: str, environment: Mapping[str, str]) -> Process:
+    """Run *module* as a process in a session of its own; what it prints comes from ``stdout``."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",  # or the launcher's directory would be searched for modules
+        str(_LAUNCHER),
+        str(os.getpid()),
+        module,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 class Child:
@@ -50,7 +88,7 @@ class Child:
         self._environment = dict(environment)
         self._on_line = on_line
         self._on_event = on_event
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
@@ -124,18 +162,7 @@ class Child:
             self._on_event(self.name, "starting again")
 
     async def _run(self) -> int:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # or the launcher's directory would be searched for modules
-            str(_LAUNCHER),
-            str(os.getpid()),
-            self._module,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=self._environment,
-            start_new_session=True,
-        )
+        process = await start_process(self._module, self._environment)
         self._process = process
         if self._stopping.is_set():  # it was asked to stop while it was being started
             self._signal(signal.SIGTERM)
