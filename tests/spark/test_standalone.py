@@ -19,7 +19,7 @@ import pytest
 import eruca
 import eruca_spark
 from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
-from support.spark import command_line, raw_offsets
+from support.spark import QUICK_JAVA, command_line, raw_offsets
 from support.standalone_spark import (
     SPARK_SUBMIT,
     StandaloneSpark,
@@ -74,6 +74,8 @@ def exporting(
     )
     assert b"No module named 'pyspark_eruca'" in lacks.stderr
     on_cluster = ["--master", master, "--conf", "spark.executor.memory=512m"]
+    for jvm in ("driver", "executor"):
+        on_cluster += ["--conf", f"spark.{jvm}.extraJavaOptions={QUICK_JAVA}"]
     export = ["export", str(directory / "lake"), "--topic", TOPIC, "--url", cluster.url]
     export += ["--rows-per-batch", "4000", "--option", "partitionRows=1000"]
     environment = {**cluster_environment(), "PYSPARK_PYTHON": str(python)}

@@ -20,6 +20,7 @@ import pyspark
 from eruca_spark.java import find_java_home
 from support.export_cluster import kill_tree
 from support.processes import clean_environment
+from support.spark import QUICK_JAVA
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 SPARK_SUBMIT: Final = SPARK_HOME / "bin" / "spark-submit"
@@ -63,6 +64,8 @@ def cluster_environment() -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # which takes a fixed port
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}",
     }
