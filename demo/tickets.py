@@ -24,6 +24,7 @@ SALES_COUNT: Final = 600
 IMMUNITY_SECONDS: Final = 1.0  # then the checker asks; its own default is 6 s
 
 CLERKS: Final = 16  # sales at a time
+SEND_SECONDS: Final = 30.0  # for one message, or one decision; slow machines take a while
 _LOOK_SECONDS: Final = 0.1
 _STALLED_SECONDS: Final = 30.0
 
@@ -107,7 +108,9 @@ async def sell_tickets(
         sales.said[flight.row] = result.verdict
 
     started_at = time.perf_counter()
-    async with client.transaction_producer(GROUP, check=check) as producer:
+    async with client.transaction_producer(
+        GROUP, check=check, send_timeout=SEND_SECONDS, decision_timeout=SEND_SECONDS
+    ) as producer:
         await asyncio.gather(*map(sell, flights))
         await _collect(client, sales, progress)
         sales.undecided = await _undecided(client)

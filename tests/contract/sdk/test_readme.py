@@ -20,13 +20,21 @@ README = Path(__file__).parents[3] / "sdk" / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
+TESTS = Path(__file__).parents[2]
+PATIENT = "from support.patience import be_patient\nbe_patient()\n"  # is all that is added
+
+
 def run(code: str, namesrv_urls: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={**os.environ, "ERUCA_NAMESRV_URLS": ";".join(namesrv_urls)},
+        [sys.executable, "-W", "error", "-c", PATIENT + code],
+        env={
+            **os.environ,
+            "ERUCA_NAMESRV_URLS": ";".join(namesrv_urls),
+            "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        },
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=2 * PATIENCE_SECONDS,  # it imports much, and works
         check=False,
     )
 
