@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import tomllib
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -62,3 +64,9 @@ def test_data_that_can_lie_nowhere_is_an_error_that_names_the_option(
 def test_data_lies_in_the_users_own_directory() -> None:
     assert default_data_dir({"XDG_DATA_HOME": "/data"}) == Path("/data/eruca/local")
     assert default_data_dir({}) == Path.home() / ".local/share/eruca/local"
+
+
+def test_the_command_is_this_one() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "deploy/pyproject.toml").read_text())
+
+    assert resolve_name(project["project"]["scripts"]["eruca-local"]) is main
