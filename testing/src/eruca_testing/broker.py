@@ -15,20 +15,22 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import uvloop
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from starlette.types import ASGIApp
 
 import eruca
 from eruca.core.record_batch import decode_messages
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.asgi import Receive, Scope, Send
 from eruca_chassis.clock import SystemClock
 from eruca_chassis.logging import logging_as_guest
 from eruca_chassis.serving import EmbeddedServer, embedded
@@ -41,6 +43,7 @@ from eruca_testing.loop_thread import LoopThread
 _HOST: Final = "127.0.0.1"
 _POLL_SECONDS: Final = 0.002
 _START_SECONDS: Final = 30.0
+_IN_STEP_SECONDS: Final = 10.0  # then a client is answered as it is
 _MEMORY: Final = Path("/dev/shm")  # a file system in memory, on Linux
 _READ_COUNT: Final = 1_024  # messages looked at together
 _READ_SIZE: Final = 4 * 1024 * 1024  # bytes of them
@@ -66,7 +69,7 @@ class InMemoryBroker:
 
     Args:
         settings: Fields of :class:`eruca_broker.settings.BrokerSettings`, such as
-            ``{"auto_create_topics": False}``.
+            ``{"auto_create_topics": False}``; but for where it listens and where its store lies.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None) -> None:
@@ -158,8 +161,8 @@ class InMemoryBroker:
 
     async def _advance(self, seconds: float) -> None:
         broker = self._parts.broker
-        await asyncio.sleep(0)  # what is being stored was stored before
         self._clock.ahead_ms += round(seconds * 1_000)
+        await asyncio.sleep(0)  # or what is just being stored, at the time before, would count
         pending = broker.store.timers
         while await broker.timers.fire() or pending.held_count:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)  # the broker's own loop has some of them in hand
@@ -205,6 +208,37 @@ class _BrokerSettings(_AsGiven, BrokerSettings):
     pass
 
 
+class _InStep:
+    """Has the name server tell of topics when the broker has told it of them.
+
+    In a cluster that is some milliseconds after a topic was made, by sending to it for example. A
+    test that then consumes it would fail when the machine is busy.
+    """
+
+    def __init__(self, app: ASGIApp, name_server: NameServer, brokers: Sequence[Broker]) -> None:
+        self._app = app
+        self._name_server = name_server
+        self._brokers = brokers  # empty until the broker runs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "GET":  # and not the broker's registration
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_IN_STEP_SECONDS):
+                    while self._is_behind():  # noqa: ASYNC110 - no event tells of it
+                        await asyncio.sleep(_POLL_SECONDS)
+        await self._app(scope, receive, send)
+
+    def _is_behind(self) -> bool:
+        table = self._name_server.table
+        known = {
+            topic.name
+            for broker in self._brokers
+            for topic in broker.store.state.topics.values()
+            if not topic.is_system
+        }
+        return table.broker_count > 0 and known != set(table.topics())
+
+
 @asynccontextmanager
 async def _serving(
     directory: Path, settings: Mapping[str, Any], clock: _ForwardClock
@@ -212,6 +246,9 @@ async def _serving(
     # Routes are whole from the beginning: there is one broker, and it is waited for.
     namesrv_settings = _NamesrvSettings(port=0, settle_seconds=0, stop_seconds=1)
     namesrv_app = create_namesrv_app(namesrv_settings)
+    name_server: NameServer = namesrv_app.state.name_server
+    brokers: list[Broker] = []
+    namesrv_app.add_middleware(_InStep, name_server=name_server, brokers=brokers)
     async with embedded(namesrv_app, namesrv_settings) as namesrv:
         # Not a port that the kernel may give to a client's connection while the broker is away.
         [port] = free_ports(_HOST, 1)
@@ -219,7 +256,8 @@ async def _serving(
         broker_settings = _BrokerSettings(**{**settings, **places, "namesrv_urls": _url(namesrv)})
         broker_app = create_app(broker_settings, clock)
         async with embedded(broker_app, broker_settings) as server:
-            await _registered(namesrv_app.state.name_server)
+            await _registered(name_server)
+            brokers.append(broker_app.state.broker)
             yield _Running(_url(namesrv), server, broker_app.state.broker)
 
 

@@ -34,7 +34,7 @@ def client(broker: InMemoryBroker) -> Iterator[eruca.Client]:
 
 
 def send(client: eruca.Client, *messages: eruca.Message) -> None:
-    with client.producer() as producer:
+    with client.producer(send_timeout=WAIT_SECONDS) as producer:
         producer.send_many(messages)
 
 
@@ -61,9 +61,8 @@ def test_more_than_one_read_takes_is_all_there(
     broker: InMemoryBroker, client: eruca.Client
 ) -> None:
     client.admin.create_topic("t", queue_count=1)
-    with client.producer() as producer:
-        producer.send_many([eruca.Message("t", bytes(3_000_000)) for _ in range(8)])
-        producer.send_many([eruca.Message("t", f"{n}") for n in range(3_000)])
+    send(client, *(eruca.Message("t", bytes(3_000_000)) for _ in range(8)))
+    send(client, *(eruca.Message("t", f"{n}") for n in range(3_000)))
 
     found = broker.messages("t")
 
@@ -73,6 +72,18 @@ def test_more_than_one_read_takes_is_all_there(
 
 def test_a_topic_that_is_not_there_has_no_messages(broker: InMemoryBroker) -> None:
     assert broker.messages("nowhere") == []
+
+
+def test_a_topic_that_was_just_made_or_deleted_has_a_route_or_none(
+    broker: InMemoryBroker, client: eruca.Client
+) -> None:
+    [namesrv] = broker.namesrv_urls
+    with httpx.Client(base_url=f"{namesrv}/v1/topics", trust_env=False) as asking:
+        for n in range(20):
+            client.admin.create_topic(f"t-{n}", queue_count=1)
+            assert asking.get(f"/t-{n}/route").status_code == 200
+            client.admin.delete_topic(f"t-{n}")
+            assert asking.get(f"/t-{n}/route").status_code == 404
 
 
 def test_it_speaks_http_as_any_broker(broker: InMemoryBroker) -> None:
