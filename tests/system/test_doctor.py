@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from support.clusters import running_cluster
+from eruca_testing import RunningCluster
 from support.command_line import Eruca
 
 
@@ -22,7 +22,7 @@ class Urls(NamedTuple):
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Urls]:
-    with running_cluster(txn_checkers=1, queries=1) as cluster:
+    with RunningCluster(txn_checkers=1, queries=1) as cluster:
         [namesrv] = cluster.namesrv_urls
         yield Urls(namesrv, cluster.query_urls[0], cluster.txn_checker_urls[0])
 
