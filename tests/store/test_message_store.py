@@ -10,12 +10,14 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from eruca.contract.errors import (
     DiskFullError,
@@ -510,6 +512,42 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
     assert log_of(tmp_path) == bodies(store) == [*kept, b"after"]
     await store.close()
     assert not (tmp_path / "abort").exists()
+
+
+async def test_the_log_tells_once_that_writes_are_refused_and_that_they_are_accepted_again(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path, small_settings())
+    await store.change(ORDERS)
+    structlog.reset_defaults()
+    with capture_logs() as lines:
+        with file_size_limit(400):
+            for _ in range(9):
+                with suppress(DiskFullError):
+                    await send(store, b"x" * 9_000)
+        store.probe_disk()
+        store.probe_disk()
+        await send(store, b"after")
+    await store.close()
+
+    told = [line["event"] for line in lines if line["event"].startswith("writes")]
+    assert told == ["writes are refused", "writes are accepted again"]
+
+
+async def test_the_log_tells_once_that_the_key_index_is_behind(tmp_path: Path) -> None:
+    store = await opened(tmp_path, replace(small_settings(), index_slots=64 * 1024))
+    await store.change(ORDERS)
+    structlog.reset_defaults()
+    with capture_logs() as lines:
+        with file_size_limit(store.segment_size):  # an index file is larger
+            for _ in range(9):
+                await send(store, b"x")
+                found_by_key(store)
+        found_by_key(store)
+    await store.close()
+
+    told = [line["event"] for line in lines if line["event"].startswith("key index")]
+    assert told == ["key index is behind", "key index has caught up"]
 
 
 @BOTH_MODES

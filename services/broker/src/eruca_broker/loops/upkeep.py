@@ -107,7 +107,6 @@ class Upkeep:
                 f"{self._rules.disk_refuse:.0%}",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
-            logger.error("disk full, writes refused", used=used)
         if decision.delete_count:
             await self._delete(decision.delete_count)
 

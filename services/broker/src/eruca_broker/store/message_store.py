@@ -117,6 +117,7 @@ class MessageStore:
         self._reader = Reader(self._log, self._queues, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
         self._index_timer: asyncio.TimerHandle | None = None
+        self._is_index_failing = False
         self._has_lost_pages = False  # of a projection: its flush failed
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
@@ -677,7 +678,13 @@ class MessageStore:
         try:
             self._dispatcher.catch_up_index()
         except OSError as error:
-            logger.warning("key index is behind", error=error.strerror)
+            if not self._is_index_failing:  # said once, not with every write
+                logger.warning("key index is behind", reason=error.strerror or str(error))
+            self._is_index_failing = True
+        else:
+            if self._is_index_failing:
+                logger.info("key index has caught up")
+            self._is_index_failing = False
 
     def _stop_index_timer(self) -> None:
         if self._index_timer is not None:

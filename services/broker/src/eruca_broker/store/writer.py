@@ -35,6 +35,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+import structlog
+
 from eruca.contract.errors import (
     DiskFullError,
     ErucaError,
@@ -53,6 +55,8 @@ from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
+
+logger = structlog.get_logger(__name__)
 
 DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCARCITY_FIXES: Final = {
@@ -118,7 +122,22 @@ class Writer:
         self._flush: asyncio.Future[None] | None = None  # the one under way
         self.flushed_offset = log.written_offset
         self.last_store_timestamp = 0
-        self.refusal: ErucaError | None = None
+        self._refusal: ErucaError | None = None
+
+    @property
+    def refusal(self) -> ErucaError | None:
+        """Why appends are refused now, or None. That it changes, and into what, is logged."""
+        return self._refusal
+
+    @refusal.setter
+    def refusal(self, error: ErucaError | None) -> None:
+        before, self._refusal = self._refusal, error
+        if isinstance(error, NotReadyError):
+            return  # it stops
+        if error is None and before is not None:
+            logger.info("writes are accepted again")
+        elif error is not None and type(error) is not type(before):
+            logger.error("writes are refused", reason=error.detail)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset the next message will get."""
