@@ -63,9 +63,9 @@ class TransactionCarrier:
         Raises:
             ErucaError: There is no room for it; what has not been carried keeps its segments.
         """
-        transactions = self._store.state.transactions
         await self._carry_all(
-            partial(transactions.before, log_offset), lambda live: live.offset < log_offset
+            lambda: self._store.state.transactions.before(log_offset),
+            lambda live: live.offset < log_offset,
         )
 
     async def carry_imported(self) -> None:
@@ -74,8 +74,8 @@ class TransactionCarrier:
         Raises:
             ErucaError: There is no room for it; it is pending all the same.
         """
-        is_due, transactions = self._log.is_imported, self._store.state.transactions
-        await self._carry_all(lambda: list(filter(is_due, transactions)), is_due)
+        is_due = self._log.is_imported
+        await self._carry_all(lambda: list(filter(is_due, self._store.state.transactions)), is_due)
 
     async def _carry_all(
         self,
