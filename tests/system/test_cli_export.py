@@ -314,7 +314,7 @@ async def test_a_query_service_that_stops_is_left_for_another_by_the_plan() -> N
         problem = NotReadyError("the service is stopping").problem()
         return httpx.Response(503, json=problem, headers={"content-type": PROBLEM_MEDIA_TYPE})
 
-    now = datetime.now(UTC)
+    now = datetime.now(UTC).replace(microsecond=0)  # answers tell milliseconds
     plan = ExportPlan(
         topic="orders", schema_version=1, taken_at=now, rows=0, queues=[], partitions=[]
     )

@@ -213,6 +213,7 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
     registered = {"ERUCA_BROKER_EXPIRY_SECONDS": "600"}  # for as long as the test may take
     async with LocalCluster(brokers=2, settings=SMALL_STORE | registered) as cluster:
         command = Eruca(cluster.namesrv_urls[0])
+        command.environment |= {"ERUCA_TIMEOUT_SECONDS": "5"}  # not the tests' own
         await asyncio.to_thread(filled, command, "t-hung", 8)
         await asyncio.to_thread(command, "group", "create", "g-hung", "--start=earliest")
         hung = cluster.pid("broker-b")

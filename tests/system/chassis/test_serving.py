@@ -21,7 +21,6 @@ from eruca_chassis.app import ServiceApp
 from eruca_chassis.serving import run
 from eruca_chassis.settings import ServiceSettings, settings_or_exit
 from eruca_chassis.start import StartError
-from support.patience import PATIENCE_SECONDS
 
 class Settings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="TEST_THING_")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog
 from pydantic import ValidationError
 
 import eruca
@@ -286,6 +287,7 @@ def test_it_says_nothing_and_leaves_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(module, "_MEMORY", tmp_path / "memory" if is_in_memory else tmp_path / "no")
     monkeypatch.setattr(module, "_ROOM", 0)
+    structlog.reset_defaults()  # another test may have set it up
     (tmp_path / "memory").mkdir()
     threads = threading.active_count()
 
