@@ -18,6 +18,7 @@ from support.patience import PATIENCE_SECONDS, PAUSE_SECONDS
 from support.processes import ServiceProcess, running
 
 STUCK = 12
+HELD_GROUP_REQUESTS = "eruca_broker_held_group_requests "
 
 
 @pytest.fixture
@@ -115,6 +116,33 @@ def test_clients_that_vanish_while_they_are_held(broker: ServiceProcess) -> None
 
     until(broker.url, lambda status: status["held_requests"] == 0)
     serves(broker.url)
+
+
+def test_clients_that_vanish_while_they_wait_for_deliveries(broker: ServiceProcess) -> None:
+    httpx.put(f"{broker.url}/v1/topics/parcels", json={"read_queue_count": 1})
+    wanted = b'{"topic": "parcels", "wait_seconds": 30, "start": "earliest"}'
+    asked = (
+        b"POST /v1/groups/couriers/deliveries HTTP/1.1\r\nhost: x\r\n"
+        b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(wanted), wanted)
+    )
+
+    with ExitStack() as stack:
+        for _ in range(STUCK):
+            stack.enter_context(said(broker.url, asked))
+        until(broker.url, lambda status: held_group_requests(broker.url) == STUCK)
+    until(broker.url, lambda status: held_group_requests(broker.url) == 0)
+
+    httpx.post(f"{broker.url}/v1/topics/parcels/messages", json={"body": {"text": "for Ann"}})
+    [delivery] = httpx.post(
+        f"{broker.url}/v1/groups/couriers/deliveries", json={"topic": "parcels"}
+    ).json()["deliveries"]
+    assert delivery["attempt"] == 1  # nobody who is gone had it
+
+
+def held_group_requests(url: str) -> int:
+    metrics = httpx.get(f"{url}/metrics").text
+    [line] = [line for line in metrics.splitlines() if line.startswith(HELD_GROUP_REQUESTS)]
+    return int(float(line.split()[1]))
 
 
 def test_uploads_that_stop_half_way_give_back_what_they_announced(broker: ServiceProcess) -> None:

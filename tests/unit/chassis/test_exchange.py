@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from anyio import Event
 from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError
-from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange, Found, RequestHead
+from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.exchange import (
+    NO_CONTENT,
+    Answer,
+    AnswerHead,
+    BodyLimit,
+    Exchange,
+    Found,
+    RequestHead,
+)
 from eruca_chassis.hot import HotRoute
 from support.budgets import ManualBudget
 
@@ -26,10 +36,12 @@ class Carrier:
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
+        self.ended = Event()
 
     def answered(self, exchange: Exchange) -> None:
         self.answers.append((exchange.status, b"".join(exchange.pieces)))
         exchange.give_back()
+        self.ended.set()
 
 
 class Things:
@@ -276,3 +288,65 @@ def test_a_head_says_what_it_must_and_closes_if_it_does() -> None:
         b"HTTP/1.1 201 Created\r\na: b\r\ncontent-length: 7\r\n\r\n"
     )
     assert b"\r\nconnection: close\r\n" in head.encoded(7, closes=True)
+
+
+def test_no_content_has_no_length_either() -> None:
+    assert NO_CONTENT.encoded(0, closes=False) == b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+async def test_what_a_coroutine_returns_or_raises_is_the_answer() -> None:
+    async def steps(error: Exception | None) -> Answer:
+        await checkpoint()
+        if error is not None:
+            raise error
+        return OK, b"do", b"ne"
+
+    answers = []
+    for error in (None, ConflictError("no")):
+        things = Things(lambda exchange, error=error: exchange.go_on(steps(error)))  # type: ignore[misc]
+        things.exchange.begin()
+        things.exchange.complete()
+        assert things.carrier.answers == []
+        await things.carrier.ended.wait()
+        answers += things.carrier.answers
+
+    assert answers[0] == (200, b"done")
+    assert answers[1][0] == 409
+
+
+@pytest.mark.parametrize("outcome", ["gone", "error", "answer"])
+async def test_a_client_that_leaves_while_a_coroutine_waits_for_it_ends_the_exchange(
+    outcome: str,
+) -> None:
+    told = Event()
+
+    async def steps(exchange: Exchange) -> Answer:
+        assert (await exchange.leaving())["type"] == "http.disconnect"
+        told.set()
+        if outcome == "answer":
+            return OK, b"late"
+        raise ClientGoneError if outcome == "gone" else ConflictError("too late")
+
+    things = Things(lambda exchange: exchange.go_on(steps(exchange)))
+    things.exchange.begin()
+    things.exchange.complete()
+    await checkpoint()
+
+    assert things.exchange.lose()  # … and its carrier has ended it
+    await told.wait()
+    await checkpoint()
+    assert things.carrier.answers == []
+
+
+async def test_a_client_that_has_left_before_it_is_waited_for_is_noticed_at_once() -> None:
+    async def steps(exchange: Exchange) -> Answer:
+        await exchange.leaving()
+        raise ClientGoneError
+
+    things = Things(lambda exchange: exchange.go_on(steps(exchange)))
+    things.exchange.begin()
+    things.exchange.complete()
+
+    assert not things.exchange.lose()
+    await things.carrier.ended.wait()
+    assert things.carrier.answers == [(0, b"")]  # ended, and answered by nothing

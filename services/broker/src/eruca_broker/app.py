@@ -31,6 +31,7 @@ from eruca_broker.api import (
     topics,
     transactions,
 )
+from eruca_broker.api.delivery_routes import DeliveryRoutes
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.api.hot import HotHandlers, shadow_router
 from eruca_broker.api.hot_openapi import add_hot_operations
@@ -148,6 +149,9 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             SendRoutes(broker.sender, broker.in_flight),
             PullRoutes(broker.puller, broker.in_flight),
             TransactionRoutes(broker.transactions, broker.in_flight),
+            DeliveryRoutes(
+                broker.deliveries, broker.in_flight, body_size_max=settings.body_size_max
+            ),
         )
         app.state.broker = broker
         scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None

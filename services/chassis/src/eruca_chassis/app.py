@@ -63,6 +63,7 @@ from eruca_chassis.exchange import defect
 from eruca_chassis.explorer.routes import ListServices, explorer_router
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
+from eruca_chassis.model_bodies import UNREADABLE_BODY, UNREADABLE_BODY_FIX
 from eruca_chassis.negotiation import check_not_encoded
 from eruca_chassis.openapi import finish
 from eruca_chassis.operations import TAG, operations_router
@@ -355,8 +356,6 @@ async def _on_http_exception(request: Request, error: HTTPException) -> Response
     if error.status_code == MalformedBodyError.status:
         return _problem(
             request,
-            MalformedBodyError(
-                "the body could not be read as JSON", fix="send one JSON value, in UTF-8"
-            ),
+            MalformedBodyError(UNREADABLE_BODY, fix=UNREADABLE_BODY_FIX),
         )
     return _problem(request, error_of_problem({"detail": error.detail}, error.status_code))

@@ -71,7 +71,9 @@ async def _notice_leaving(exchange: Exchange, call: _Call, receive: Receive) -> 
 
 async def _send_answer(exchange: Exchange, send: Send) -> None:
     assert exchange.head is not None
-    headers = [*exchange.head.headers, (b"content-length", b"%d" % exchange.size)]
+    headers = list(exchange.head.headers)
+    if exchange.head.has_body:
+        headers.append((b"content-length", b"%d" % exchange.size))
     await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
     for piece in joined(exchange.pieces):
         await send({"type": "http.response.body", "body": piece, "more_body": True})

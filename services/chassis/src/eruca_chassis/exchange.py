@@ -14,6 +14,9 @@ once, or later from a callback of whatever it waits for. Whoever carries the exc
 An exchange whose client is lost while it works and that has no ``on_lost`` is let finish, as an
 append must be; what it then answers is counted and sent to nobody.
 
+A handler that waits in more than one place has a coroutine do it (:meth:`Exchange.go_on`), in a
+task of the exchange's own, and asks :meth:`Exchange.leaving` where it may wait for long.
+
 Any exception of a handler's function is its answer: an ``ErucaError`` as its problem document, any
 other as a 500 whose details are in the log only. So callbacks go through :meth:`Exchange.resume`.
 
@@ -24,9 +27,10 @@ the exchange has ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -34,7 +38,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from eruca.contract.errors import ErucaError, InternalError
 from eruca_chassis.asgi import (
     REQUEST_ID_HEADER,
+    ClientGoneError,
     Header,
+    Message,
     body_too_large,
     chosen_request_id,
     problem_body,
@@ -45,6 +51,7 @@ from eruca_chassis.metrics import RouteMetrics
 from eruca_chassis.pieces import Piece
 
 _log = structlog.get_logger()
+_tasks: Final[set[asyncio.Task[None]]] = set()  # under way: the loop itself holds none of them
 
 
 class Budget(Protocol):
@@ -70,19 +77,25 @@ class BodyLimit(NamedTuple):
 class AnswerHead:
     """Status and headers of an answer, encoded but for its length; handlers make theirs once."""
 
-    __slots__ = ("_prefix", "headers", "status")
+    __slots__ = ("_prefix", "has_body", "headers", "status")
 
     def __init__(self, status: int, *headers: Header) -> None:
         self.status = status
         self.headers = headers
+        self.has_body = status != HTTPStatus.NO_CONTENT
         lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
-        self._prefix = b"".join((*lines, b"content-length: "))
+        self._prefix = b"".join(lines)
 
     def encoded(self, size: int, *, closes: bool) -> bytes:
         """Return the head of an answer with *size* bytes of body."""
+        length = b"content-length: %d\r\n" % size if self.has_body else b""
         if closes:
-            return b"%b%d\r\nconnection: close\r\n\r\n" % (self._prefix, size)
-        return b"%b%d\r\n\r\n" % (self._prefix, size)
+            return b"%b%bconnection: close\r\n\r\n" % (self._prefix, length)
+        return b"%b%b\r\n" % (self._prefix, length)
+
+
+Answer: TypeAlias = tuple[AnswerHead, *tuple[Piece, ...]]
+"""A head, and the pieces of its body."""
 
 
 class Route(Protocol):
@@ -160,7 +173,7 @@ class Exchange:
     """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
     __slots__ = (
-        "_budget", "_carrier", "_limit", "_paid", "_size", "_taken",
+        "_budget", "_carrier", "_is_left", "_limit", "_paid", "_size", "_taken",
         "chunks", "client", "closes", "head", "is_lost", "is_whole",
         "on_lost", "pieces", "request", "size", "started", "status", "unsent",
     )  # fmt: skip
@@ -182,6 +195,7 @@ class Exchange:
         self.is_whole = False
         self.is_lost = False
         self.on_lost: Callable[[], object] | None = None
+        self._is_left = False  # whether its carrier has ended it, the client having been lost
         self.status = 0  # 0: not answered yet
         self.head: AnswerHead | None = None
         self.pieces: Sequence[Piece] = ()
@@ -277,6 +291,29 @@ class Exchange:
             self.on_lost = turn.cancel
             return
 
+    def go_on(self, steps: Coroutine[Any, Any, Answer]) -> None:
+        """Answer with what *steps* return or raise; they run in a task."""
+        task = asyncio.get_running_loop().create_task(self._answer_by(steps))
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+
+    async def leaving(self) -> Message:
+        """Return, as an ASGI application's ``receive``, once the client has left.
+
+        From the first call on the exchange ends when that happens, and what is answered after it
+        is told to nobody.
+        """
+        if not self.is_lost:
+            gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def left() -> None:
+                if not gone.done():
+                    gone.set_result(None)
+
+            self.on_lost = left
+            await gone
+        return {"type": "http.disconnect"}
+
     # --- For carriers -----------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -324,9 +361,23 @@ class Exchange:
         self.is_lost = True
         if self.on_lost is not None:
             stop, self.on_lost = self.on_lost, None
+            self._is_left = True
             stop()
             return True
         return bool(self.status) or not self.is_whole
+
+    async def _answer_by(self, steps: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            head, *pieces = await steps
+        except ClientGoneError:
+            if not self._is_left:
+                self._carrier.answered(self)  # by nothing: it only ends
+        except Exception as error:  # the outermost frame of a request
+            if not self._is_left:
+                self.fail(error)
+        else:
+            if not self._is_left:
+                self.answer(head, *pieces)
 
     def _pay(self, limit: BodyLimit) -> None:
         if self._size > limit.size_max:
@@ -345,3 +396,4 @@ def defect() -> InternalError:
 
 JSON_CREATED: Final = AnswerHead(201, (b"content-type", b"application/json"))
 JSON_OK: Final = AnswerHead(200, (b"content-type", b"application/json"))
+NO_CONTENT: Final = AnswerHead(HTTPStatus.NO_CONTENT)

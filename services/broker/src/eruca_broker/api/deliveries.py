@@ -1,12 +1,14 @@
-"""Deliveries: messages for whoever has nothing but HTTP."""
+"""Deliveries: messages for whoever has nothing but HTTP.
+
+Receiving and acknowledging are declared here and answered by :mod:`.delivery_routes`.
+"""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-import msgspec
-from fastapi import APIRouter, Body, Path, Request, Response
+from fastapi import APIRouter, Body, Path, Response
 
 from eruca.contract.deliveries import (
     DeliveryAcks,
@@ -31,8 +33,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.models import GroupName
 from eruca_broker.api import delivery_examples
-from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.hot import dispatched_before
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.nulls import with_nulls
@@ -41,7 +43,6 @@ from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
 Group = Annotated[GroupName, Path()]
-_ENCODER: Final = msgspec.json.Encoder()
 _HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Messages; or none, and why.",
@@ -76,8 +77,6 @@ _HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
 async def receive_deliveries(
     group: Group,
     wanted: Annotated[DeliveryRequest, Body(examples=[delivery_examples.RECEIVE])],
-    broker: TheBroker,
-    request: Request,
 ) -> Response:
     """Hand out messages of the topic's queues on this broker, each with a handle.
 
@@ -91,8 +90,7 @@ async def receive_deliveries(
     In an ordered group no message is handed out while an earlier one with the same sharding key is
     unfinished, and none without a key while any earlier one of its queue is.
     """
-    answer = await broker.deliveries.receive(group, wanted, request.receive)
-    return CountedResponse(broker.in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)
+    raise dispatched_before()
 
 
 @router.post(
@@ -105,7 +103,6 @@ async def receive_deliveries(
 async def ack_deliveries(
     group: Group,
     acks: Annotated[DeliveryAcks, Body(examples=[delivery_examples.ACKS])],
-    broker: TheBroker,
 ) -> None:
     """Finish messages: they do not come again. All of them, or none where a handle is refused.
 
@@ -113,7 +110,7 @@ async def ack_deliveries(
     and its answer was lost. 410: the time was over, and the message will come again. `errors` names
     each such handle; leave those out and repeat.
     """
-    await broker.deliveries.ack(group, acks)
+    raise dispatched_before()
 
 
 @router.post(

@@ -11,6 +11,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from eruca_broker.api.delivery_routes import DeliveryRoutes
 from eruca_broker.api.pull import PullRoutes
 from eruca_broker.api.send import SendRoutes
 from eruca_broker.api.transaction_routes import TransactionRoutes
@@ -24,6 +25,8 @@ MULTI_PULL_PATH: Final = "/v1/pull"
 BEGIN_PATH: Final = "/v1/transactions"
 COMMIT_PATH: Final = "/v1/transactions/{transaction_id}:commit"
 ROLLBACK_PATH: Final = "/v1/transactions/{transaction_id}:rollback"
+DELIVERIES_PATH: Final = "/v1/groups/{group}/deliveries"
+ACK_PATH: Final = "/v1/groups/{group}/deliveries:ack"
 
 
 class HotHandlers:
@@ -37,6 +40,8 @@ class HotHandlers:
         self._begin = _unopened("POST", BEGIN_PATH)
         self._commit = _unopened("POST", COMMIT_PATH)
         self._rollback = _unopened("POST", ROLLBACK_PATH)
+        self._deliveries = _unopened("POST", DELIVERIES_PATH)
+        self._ack = _unopened("POST", ACK_PATH)
         self.routes = HotRoutes(
             self._messages,
             self._records,
@@ -45,9 +50,17 @@ class HotHandlers:
             self._begin,
             self._commit,
             self._rollback,
+            self._deliveries,
+            self._ack,
         )
 
-    def open(self, send: SendRoutes, pull: PullRoutes, transactions: TransactionRoutes) -> None:
+    def open(
+        self,
+        send: SendRoutes,
+        pull: PullRoutes,
+        transactions: TransactionRoutes,
+        deliveries: DeliveryRoutes,
+    ) -> None:
         """Let them answer."""
         self._messages.answer_by(send.send_messages, admit=send.admit_messages)
         self._records.answer_by(send.send_records, admit=send.admit_records)
@@ -56,6 +69,8 @@ class HotHandlers:
         self._begin.answer_by(transactions.begin, admit=transactions.admit_begin)
         self._commit.answer_by(transactions.commit, admit=transactions.admit_decision)
         self._rollback.answer_by(transactions.roll_back, admit=transactions.admit_decision)
+        self._deliveries.answer_by(deliveries.receive, admit=deliveries.admit)
+        self._ack.answer_by(deliveries.acknowledge, admit=deliveries.admit)
 
 
 def shadow_router() -> APIRouter:
@@ -66,11 +81,16 @@ def shadow_router() -> APIRouter:
     return router
 
 
+def dispatched_before() -> AssertionError:
+    """Return what an endpoint raises that stands for a hot route."""
+    return AssertionError("a hot route is dispatched before the router sees it")
+
+
 def _shadow() -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint of one path's own: what is refused is counted by it."""
 
     async def never(_request: Request) -> Response:
-        raise AssertionError("a hot route is dispatched before the router sees it")
+        raise dispatched_before()
 
     return never
 
