@@ -814,6 +814,20 @@ async def test_deleting_the_group_ends_what_was_handed_out(orders: DeliveryClien
     assert (await orders.ack(one)).status_code == 409
 
 
+async def test_a_position_beyond_the_end_hides_nothing_that_arrives(
+    orders: DeliveryClient, client: httpx.AsyncClient
+) -> None:
+    await orders.send("a", "b")
+    beyond = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 1_000}]}
+    assert (await client.put("/groups/billing/offsets", json=beyond)).status_code == 204
+
+    assert await orders.receive() == []
+    assert await orders.committed() == 2
+    await orders.send("c", "d")
+
+    assert texts(await orders.receive()) == ["c", "d"]
+
+
 async def test_the_lag_counts_what_is_unfinished(orders: DeliveryClient) -> None:
     await orders.send("a", "b", "c")
     await orders.receive(2)

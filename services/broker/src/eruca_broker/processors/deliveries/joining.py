@@ -1,6 +1,12 @@
 """What a group must know of a topic before its messages are handed out: a filter, and a beginning.
 
 A group's deliveries of a topic have one filter, like its members; the first use sets it.
+
+Who commits from outside may have said a position beyond a queue's end, and RocketMQ leaves one when
+it loses its log's tail. Whatever arrived up to there would be passed over unseen, so the group goes
+on at the queue's end, as a member does that finds nothing where it pulls.
+
+Source: RocketMQ 5.3, ``DefaultMessageStore.getMessage`` (``OFFSET_OVERFLOW_BADLY``).
 """
 
 from __future__ import annotations
@@ -8,16 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import structlog
+
 from eruca.contract.deliveries import DeliveryRequest
 from eruca.contract.errors import ConflictError, SubscriptionConflictError
 from eruca_broker.core.events import Event
-from eruca_broker.core.group_events import GroupSubscribed, Subscribed
-from eruca_broker.core.group_state import Group
+from eruca_broker.core.group_events import (
+    CommittedOffset,
+    GroupSubscribed,
+    OffsetsCommitted,
+    Subscribed,
+)
+from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.starts import Starts
 from eruca_broker.processors.topics import Topics
 
 _NAMED_MEMBERS_MAX: Final = 5  # members an error names
+
+_log = structlog.get_logger()
 
 
 class DeliveryJoining:
@@ -52,12 +67,29 @@ class DeliveryJoining:
             known[wanted.topic] = wanted
             yield GroupSubscribed(group.name, tuple(known[topic] for topic in sorted(known)))
         topic = self._topics.get(request.topic)
-        queues = ((topic.name, queue_id) for queue_id in range(topic.read_queue_count))
+        queues = [(topic.name, queue_id) for queue_id in range(topic.read_queue_count)]
         if any(group.position(queue) is None for queue in queues):
             now_ms = self._work.clock.now_ms()
             met = self._starts.of_topics(group, [topic.name], {}, now_ms=now_ms)
             if met is not None:
                 yield met
+        if ends := list(self._ends_before(group, queues)):
+            yield OffsetsCommitted(group.name, ends)
+
+    def _ends_before(self, group: Group, queues: Sequence[Queue]) -> Iterator[CommittedOffset]:
+        """Yield the ends of those *queues* that end before the group's position."""
+        for queue in queues:
+            position, (_, end) = group.position(queue), self._work.store.queue_range(*queue)
+            if position is not None and position > end and queue not in group.locks:
+                _log.warning(
+                    "a group stood beyond a queue's end and goes on there",
+                    group=group.name,
+                    topic=queue[0],
+                    queue_id=queue[1],
+                    position=position,
+                    end=end,
+                )
+                yield CommittedOffset(*queue, end)
 
     def _refuse_conflict(
         self, group: Group, known: Subscribed | None, wanted: Subscribed, members: Sequence[str]
