@@ -16,6 +16,7 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca_broker.api.hot import COMMIT_PATH, ROLLBACK_PATH, HotHandlers
 from eruca_broker.app import BrokerApp
 from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
+from support.delivery_clients import DeliveryClient, texts
 from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -267,3 +268,18 @@ async def test_topics_and_groups_have_a_limit_with_a_name(tmp_path: Path) -> Non
             assert limit in refused.json()["detail"]
         await client.delete("/topics/one")
         assert (await client.post("/topics/three/messages", json=message)).status_code == 201
+
+
+async def test_dead_letters_have_their_topic_however_many_topics_there_are(tmp_path: Path) -> None:
+    few = open_broker(tmp_path / "few", topics_max=2)  # one topic is the broker's
+    async with few as app, client_of(app) as client:
+        orders = DeliveryClient(client)
+        await orders.create(retry_max_times=0)
+        assert (await client.put("/topics/another", json={})).status_code == 409
+        await orders.send("bad", "good")
+
+        assert (await orders.nack(*await orders.receive(1))).is_success
+
+        assert texts(await orders.receive()) == ["good"]
+        letters = (await client.get("/groups/billing/dead-letters")).json()["dead_letters"]
+        assert [letter["origin_offset"] for letter in letters] == [0]

@@ -129,7 +129,8 @@ class BrokerSettings(ServiceSettings):
         default=50_000,
         ge=1,
         le=BROKER_TOPIC_COUNT_MAX,
-        description="topics of this broker; name servers take no more",
+        description="topics of this broker; those of groups' retries and dead letters are made "
+        "beyond it, too, up to what name servers take",
     )
     auto_create_groups: bool = Field(
         default=True, description="whether joining an unknown group, or committing for it, makes it"

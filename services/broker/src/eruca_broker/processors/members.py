@@ -213,7 +213,9 @@ class Members:
                 retry_after_seconds=heartbeat.session_seconds,
             )
         if is_clustering:
-            await self._topics.created(Topic(retry_topic(group.name), 1, 1, "rw"))
+            await self._topics.created(
+                Topic(retry_topic(group.name), 1, 1, "rw"), is_for_group=True
+            )
         events = self._events(group, beat, heartbeat, admission)
         await self._work.changes.record(*events)
         group = self._work.store.state.groups[group.name]

@@ -116,10 +116,11 @@ class Retries:
         )
 
     async def _create_topics(self, name: str, verdicts: Sequence[Verdict]) -> None:
-        if any(result.wait is not None for result in verdicts):
-            await self._topics.created(Topic(retry_topic(name), 1, 1, "rw"))
-        if any(result.wait is None for result in verdicts):
-            await self._topics.created(Topic(dead_letter_topic(name), 1, 1, "rw"))
+        for topic in {
+            dead_letter_topic(name) if result.wait is None else retry_topic(name)
+            for result in verdicts
+        }:
+            await self._topics.created(Topic(topic, 1, 1, "rw"), is_for_group=True)
 
 
 def _verdict(group: Group, message: SendBack, raw: memoryview, now_ms: int) -> Verdict:

@@ -20,7 +20,7 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     ValidationError,
 )
-from eruca.contract.limits import QUEUE_COUNT_DEFAULT
+from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.contract.models import TopicConfig, TopicSettings
 from eruca.contract.names import NameFault, broker_topic_fault, is_system_topic
 from eruca_broker.core.events import TopicDeleted, TopicPut
@@ -115,7 +115,7 @@ class Topics:
                 settings.ordered,
             )
             if known is None:
-                self._check_room(name)
+                self._check_room(name, self._count_max)
             if known is None or _put_of(known) != wanted:
                 await self._store.change(wanted)
                 self._on_change()
@@ -163,8 +163,13 @@ class Topics:
             )
         return topic
 
-    async def created(self, topic: Topic) -> Topic:
+    async def created(self, topic: Topic, *, is_for_group: bool = False) -> Topic:
         """Return *topic* as it is in the store, created if it was not there.
+
+        Args:
+            topic: What it is to be.
+            is_for_group: It takes what a group has not consumed. That must go somewhere, or nothing
+                behind it would be consumed either, so only what name servers take is the limit.
 
         Raises:
             ConflictError: There are as many topics as are allowed.
@@ -174,7 +179,8 @@ class Topics:
             return known
         async with self._changing:
             if topic.name not in self._store.state.topics:
-                self._check_room(topic.name)
+                count_max = BROKER_TOPIC_COUNT_MAX if is_for_group else self._count_max
+                self._check_room(topic.name, count_max)
                 await self._store.change(_put_of(topic))
                 self._on_change()
         return self._store.state.topics[topic.name]
@@ -228,10 +234,10 @@ class Topics:
         count = self._store.queue_count(name) if is_system_topic(name) else 0
         return Topic(name, count, count, "r") if count else None
 
-    def _check_room(self, name: str) -> None:
-        if len(self._store.state.topics) >= self._count_max:
+    def _check_room(self, name: str, count_max: int) -> None:
+        if len(self._store.state.topics) >= count_max:
             raise ConflictError(
-                f"topic {name!r} is not created: topics_max, {self._count_max}, are there",
+                f"topic {name!r} is not created: topics_max, {count_max}, are there",
                 fix="delete topics, or raise ERUCA_BROKER_TOPICS_MAX",
             )
 

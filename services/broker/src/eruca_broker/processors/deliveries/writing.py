@@ -31,7 +31,8 @@ class DeliveryWriter:
         if not dead:
             await self._work.changes.record(event)
             return
-        await self._topics.created(Topic(dead_letter_topic(event.group), 1, 1, "rw"))
+        letters = Topic(dead_letter_topic(event.group), 1, 1, "rw")
+        await self._topics.created(letters, is_for_group=True)
         batches = letter_batches(event.group, dead)
         size = sum(batch.size for batch in batches)
         head = msgspec.structs.replace(event, group_size=size)
