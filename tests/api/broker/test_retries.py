@@ -94,6 +94,23 @@ async def test_a_message_comes_again_through_the_groups_retry_topic(
     assert not system.keys() & {"DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS"}
 
 
+@pytest.mark.parametrize("start", ["latest", "earliest", "2999-01-01T00:00:00Z"])
+async def test_a_retry_that_comes_before_anybody_reads_the_retry_topic_is_read(
+    client: httpx.AsyncClient, app: BrokerApp, member: HoldingMember, start: str
+) -> None:
+    await settings(client, start=start)
+    answer = await member.send_back(place(0, delay_seconds=0))
+    assert answer.status_code == 200, answer.text
+    await broker_of(app).timers.fire()
+    await pull(client, RETRY)
+
+    await member.lock(f"%RETRY%{GROUP}", 0)
+
+    path = f"/groups/{GROUP}/offsets?topic={RETRY}"
+    [queue] = (await client.get(path)).json()["offsets"]
+    assert (queue["started"]["offset"], queue["lag"]) == (0, 1)
+
+
 async def test_a_retry_that_fails_again_remembers_where_it_began(
     client: httpx.AsyncClient, member: HoldingMember
 ) -> None:

@@ -7,6 +7,7 @@ it. What is settled then is recorded with its reason:
 * queues that are added later, also those of a topic that is created later: their beginning, since
   the group was waiting for their messages;
 * a topic in which the group has committed offsets already: its other queues from their beginning;
+* the group's own retry topic: its beginning, for whatever is there the group has sent back;
 * a topic the group has met at another broker, as its members say: what was stored here since then.
 
 Source: RocketMQ 5.3, ``RebalancePushImpl.computePullFromWhere``. There each client decides, each
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from eruca.contract.errors import ConflictError
 from eruca.contract.limits import GROUP_TOPIC_COUNT_MAX
+from eruca.contract.names import retry_topic
 from eruca_broker.core.group_events import QueueStart, StartsResolved, TopicStarts
 from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.store.message_store import MessageStore
@@ -62,7 +64,11 @@ class Starts:
         topic = self._store.state.topics.get(name)
         if topic is None:
             return
-        is_known = name in group.met or any(queue[0] == name for queue in group.offsets)
+        is_known = (
+            name in group.met
+            or name == retry_topic(group.name)
+            or any(queue[0] == name for queue in group.offsets)
+        )
         for queue_id in range(topic.read_queue_count):
             if group.position((name, queue_id)) is not None:
                 continue
