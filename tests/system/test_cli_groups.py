@@ -226,6 +226,8 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
             told = await asyncio.to_thread(command, "group", "lag", "g-hung", code=1)
             shown = await asyncio.to_thread(command, "topic", "show", "t-hung", code=1)
             status = await asyncio.to_thread(command, "status", code=1)
+            groups = await asyncio.to_thread(command, "group", "list", "-ojson", code=1)
+            group = await asyncio.to_thread(command, "group", "show", "g-hung", "-ojson", code=1)
         finally:
             os.kill(hung, signal.SIGCONT)
 
@@ -237,6 +239,11 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
     assert "broker-a" in shown.stdout
     assert "broker-b does not answer: " in shown.stderr
     assert "broker-b" in status.stdout
+    assert [(g["group"], g["lag"]) for g in json.loads(groups.stdout)] == [("g-hung", None)]
+    assert "broker-b does not answer: " in groups.stderr
+    document = json.loads(group.stdout)
+    assert (list(document["brokers"]), list(document["members"])) == (["broker-a"], ["broker-a"])
+    assert (document["lag"], list(document["unanswered"])) == (None, ["broker-b"])
 
 
 @pytest.mark.anyio

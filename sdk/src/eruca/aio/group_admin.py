@@ -155,8 +155,18 @@ class AsyncGroupAdmin:
             unanswered,
         )
 
-    async def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
-        """Return every group as each broker holds it: by group, then by broker name."""
+    async def list(
+        self,
+        *,
+        include_system: bool = False,
+        unanswered: dict[str, ErucaError] | None = None,
+    ) -> dict[str, dict[str, GroupConfig]]:
+        """Return every group as each broker holds it: by group, then by broker name.
+
+        Args:
+            include_system: The system's own as well.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+        """
 
         async def of_broker(url: str) -> Sequence[GroupConfig]:
             groups: Sequence[GroupConfig] = []
@@ -175,7 +185,8 @@ class AsyncGroupAdmin:
                     return groups
 
         found: dict[str, dict[str, GroupConfig]] = {}
-        for broker_name, groups in (await on_each(await self._masters.all(), of_broker)).items():
+        answers = await on_each(await self._masters.all(), of_broker, unanswered)
+        for broker_name, groups in answers.items():
             for config in groups:
                 found.setdefault(config.group, {})[broker_name] = config
         return dict(sorted(found.items()))
@@ -193,12 +204,21 @@ class AsyncGroupAdmin:
         )
         return sorted(deleted)
 
-    async def members(self, group: str) -> dict[str, MemberList]:
-        """Return who is in *group*, as each broker that knows it sees it, by broker name."""
+    async def members(
+        self, group: str, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, MemberList]:
+        """Return who is in *group*, as each broker that knows it sees it, by broker name.
+
+        Args:
+            group: Its name.
+            unanswered: Takes brokers that do not answer, and how, where others know the group;
+                None: that is an error.
+        """
         return await on_those_that_know(
             await self._masters.all(),
             lambda url: self._call(MemberList, "GET", url, f"{_path(group)}/members"),
             _unknown(group),
+            unanswered,
         )
 
     # Positions.

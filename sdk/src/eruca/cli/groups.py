@@ -140,11 +140,16 @@ async def list_(
     session: Session,
     *,
     system: Annotated[bool, typer.Option("--system", help="The system's own as well.")] = False,
-) -> None:
-    """List groups: how many members each has, and how far it is behind."""
+) -> int:
+    """List groups: how many members each has, and how far it is behind; a dash is unknown.
+
+    Exit code 1 when a broker does not answer; what the others say is shown.
+    """
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
-        groups = await client.admin.groups.list(include_system=system)
-        lags = await asyncio.gather(*(client.admin.groups.lag(name) for name in groups))
+        admin = client.admin.groups
+        groups = await admin.list(include_system=system, unanswered=unanswered)
+        lags = await asyncio.gather(*(admin.lag(name, unanswered=unanswered) for name in groups))
     rows = [
         (
             name,
@@ -158,7 +163,7 @@ async def list_(
     if session.is_json:
         fields = ("group", "members", "topics", "lag", "oldest_unconsumed_at")
         session.show_json([dict(zip(fields, row, strict=True)) for row in rows])
-        return
+        return silent_brokers.said(session, unanswered, is_in_document=False)
     now = datetime.now(UTC)
     session.show_table(
         ["group", "members", "topics", "lag", "oldest waits"],
@@ -166,15 +171,23 @@ async def list_(
             (name, members, ", ".join(topics) or None, behind, age_text(oldest, now))
             for name, members, topics, behind, oldest in rows
         ),
+        none="no groups",
     )
+    return silent_brokers.said(session, unanswered)
 
 
-async def show(session: Session, *, group: GroupArgument) -> None:
-    """Show a group's settings and subscriptions, its members, and where it stands."""
+async def show(session: Session, *, group: GroupArgument) -> int:
+    """Show a group's settings and subscriptions, its members, and where it stands.
+
+    Exit code 1 when a broker does not answer; what the others say is shown.
+    """
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
-        configs = await client.admin.groups.get(group)
-        members = await client.admin.groups.members(group)
-        behind = await client.admin.groups.lag(group)
+        admin = client.admin.groups
+        configs = await admin.get(group, unanswered=unanswered)
+        members, behind = await asyncio.gather(
+            admin.members(group, unanswered=unanswered), admin.lag(group, unanswered=unanswered)
+        )
     if session.is_json:
         session.show_json(
             {
@@ -183,9 +196,10 @@ async def show(session: Session, *, group: GroupArgument) -> None:
                 "members": members,
                 "lag": behind.lag,
                 "queues": _queue_documents(behind),
+                "unanswered": silent_brokers.documents(unanswered),
             }
         )
-        return
+        return silent_brokers.said(session, unanswered)
     _show_configs(session, configs)
     session.show_text("")
     session.show_table(
@@ -203,6 +217,7 @@ async def show(session: Session, *, group: GroupArgument) -> None:
     )
     session.show_text("")
     session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
+    return silent_brokers.said(session, unanswered)
 
 
 async def lag(

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
     from eruca.contract.errors import ErucaError
 
 
-def said(session: Session, unanswered: Mapping[str, ErucaError]) -> int:
-    """Say which brokers do not answer, and return the exit code."""
-    if not session.is_json:  # else it is in the document
+def said(
+    session: Session, unanswered: Mapping[str, ErucaError], *, is_in_document: bool = True
+) -> int:
+    """Say which brokers do not answer, and return the exit code.
+
+    Args:
+        session: The command's.
+        unanswered: How each of them does not, by its name.
+        is_in_document: Whether JSON tells them already; a list has no room for them.
+    """
+    if not (session.is_json and is_in_document):
         for name, error in sorted(unanswered.items()):
             session.say(f"{name} does not answer: {error.detail}")
     return EXIT_FAILED if unanswered else 0

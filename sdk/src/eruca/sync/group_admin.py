@@ -90,9 +90,18 @@ class GroupAdmin:
         """
         return self._portal.call(self._twin.get, group, unanswered=unanswered)
 
-    def list(self, *, include_system: bool = False) -> dict[str, dict[str, GroupConfig]]:
-        """Return every group as each broker holds it: by group, then by broker name."""
-        return self._portal.call(self._twin.list, include_system=include_system)
+    def list(
+        self, *, include_system: bool = False, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, dict[str, GroupConfig]]:
+        """Return every group as each broker holds it: by group, then by broker name.
+
+        Args:
+            include_system: The system's own as well.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+        """
+        return self._portal.call(
+            self._twin.list, include_system=include_system, unanswered=unanswered
+        )
 
     def delete(self, group: str) -> Sequence[str]:
         """Delete *group* and its positions on every broker that knows it; return their names.
@@ -103,9 +112,17 @@ class GroupAdmin:
         """
         return self._portal.call(self._twin.delete, group)
 
-    def members(self, group: str) -> dict[str, MemberList]:
-        """Return who is in *group*, as each broker that knows it sees it, by broker name."""
-        return self._portal.call(self._twin.members, group)
+    def members(
+        self, group: str, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, MemberList]:
+        """Return who is in *group*, as each broker that knows it sees it, by broker name.
+
+        Args:
+            group: Its name.
+            unanswered: Takes brokers that do not answer, and how, where others know the group;
+                None: that is an error.
+        """
+        return self._portal.call(self._twin.members, group, unanswered=unanswered)
 
     def offsets(
         self, group: str, *, topic: str | None = None
