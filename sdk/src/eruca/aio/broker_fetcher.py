@@ -199,11 +199,7 @@ class BrokerFetcher:
         if unknown:
             await self._find_starts(url, unknown)
             self._on_news()  # positions are known now
-        flows = [
-            flow
-            for flow in flows
-            if flow.fault is None and flow.fetch_offset is not None and not flow.is_paused
-        ]
+        flows = self._only_those_to_pull(flows)
         if not flows:
             return
         epochs = [flow.epoch for flow in flows]
@@ -242,6 +238,19 @@ class BrokerFetcher:
         self.failure, self.failure_count = None, 0
         if sections:
             self._on_news()
+
+    def _only_those_to_pull(self, flows: Sequence[QueueFlow]) -> Sequence[QueueFlow]:
+        """Let go of those that the running request is not to hold; return the others."""
+        chosen: list[QueueFlow] = []
+        for flow in flows:
+            is_readable = flow.fault is None and flow.fetch_offset is not None
+            flow.is_pulling = is_readable and not flow.is_paused
+            if flow.is_pulling:
+                chosen.append(flow)
+        task = asyncio.current_task()
+        assert task is not None
+        self._requests[task] = chosen
+        return chosen
 
     async def _find_starts(self, url: str, flows: Sequence[QueueFlow]) -> None:
         from eruca.aio.start_offsets import find_start_offsets  # needs the pydantic models

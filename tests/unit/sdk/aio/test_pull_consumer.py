@@ -221,6 +221,21 @@ async def test_a_queue_with_room_does_not_wait_for_a_request_that_is_held(
     assert seen == [str(number) for number in range(10)]
 
 
+async def test_a_queue_that_was_paused_from_the_beginning_waits_for_no_request_once_it_is_resumed(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    paused, other = (eruca.MessageQueue("orders", "a", queue_id) for queue_id in range(2))
+    async with client.pull_consumer(queues=[paused, other], start="earliest") as consumer:
+        await consumer.pause(paused)
+        await until(lambda: queues.held == 1)
+        queues.stored["a", 0] = [b"0"]  # without waking the request, which is held for the other
+
+        await consumer.resume(paused)
+        messages = await consumer.poll(wait=20)
+
+        assert (texts(messages), queues.held) == (["0"], 1)
+
+
 async def test_no_more_is_held_ready_than_allowed(
     client: eruca.AsyncClient, queues: Queues, hot: ScriptedTransport
 ) -> None:
