@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import SendFailedError as SendFailedError
     from eruca.contract.errors import StaleHandleError as StaleHandleError
     from eruca.contract.errors import SubscriptionConflictError as SubscriptionConflictError
+    from eruca.contract.errors import SystemTopicError as SystemTopicError
     from eruca.contract.errors import TimeoutExpiredError as TimeoutExpiredError
     from eruca.contract.errors import TooLargeError as TooLargeError
     from eruca.contract.errors import TopicNotFoundError as TopicNotFoundError
@@ -130,6 +131,7 @@ _ERRORS: Final = (
     "SendFailedError",
     "StaleHandleError",
     "SubscriptionConflictError",
+    "SystemTopicError",
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",
@@ -251,6 +253,7 @@ __all__ = [
     "Sql92Filter",
     "StaleHandleError",
     "SubscriptionConflictError",
+    "SystemTopicError",
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",

@@ -16,7 +16,6 @@ def run_name(case: dict[str, Any]) -> None:
     assert _outcome(names.client_topic_fault(name)) == case["client_topic"]
     assert _outcome(names.client_group_fault(name)) == case["client_group"]
     assert names.is_system_topic(name) == case["is_system_topic"]
-    assert names.is_send_forbidden(name) == case["send_forbidden"]
 
 
 def _outcome(fault: names.NameFault | None) -> str:

@@ -46,17 +46,6 @@ SYSTEM_TOPICS: Final = frozenset(
         EVENTS_TOPIC,
     }
 )
-SEND_FORBIDDEN_TOPICS: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        CHECK_MAX_TOPIC,
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        EVENTS_TOPIC,
-    }
-)
 
 # Java's Character.isWhitespace: unlike Python's, without the no-break spaces and U+0085.
 _JAVA_WHITESPACE: Final = "".join(
@@ -110,13 +99,8 @@ def client_group_fault(name: str) -> NameFault | None:
 
 
 def is_system_topic(name: str) -> bool:
-    """Tell whether *name* belongs to the system: users neither create, change nor delete it."""
+    """Tell whether *name* belongs to the system: clients neither change it nor send to it."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
-
-
-def is_send_forbidden(name: str) -> bool:
-    """Tell whether clients may not send to *name*: the broker alone writes there."""
-    return name in SEND_FORBIDDEN_TOPICS
 
 
 def is_system_group(name: str) -> bool:

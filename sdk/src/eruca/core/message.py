@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from eruca.contract import names
-from eruca.contract.errors import TooLargeError, ValidationError
+from eruca.contract.errors import SystemTopicError, TooLargeError, ValidationError
 from eruca.contract.limits import (
     BODY_SIZE_MAX,
     DELAY_LEVEL_MAX,
@@ -109,6 +109,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
 
     Raises:
         ValidationError: A value is not allowed.
+        SystemTopicError: The topic is the system's: the broker alone writes there.
         TooLargeError: The body or the properties exceed their limit.
     """
 
@@ -335,10 +336,8 @@ def _check_topic(topic: str) -> None:
             f"topic: {_shown(topic)} {fault.said}",
             fix=names.TOPIC_NAME_FIX,
         )
-    if names.is_send_forbidden(topic):
-        raise ValidationError(
-            f"topic: {topic!r} is written by the broker alone", fix="use a topic of your own"
-        )
+    if names.is_system_topic(topic):
+        raise SystemTopicError(f"topic {topic!r} belongs to the system")
 
 
 def _checked_body(body: object) -> bytes:

@@ -80,13 +80,6 @@ def test_system_topics_are_known(name: str) -> None:
     assert names.is_system_topic(name)
 
 
-def test_nobody_sends_to_what_the_broker_alone_writes() -> None:
-    assert names.is_send_forbidden(names.EVENTS_TOPIC)
-    assert names.is_send_forbidden(names.HALF_TOPIC)
-    assert not names.is_send_forbidden("TBW102")
-    assert all(names.is_system_topic(name) for name in names.SEND_FORBIDDEN_TOPICS)
-
-
 def test_system_groups_are_known_by_their_prefix() -> None:
     assert names.is_system_group("CID_RMQ_SYS_x")
     assert not names.is_system_group("cid_rmq_sys_x")

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.errors import ErucaError, TooLargeError, ValidationError
+from eruca.contract.errors import ErucaError, SystemTopicError, TooLargeError, ValidationError
 from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, USER_PROPERTY_COUNT_MAX
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import decode_properties
 from eruca.contract.records import Record, encode_record
 from eruca.core.message import Message
@@ -126,7 +127,6 @@ def test_the_size_estimate_is_never_too_small(body: bytes, properties: dict[str,
         ({"topic": ""}, "topic"),
         ({"topic": "with blank"}, "topic"),
         ({"topic": "x" * 128}, "topic"),
-        ({"topic": "SCHEDULE_TOPIC_XXXX"}, "topic"),
         ({"topic": 7}, "topic"),
         ({"body": b""}, "body"),
         ({"body": ""}, "body"),
@@ -192,6 +192,15 @@ def test_properties_have_a_largest_size_in_bytes(letter: str) -> None:
     assert len(message.properties_text("0" * 56).encode()) <= PROPERTIES_SIZE_MAX
     with pytest.raises(TooLargeError, match="properties: "):
         Message("orders", b"x", properties={"name": fitting + letter * 200})
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "BenchmarkTest", "rmq_sys_wheel_timer", EVENTS_TOPIC])
+def test_a_message_to_a_topic_of_the_system_is_refused_as_the_broker_refuses_it(topic: str) -> None:
+    with pytest.raises(SystemTopicError) as refused:
+        Message(topic, b"x")
+
+    assert refused.value.detail == f"topic {topic!r} belongs to the system"
+    assert "a topic of your own" in (refused.value.fix or "")
 
 
 def test_a_retry_topic_may_be_longer_than_others() -> None:
