@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from eruca.contract.errors import TransportError as TransportError
     from eruca.contract.errors import UnavailableError as UnavailableError
     from eruca.contract.errors import ValidationError as ValidationError
+    from eruca.contract.groups import CustomizedRetryPolicy as CustomizedRetryPolicy
+    from eruca.contract.groups import ExponentialRetryPolicy as ExponentialRetryPolicy
     from eruca.core.allocation import AllocationStrategy as AllocationStrategy
     from eruca.core.allocation import Averagely as Averagely
     from eruca.core.allocation import AveragelyByCircle as AveragelyByCircle
@@ -160,7 +162,9 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "ConsistentHash": "eruca.core.allocation",
     "ConsumeContext": "eruca.core.consume_context",
     "ConsumeStatus": "eruca.core.consume_status",
+    "CustomizedRetryPolicy": "eruca.contract.groups",
     "Delivery": "eruca.core.delivery",
+    "ExponentialRetryPolicy": "eruca.contract.groups",
     "HalfMessage": "eruca.core.transactions",
     "LogFollower": "eruca.sync.log_follower",
     "LogRecord": "eruca.core.log_block",
@@ -214,11 +218,13 @@ __all__ = [
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeStatus",
+    "CustomizedRetryPolicy",
     "DamagedMessageError",
     "DeadLetterNotFoundError",
     "Delivery",
     "ErucaError",
     "ExpiredHandleError",
+    "ExponentialRetryPolicy",
     "FilterSyntaxError",
     "GroupNotFoundError",
     "HalfMessage",

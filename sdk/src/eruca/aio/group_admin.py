@@ -113,7 +113,8 @@ class AsyncGroupAdmin:
             group: Its name.
             start: Where it begins in a topic it meets for the first time.
             retry_max_times: Failed so many times more, a message is a dead letter.
-            retry_policy: Delays before retries; None for RocketMQ's.
+            retry_policy: Delays before retries, a :class:`eruca.CustomizedRetryPolicy` or
+                :class:`eruca.ExponentialRetryPolicy`; None for RocketMQ's.
             ordered: Whether each queue is consumed in order.
             consume_enabled: Whether members get anything.
             broadcast_enabled: Whether members may be broadcasting.

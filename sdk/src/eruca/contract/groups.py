@@ -99,7 +99,9 @@ class CustomizedRetryPolicy(Request):
 
     kind: Literal["customized"] = "customized"
     delays_seconds: Annotated[
-        list[DelaySeconds], Field(min_length=1, max_length=RETRY_DELAY_COUNT_MAX)
+        Sequence[DelaySeconds],  # a program may give a tuple; what is kept is a list
+        Field(min_length=1, max_length=RETRY_DELAY_COUNT_MAX),
+        AfterValidator(list),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+import eruca
 from eruca.contract.groups import OffsetCommits
 from eruca.contract.models import (
     BrokerRegistration,
@@ -55,6 +56,20 @@ def test_topic_settings_have_rocketmqs_defaults() -> None:
 
     assert (settings.read_queue_count, settings.write_queue_count) == (4, 4)
     assert settings.permission == "rw"
+
+
+@pytest.mark.parametrize("delays", [[1, 2.5], (1, 2.5)])
+def test_a_program_gives_delays_as_any_sequence(delays: list[float] | tuple[float, ...]) -> None:
+    policy = eruca.CustomizedRetryPolicy(delays_seconds=delays)
+
+    assert policy == eruca.CustomizedRetryPolicy(delays_seconds=[1, 2.5])
+    assert policy.delays_seconds == [1, 2.5]
+
+
+@pytest.mark.parametrize("delays", ['"12"', '["1"]', "[]", '{"0": 1}', "1"])
+def test_delays_in_json_are_an_array_of_numbers(delays: str) -> None:
+    with pytest.raises(ValidationError):
+        eruca.CustomizedRetryPolicy.model_validate_json(f'{{"delays_seconds": {delays}}}')
 
 
 @pytest.mark.parametrize(
