@@ -433,7 +433,7 @@ def test_what_was_taken_for_flushing_can_be_flushed_elsewhere(tmp_path: Path) ->
 
     assert not taken
     root = str(tmp_path / "consumequeue")
-    assert queues.take_unflushed().directories == {root, f"{root}/orders"}
+    assert queues.take_unflushed().directories == {root}
 
 
 def test_what_a_flush_left_undone_is_part_of_the_next(

@@ -44,6 +44,7 @@ from eruca_broker.store.writer import Receipt
 from support.clocks import ManualClock
 from support.limits import file_size_limit, open_files_limit
 from support.log_model import LogModel, read_log
+from support.patience import PATIENCE_SECONDS
 from support.stores import (
     abandon,
     all_answers,
@@ -308,6 +309,55 @@ async def test_a_topic_that_is_being_deleted_takes_no_more_messages(store: Messa
     assert (await send(store, b"new")).queue_offset == 0
     assert bodies(store) == [b"new"]
     assert found_by_key(store) == [b"new"]
+
+
+@BOTH_MODES
+async def test_a_topic_goes_although_its_files_cannot_be_deleted_yet(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    await send(store, b"old")
+    await store.checkpoint()
+    before = read_checkpoint(tmp_path)
+
+    with open_files_limit(0):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await store.change(TopicDeleted("orders"))
+        await store.change(ORDERS)
+        await send(store, b"late")  # its queue's files are not its own yet
+        with pytest.raises(OSError, match="Too many open files"):
+            await store.checkpoint()
+        assert bodies(store) == []
+    assert read_checkpoint(tmp_path) == before  # or a crash would bring the old messages back
+
+    store.probe_disk()
+    assert (await send(store, b"new")).queue_offset == 1
+    assert bodies(store) == [b"late", b"new"]
+    await store.checkpoint()
+    assert read_checkpoint(tmp_path) != before
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_files_that_outlive_their_topic_are_gone_after_the_next_start(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await send(store, b"old")
+    await store.checkpoint()
+    with open_files_limit(0):
+        await store.change(TopicDeleted("orders"))
+        await store.change(ORDERS)
+        if is_killed:
+            await abandon(store)
+        else:
+            await store.close()
+
+    reopened = await opened(tmp_path)
+
+    assert bodies(reopened) == []
+    assert (await send(reopened, b"new")).queue_offset == 0
+    assert bodies(reopened) == [b"new"]
+    await reopened.close()
 
 
 async def test_what_is_committed_while_a_topic_goes_is_none_of_its_successors(

@@ -62,6 +62,7 @@ class ConsumeQueues:
         self._taken = Unflushed()
         self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
         self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
+        self._left_over: set[str] = set()  # deleted topics whose files may still be there
 
     def __iter__(self) -> Iterator[Key]:
         """Iterate over the queues there are, as (topic, queue id)."""
@@ -78,6 +79,7 @@ class ConsumeQueues:
 
         Raises:
             DamagedQueueError: Its files cannot be what was written.
+            OSError: The disk refused.
         """
         key = (topic, queue_id)
         return self._queues.get(key) or self._open(key)
@@ -107,12 +109,25 @@ class ConsumeQueues:
         self._unflushed.directories.add(f"{self._directory}/{topic}")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete all queues of a topic."""
+        """Delete all queues of a topic: they are gone at once, their files as soon as can be.
+
+        What the disk does not let go now is left to :meth:`delete_left_over`.
+        """
         for key in [key for key in self._queues if key[0] == topic]:
-            self.delete(*key)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(f"{self._directory}/{topic}")
-        self._unflushed.directories.add(self._directory)
+            del self._queues[key]
+            self._digests.pop(key, None)
+        self._left_over.add(topic)
+        with suppress(OSError):
+            self._delete_files(topic)
+
+    def delete_left_over(self) -> None:
+        """Delete the files of deleted topics that are still there.
+
+        Raises:
+            OSError: Some are. No queue of such a topic can be opened meanwhile.
+        """
+        for topic in list(self._left_over):
+            self._delete_files(topic)
 
     def truncate(self, log_offset: int) -> None:
         """Remove, in all queues, the entries of records at or behind *log_offset*."""
@@ -199,7 +214,17 @@ class ConsumeQueues:
     def _path(self, topic: str, queue_id: int) -> str:
         return f"{self._directory}/{topic}/{queue_id}"
 
+    def _delete_files(self, topic: str) -> None:
+        directory = f"{self._directory}/{topic}"
+        self._open_files.forget_below(directory)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        self._unflushed.directories.add(self._directory)
+        self._left_over.discard(topic)
+
     def _open(self, key: Key, limit: int | None = None) -> ConsumeQueue:
+        if key[0] in self._left_over:  # or it would begin with another topic's entries
+            self._delete_files(key[0])
         queue = ConsumeQueue.open(
             self._path(*key),
             entries_per_file=self._entries_per_file,

@@ -483,6 +483,7 @@ class MessageStore:
         await self._writer.flush()
         self._writer.retry_dispatch()
         self._dispatcher.catch_up_index()
+        self._queues.delete_left_over()
         timestamp = self._writer.last_store_timestamp
         flushed = self._writer.flushed_offset
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
