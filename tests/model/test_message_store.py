@@ -121,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
         with file_size_limit(limit):
             outcomes = self.run(self.all_of(some))
         assert all(outcome is None or isinstance(outcome, DISK_FULL) for outcome in outcomes)
-        self.store.probe_disk()
+        self.run(self.store.probe_disk())
         self.run(self.settle())
         self.learn()
         assert self.store.refusal is None

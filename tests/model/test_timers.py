@@ -147,7 +147,7 @@ class TimersMachine(RuleBasedStateMachine):
         """What could not be written is pending as before, and comes once there is room."""
         with file_size_limit(limit), suppress(DiskFullError):
             self.run(self.fire_all())
-        self.store.probe_disk()
+        self.run(self.store.probe_disk())
         self.run(self.settle())
         self.learn()
         assert self.store.refusal is None

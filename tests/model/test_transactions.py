@@ -227,7 +227,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         """What could not be written has not happened, and can be repeated."""
         with file_size_limit(limit), suppress(DiskFullError):
             self.run(self.act(some))
-        self.store.probe_disk()
+        self.run(self.store.probe_disk())
         self.run(self.settle())
         self.learn()
         assert self.store.refusal is None

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from eruca_broker.core.group_events import GroupSubscribed, Subscribed
 from eruca_broker.core.scheduled import Destination, Wait, waiting
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.checkpoint import read_checkpoint
+from eruca_broker.store.directory_lock import DirectoryLock, StoreLockedError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import FlushMode, StoreSettings
@@ -329,7 +331,7 @@ async def test_a_topic_goes_although_its_files_cannot_be_deleted_yet(
         assert bodies(store) == []
     assert read_checkpoint(tmp_path) == before  # or a crash would bring the old messages back
 
-    store.probe_disk()
+    await store.probe_disk()
     assert (await send(store, b"new")).queue_offset == 1
     assert bodies(store) == [b"late", b"new"]
     await store.checkpoint()
@@ -546,7 +548,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
             try:
                 await send(store, body)
             except DiskFullError:
-                store.probe_disk()
+                await store.probe_disk()
             else:
                 kept.append(body)
         assert isinstance(store.refusal, DiskFullError)
@@ -555,7 +557,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
         assert bodies(store) == kept[: len(bodies(store))]
         assert found_by_key(store) == kept[: len(found_by_key(store))]
 
-    store.probe_disk()
+    await store.probe_disk()
     assert store.refusal is None
     assert bodies(store) == found_by_key(store) == kept
     await send(store, b"after")
@@ -575,8 +577,8 @@ async def test_the_log_tells_once_that_writes_are_refused_and_that_they_are_acce
             for _ in range(9):
                 with suppress(DiskFullError):
                     await send(store, b"x" * 9_000)
-        store.probe_disk()
-        store.probe_disk()
+        await store.probe_disk()
+        await store.probe_disk()
         await send(store, b"after")
     await store.close()
 
@@ -618,7 +620,7 @@ async def test_a_full_key_index_hides_nothing_and_loses_no_timer(
         assert len(store.timers) == 1
         with pytest.raises(DiskFullError, match="key index"):
             await send(store, b"refused")
-        store.probe_disk()
+        await store.probe_disk()
         assert isinstance(store.refusal, DiskFullError)
         for _ in range(2):  # as when timers are carried forward
             await store.append_group([batch("orders", 0, [b"x" * 20_000])], despite_full_disk=True)
@@ -690,13 +692,13 @@ async def test_want_of_open_files_is_over_once_there_are_some(
         await send(store, b"hidden", queue_id=3)  # in the log; its queue cannot be made
         with pytest.raises(UnavailableError, match="Too many open files") as refused:
             await send(store, b"refused", queue_id=3)
-        store.probe_disk()
+        await store.probe_disk()
         with pytest.raises(OSError, match="Too many open files"):
             await store.checkpoint()
     assert type(refused.value) is type(store.refusal) is UnavailableError
     assert "ulimit -n" in (refused.value.fix or "")
 
-    store.probe_disk()
+    await store.probe_disk()
     await send(store, b"after", queue_id=3)
 
     assert bodies(store, 3) == [b"hidden", b"after"]
@@ -803,7 +805,7 @@ async def test_when_a_flush_fails_nothing_is_acknowledged_any_more(
         await send(store, b"refused")
     with pytest.raises(StoreFailedError):
         await store.flush()
-    store.probe_disk()
+    await store.probe_disk()
     assert isinstance(store.refusal, StoreFailedError)
     assert bodies(store) == found_by_key(store) == [b"safe"]
     assert store.visible_offset == store.flushed_offset
@@ -866,7 +868,7 @@ async def test_a_projection_whose_flush_failed_is_not_promised_again(
         raise OSError(errno.EIO, "the disk failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eruca_broker.store.unflushed.Unflushed.sync", fail)
+        patch.setattr("eruca_broker.store.unflushed._sync_file", fail)
         with pytest.raises(OSError, match="failed"):
             await store.checkpoint()
     with pytest.raises(OSError, match="could not be flushed before"):
@@ -963,6 +965,105 @@ async def test_without_room_for_the_next_segment_the_current_one_is_filled(tmp_p
 
     assert store.refusal is None
     assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
+    await store.close()
+
+
+# --- What threads do ------------------------------------------------------------------------------
+
+
+class InThread:
+    """A function in the place of another, that notes where it runs and can be held up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self._real = resolve_name(name)
+        self.has_begun = asyncio.Event()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.threads: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        monkeypatch.setattr(name, self)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        self.threads.add(threading.get_ident())
+        self._loop.call_soon_threadsafe(self.has_begun.set)
+        self.may_go_on.wait(PATIENCE_SECONDS)
+        return self._real(*arguments, **named)
+
+
+async def test_who_gives_up_opening_leaves_once_nobody_mends_the_files_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recovering = InThread(monkeypatch, "eruca_broker.store.message_store.recover")
+    recovering.may_go_on.clear()
+    opening = asyncio.create_task(opened(tmp_path))
+    await recovering.has_begun.wait()
+
+    opening.cancel()
+    await asyncio.wait([opening], timeout=0.01)
+    with pytest.raises(StoreLockedError):
+        DirectoryLock.acquire(tmp_path)
+    recovering.may_go_on.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    DirectoryLock.acquire(tmp_path).release()
+
+
+async def test_a_checkpoint_that_is_given_up_leaves_no_flush_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await send(store, b"one")
+    await store.flush()
+    flushing = InThread(monkeypatch, "eruca_broker.store.unflushed._sync_file")
+    flushing.may_go_on.clear()
+    checkpoint = asyncio.create_task(store.checkpoint())
+    await flushing.has_begun.wait()
+
+    checkpoint.cancel()
+    _, under_way = await asyncio.wait([checkpoint], timeout=0.01)
+    flushing.may_go_on.set()
+
+    assert under_way
+    with pytest.raises(asyncio.CancelledError):
+        await checkpoint
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_nobody_waits_while_a_checkpoint_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    writing = InThread(monkeypatch, "eruca_broker.store.message_store.write_checkpoint")
+
+    await store.checkpoint()
+
+    assert writing.threads
+    assert threading.get_ident() not in writing.threads
+    await store.close()
+
+
+async def test_nobody_waits_while_a_full_disk_is_tried_for_a_further_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    store.refusal = DiskFullError("the disk is full")
+    making = InThread(monkeypatch, "eruca_broker.store.commit_log.Segment.create")
+    making.may_go_on.clear()
+    probe = asyncio.create_task(store.probe_disk())
+    await making.has_begun.wait()
+
+    assert isinstance(store.refusal, DiskFullError)
+    store.refusal = other = StoreFailedError("the disk has failed")
+    making.may_go_on.set()
+    await probe
+
+    assert threading.get_ident() not in making.threads
+    assert store.refusal is other
+    store.refusal = None
     await store.close()
 
 

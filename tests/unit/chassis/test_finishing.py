@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
-from eruca_chassis.finishing import finished
+from eruca_chassis.finishing import finished, finished_in_thread
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -36,5 +38,25 @@ async def test_a_cancelled_waiter_leaves_once_the_work_has_ended(error: OSError 
         work.set_result(None)
     else:
         work.set_exception(error)
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+
+
+async def test_a_thread_is_waited_for_by_whoever_is_cancelled() -> None:
+    begun, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        may_end.wait(PATIENCE_SECONDS)
+
+    waiter = asyncio.create_task(finished_in_thread(work))
+    await begun.wait()
+
+    waiter.cancel()
+    _, waiting = await asyncio.wait([waiter], timeout=0.01)
+    may_end.set()
+
+    assert waiting
     with pytest.raises(asyncio.CancelledError):
         await waiter

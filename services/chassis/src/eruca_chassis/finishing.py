@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -21,3 +22,8 @@ async def finished(future: asyncio.Future[_T]) -> _T:
         if not future.cancelled():
             future.exception()  # or asyncio would complain that nobody asked for it
         raise
+
+
+async def finished_in_thread(work: Callable[[], _T]) -> _T:
+    """Return what *work* comes to in a thread; when cancelled, only once it has ended."""
+    return await finished(asyncio.get_running_loop().run_in_executor(None, work))

@@ -60,7 +60,7 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     assert isinstance(store.refusal, DiskFullError)
     assert timer.id // SEGMENT_SIZE == 3
     assert store.timers.is_pending(timer)
-    store.probe_disk()
+    await store.probe_disk()
     await Timers(store, clock).carry_forward(store.log_max_offset)
     assert list(store.delete_oldest_segments(9, await store.needed_from()))
     assert len(store.timers) == 1

@@ -100,7 +100,8 @@ class Upkeep:
             was_refusing=is_full,
         )
         if not (is_full and decision.is_refusing):
-            store.probe_disk()  # also where something else is short, or that would be told for ever
+            # Also where something else is short, or that would be told for ever.
+            await store.probe_disk()
         if decision.is_refusing and store.refusal is None:
             store.refusal = DiskFullError(
                 f"the disk is {used:.0%} full; writes are refused above "

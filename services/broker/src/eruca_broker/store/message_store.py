@@ -26,6 +26,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -57,7 +58,7 @@ from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.key_index import KeyIndex, UnflushedIndex
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -65,8 +66,9 @@ from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state_snapshots import StateSnapshots
+from eruca_broker.store.unflushed import Unflushed
 from eruca_broker.store.writer import SCARCITY_FIXES, Clock, Receipt, Writer
-from eruca_chassis.finishing import finished
+from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)
 
@@ -148,8 +150,9 @@ class MessageStore:
         try:
             stopped_cleanly = _mark_as_open(directory)
             # In a thread, so that a health check is answered while a long log is walked.
-            recovered = await asyncio.to_thread(
-                recover, directory, settings, stopped_cleanly=stopped_cleanly
+            # Cancelled, it is waited for: the lock must not go while it mends the files.
+            recovered = await finished_in_thread(
+                partial(recover, directory, settings, stopped_cleanly=stopped_cleanly)
             )
             store = cls(directory, settings, clock, lock, recovered)
             await store._begin(needs_snapshot=recovered.needs_snapshot)
@@ -489,17 +492,12 @@ class MessageStore:
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
         if self._has_lost_pages:
             raise OSError(errno.EIO, "a projection could not be flushed before")
-        try:
-            await asyncio.to_thread(queues.sync)
-            await asyncio.to_thread(index.sync)
-        except OSError as error:
-            if error.errno not in SCARCITY_FIXES:  # else a file could not even be opened
-                self._has_lost_pages = True  # the kernel may call the next flush of them a success
-            raise
+        await finished_in_thread(partial(self._flush_projections, queues, index))
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
         saved = self._index.saved_timestamp
-        write_checkpoint(self.directory, Checkpoint(timestamp, timestamp, saved, flushed))
+        reached = Checkpoint(timestamp, timestamp, saved, flushed)
+        await finished_in_thread(partial(write_checkpoint, self.directory, reached))
 
     async def save_config(self) -> None:
         """Write topics, offsets and groups as the JSON files that RocketMQ keeps in ``config/``.
@@ -510,8 +508,7 @@ class MessageStore:
         async with self._saving_config:  # two would write the same temporary files
             snapshot = ConfigSnapshot.of(self.state, now_ms=self._clock.now_ms())
             # Encoding, too: with many groups that takes much longer than the copy.
-            save = asyncio.to_thread(config_snapshots.save, self.directory, snapshot)
-            await finished(asyncio.ensure_future(save))
+            await finished_in_thread(partial(config_snapshots.save, self.directory, snapshot))
 
     async def prepare_next_segment(self) -> None:
         """Make the next segment once the current one is half full, away from the loop.
@@ -524,11 +521,11 @@ class MessageStore:
             > self._log.segment_size
         ):
             with suppress(OSError):
-                await asyncio.get_running_loop().run_in_executor(None, self._log.prepare_next)
+                await finished_in_thread(self._log.prepare_next)
 
-    def probe_disk(self) -> None:
+    async def probe_disk(self) -> None:
         """See whether there is room again on a disk that was full, or what else was short."""
-        self._writer.probe()
+        await self._writer.probe()
 
     def segment_ages(self) -> list[float]:
         """Return when each segment was last written, oldest first, in seconds since the epoch."""
@@ -616,6 +613,16 @@ class MessageStore:
             await self._writer.flush()
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
             await self.save_config()
+
+    def _flush_projections(self, queues: Unflushed, index: UnflushedIndex) -> None:
+        """Make durable what was taken of them; called in a thread."""
+        try:
+            queues.sync()
+            index.sync()
+        except OSError as error:
+            if error.errno not in SCARCITY_FIXES:  # else a file could not even be opened
+                self._has_lost_pages = True  # the kernel may call the next flush of them a success
+            raise
 
     async def _leave_in_order(self) -> None:
         await self.checkpoint()

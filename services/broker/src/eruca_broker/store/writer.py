@@ -55,6 +55,7 @@ from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
+from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)
 
@@ -308,16 +309,18 @@ class Writer:
             self._publish_to(late, [])
         self._dispatcher.bound_backlog()
 
-    def probe(self) -> None:
+    async def probe(self) -> None:
         """See whether what was short is there again, room or else, and accept writes if so."""
-        if self.refusal is None or isinstance(self.refusal, StoreFailedError | NotReadyError):
+        refusal = self.refusal
+        if refusal is None or isinstance(refusal, StoreFailedError | NotReadyError):
             return
         try:
             self.retry_dispatch()
-            self._log.prepare_next()
+            await finished_in_thread(self._log.prepare_next)
         except OSError:
             return
-        self.refusal = None
+        if self.refusal is refusal:  # no other has come meanwhile
+            self.refusal = None
 
     async def close(self) -> None:
         """Finish what was accepted; refuse everything from now on.
