@@ -44,6 +44,7 @@ from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_broker.store.writer import Receipt
 from support.clocks import ManualClock
+from support.disks import ForgetfulDisk
 from support.limits import file_size_limit, open_files_limit
 from support.log_model import LogModel, read_log
 from support.patience import PATIENCE_SECONDS
@@ -852,6 +853,33 @@ async def test_a_restart_mends_a_failed_flush_and_finds_what_was_acknowledged(
     assert bodies(store)[0] == b"acknowledged"
     await send(store, b"after")
     assert bodies(store)[-1] == b"after"
+    await store.close()
+
+
+async def test_what_a_failed_flush_has_given_up_is_written_again_before_it_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next power cut would leave a hole, and acknowledged messages behind it."""
+    disk = ForgetfulDisk(monkeypatch, tmp_path / "commitlog")
+    settings = small_settings(flush_mode=FlushMode.SYNC)
+    store = await opened(tmp_path, settings)
+    await store.change(ORDERS)
+    await send(store, b"acknowledged")
+    await store.checkpoint()
+    disk.is_failing = True
+    with pytest.raises(StoreFailedError):
+        await send(store, b"in doubt")
+    await store.close()
+    disk.is_failing = False
+
+    store = await opened(tmp_path, settings)
+    await send(store, b"after")
+    await store.checkpoint()
+    await abandon(store)
+    disk.cut_power()
+
+    store = await opened(tmp_path, settings)
+    assert bodies(store) == [b"acknowledged", b"in doubt", b"after"]
     await store.close()
 
 

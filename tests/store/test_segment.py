@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,17 @@ def test_a_segment_that_is_too_short_gets_its_length_and_keeps_what_it_holds(
 
     assert segment.buffer[:] == b"a record" + bytes(SIZE - 8)
     assert path.stat().st_size == segment.size == SIZE
+
+
+def test_what_is_written_again_is_what_it_was(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path, 0, 3 * 1024 * 1024)
+    content = random.Random(7).randbytes(segment.size - 5)
+    segment.write([memoryview(content)], 0)
+
+    segment.rewrite(1, len(content) - 1)
+
+    assert (tmp_path / f"{0:020d}").read_bytes() == content + bytes(5)
+    segment.close()
 
 
 def test_a_deleted_segment_stays_readable_for_who_has_it(tmp_path: Path, segment: Segment) -> None:

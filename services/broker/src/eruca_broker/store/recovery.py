@@ -208,10 +208,19 @@ def _settle_end(
         queues.truncate(end)
     is_full = walked.is_full and torn is None
     log.set_end(end, is_full=is_full, is_tail_clean=is_orderly and end == flushed)
-    if flushed < end:  # written by a process that may not have flushed it: now it is durable, too
-        for segment in log.segments_between(flushed, end):
-            segment.flush()
+    if flushed < end:
+        _make_durable(log, flushed, end)
     return end
+
+
+def _make_durable(log: CommitLog, first: int, end: int) -> None:
+    """Flush the log from *first* to *end*: its writer has not, or has met a disk that failed."""
+    # Where nobody knows what was flushed that would be all of the log, of RocketMQ's perhaps.
+    doubted = first or log.segment_start(end - 1)
+    for segment in log.segments_between(first, end):
+        base = segment.base_offset
+        segment.rewrite(max(doubted - base, 0), min(end - base, segment.size))
+        segment.flush()
 
 
 def _torn_group(log: CommitLog, queues: ConsumeQueues, end: int) -> int | None:

@@ -115,6 +115,18 @@ class Segment:
         self.close()
         return type(self).open(self.path)
 
+    def rewrite(self, start: int, end: int) -> None:
+        """Write again what lies from *start* to *end*, so that the next flush sees to all of it.
+
+        The kernel takes for flushed what it has failed to flush.
+
+        Raises:
+            OSError: Some is not written again; nothing has changed.
+        """
+        for position in range(start, end, _CHUNK_SIZE):
+            size = min(_CHUNK_SIZE, end - position)
+            self.write([memoryview(os.pread(self._descriptor, size, position))], position)
+
     def flush(self) -> None:
         """Make every written byte durable.
 
