@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -189,6 +191,36 @@ async def test_an_arrival_that_the_filter_stops_keeps_holding(
     answer = (await pull).json()
     assert texts(answer) == ["red"]
     assert answer["next_offset"] == 4
+
+
+async def test_a_held_pull_whose_queue_cannot_be_read_is_nobody_elses_trouble(
+    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(client, "old")
+    filtered = asyncio.create_task(
+        client.get(QUEUE, params={"offset": 1, "wait_seconds": 30, "filter": "red"})
+    )
+    await held(app, 1)
+    follower = asyncio.create_task(
+        client.get(
+            "/log",
+            params={"from_offset": broker_of(app).store.visible_offset, "wait_seconds": 30},
+        )
+    )
+    await held(app, 2)
+    with monkeypatch.context() as disk:
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        disk.setattr("eruca_broker.store.queue_files.QueueFiles.read", fail)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await put(client, "red", tag="red")
+            told = await filtered
+            followed = await follower
+
+    assert (told.status_code, followed.status_code) == (500, 200)
+    assert texts((await client.get(QUEUE, params={"offset": 1})).json()) == ["red"]
 
 
 async def test_a_pull_that_expires_tells_what_it_has_seen(tmp_path: Path) -> None:

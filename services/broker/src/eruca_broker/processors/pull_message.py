@@ -22,6 +22,7 @@ from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
+from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import QueueRead
 
 
@@ -201,16 +202,22 @@ class Puller:
 
 
 def examine(store: MessageStore, position: Position) -> Examined:
-    """Tell whether a message that *position*'s filter lets pass lies there, and up to where not."""
-    # Of no matter which size: only whether there is one is asked.
-    read = store.read(
-        *position.queue,
-        position.offset,
-        max_count=1,
-        max_bytes=1,
-        tag_codes=position.filter.tag_codes,
-        sql92=position.filter.sql92,
-    )
+    """Tell whether a message that *position*'s filter lets pass lies there, and up to where not.
+
+    What cannot be read is a reason to wake, too: whoever waits is told, and not whoever sends.
+    """
+    try:
+        # Of no matter which size: only whether there is one is asked.
+        read = store.read(
+            *position.queue,
+            position.offset,
+            max_count=1,
+            max_bytes=1,
+            tag_codes=position.filter.tag_codes,
+            sql92=position.filter.sql92,
+        )
+    except (OSError, DamagedQueueError):
+        return Examined(matches=True, next_offset=position.offset)
     if read.status is PullStatus.NO_MATCHED_MESSAGE:
         # Where more came than is looked at in one go, whoever waits is told how far that was.
         return Examined(matches=read.next_offset < read.max_offset, next_offset=read.next_offset)
