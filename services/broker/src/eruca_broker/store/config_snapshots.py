@@ -11,7 +11,6 @@ Source: RocketMQ 5.3, ``TopicConfigManager``, ``ConsumerOffsetManager``,
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ from eruca_broker.core.group_events import GroupPut, GroupSettings
 from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.core.state import BrokerState, Topic
 from eruca_broker.store.config_groups import group_config, group_puts
-from eruca_broker.store.directories import sync_directory
+from eruca_broker.store.directories import replace_files
 
 DIRECTORY: Final = "config"
 _TOPICS: Final = "topics.json"
@@ -88,17 +87,7 @@ def save(directory: Path, snapshot: ConfigSnapshot) -> None:
     Raises:
         OSError: A file could not be written; its predecessor stands.
     """
-    config = directory / DIRECTORY
-    config.mkdir(exist_ok=True)
-    for name, content in snapshot.contents().items():
-        path = config / name
-        temporary = path.with_suffix(".json.new")
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    sync_directory(config)
+    replace_files(directory / DIRECTORY, snapshot.contents())
 
 
 class Loaded(NamedTuple):

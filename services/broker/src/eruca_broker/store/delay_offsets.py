@@ -27,7 +27,7 @@ from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.timers_events import TimerRows
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.directories import sync_directory
+from eruca_broker.store.directories import replace_files
 
 logger = structlog.get_logger(__name__)
 
@@ -69,10 +69,8 @@ def save(directory: Path, queues: ConsumeQueues, pending: TimerRows) -> None:
     }
     if table:
         path = directory / _PATH
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"offsetTable": table}))
-        temporary.replace(path)
-        sync_directory(path.parent)
+        content = json.dumps({"offsetTable": table}).encode()
+        replace_files(path.parent, {path.name: content})
 
 
 def steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:

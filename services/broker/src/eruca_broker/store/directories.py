@@ -7,6 +7,7 @@ the *directory* has been flushed; flushing the file itself is not enough.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -28,3 +29,23 @@ def make_directory(directory: Path) -> None:
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
         sync_directory(path.parent)
+
+
+def replace_files(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Put files in *directory*, which is made if need be, durably; *contents* is by their names.
+
+    Each replaces its predecessor at once or not at all, whenever the power fails.
+
+    Raises:
+        OSError: One could not be written; its predecessor stands, and so do those behind it.
+    """
+    make_directory(directory)
+    for name, content in contents.items():
+        path = directory / name
+        temporary = path.with_name(f"{name}.new")
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    sync_directory(directory)

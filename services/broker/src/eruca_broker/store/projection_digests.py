@@ -16,7 +16,7 @@ import msgspec
 
 from eruca_broker.store.config_snapshots import DIRECTORY
 from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.directories import sync_directory
+from eruca_broker.store.directories import replace_files
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.queue_check import QueueDigest
 
@@ -38,10 +38,8 @@ def write_digests(directory: Path, queues: ConsumeQueues, index: KeyIndex) -> No
         OSError: They could not be written; the next start will rebuild the projections.
     """
     content = msgspec.json.encode(Digests(queues.digests(), index.digests()))
-    path = directory / DIRECTORY / NAME
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(f"{zlib.crc32(content):0{_CRC_DIGITS}x}\n".encode() + content)
-    sync_directory(path.parent)
+    crc = f"{zlib.crc32(content):0{_CRC_DIGITS}x}\n".encode()
+    replace_files(directory / DIRECTORY, {NAME: crc + content})
 
 
 def take_digests(directory: Path) -> Digests | None:
