@@ -20,7 +20,7 @@ from eruca.contract.transaction_events import (
     TransactionEvent,
     TransactionParked,
 )
-from eruca_chassis.held import HeldRequests
+from eruca_chassis.held import HeldPlaces
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import begin_forgetting, being_forgotten
 from eruca_postgres.migrations import upgrade
@@ -463,7 +463,7 @@ async def test_a_group_that_nobody_waits_for_any_more_is_forgotten(rows: Databas
         await note_seen(connection, ["there"], now_ms=T0 - 3_600_000)
     unused = Questions(rows, None, clock)  # type: ignore[arg-type]  # nobody takes a check
     looking = Producers(
-        rows, unused, HeldRequests(maximum=1), clock, interval_ms=30_000, poll_seconds=0.01
+        rows, unused, HeldPlaces(maximum=1), clock, interval_ms=30_000, poll_seconds=0.01
     )
 
     looking.start()

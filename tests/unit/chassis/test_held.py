@@ -8,7 +8,7 @@ import pytest
 
 from eruca.contract.errors import OverloadedError
 from eruca_chassis.asgi import Message
-from eruca_chassis.held import HeldRequests, Release
+from eruca_chassis.held import HeldPlaces, Release
 
 pytestmark = pytest.mark.anyio
 LONG = 60.0  # seconds; no test waits that long
@@ -21,7 +21,7 @@ async def until_waiting() -> None:
 
 
 async def test_news_releases_at_once() -> None:
-    with HeldRequests(maximum=1).place() as place:
+    with HeldPlaces(maximum=1).place() as place:
         waiting = asyncio.create_task(place.wait(LONG))
         await until_waiting()
 
@@ -31,7 +31,7 @@ async def test_news_releases_at_once() -> None:
 
 
 async def test_news_that_came_before_the_wait_is_not_lost() -> None:
-    with HeldRequests(maximum=1).place() as place:
+    with HeldPlaces(maximum=1).place() as place:
         place.wake()
         place.wake()
 
@@ -41,7 +41,7 @@ async def test_news_that_came_before_the_wait_is_not_lost() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.001])
 async def test_time_releases(seconds: float) -> None:
-    with HeldRequests(maximum=1).place() as place:
+    with HeldPlaces(maximum=1).place() as place:
         assert await place.wait(seconds) is Release.EXPIRED
 
 
@@ -54,7 +54,7 @@ async def test_a_client_that_leaves_releases_its_request() -> None:
             await leaves.wait()
         return messages.pop(0)
 
-    with HeldRequests(maximum=1).place() as place:
+    with HeldPlaces(maximum=1).place() as place:
         waiting = asyncio.create_task(place.wait(LONG, receive))
         await until_waiting()
         assert not waiting.done()
@@ -67,7 +67,7 @@ async def test_a_client_that_leaves_releases_its_request() -> None:
 
 
 async def test_stopping_releases_all_and_holds_no_more() -> None:
-    held = HeldRequests(maximum=2)
+    held = HeldPlaces(maximum=2)
     with held.place() as one, held.place() as other:
         waiting = [asyncio.create_task(place.wait(LONG)) for place in (one, other)]
         await until_waiting()
@@ -81,7 +81,7 @@ async def test_stopping_releases_all_and_holds_no_more() -> None:
 
 
 async def test_places_are_capped_by_name_and_come_back() -> None:
-    held = HeldRequests(maximum=1, limit_name="held_pages_max")
+    held = HeldPlaces(maximum=1, limit_name="held_pages_max")
     with held.place():
         assert len(held) == 1
         with pytest.raises(OverloadedError, match="held_pages_max, 1") as refused:
@@ -93,7 +93,7 @@ async def test_places_are_capped_by_name_and_come_back() -> None:
 
 
 async def test_a_cancelled_wait_gives_its_place_back_and_leaves_no_task() -> None:
-    held = HeldRequests(maximum=1)
+    held = HeldPlaces(maximum=1)
     tasks_before = asyncio.all_tasks()
 
     async def receive() -> Message:

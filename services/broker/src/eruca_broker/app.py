@@ -79,7 +79,7 @@ from eruca_broker.store.scrub import Scrub
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.held import HeldRequests as HeldPlaces
+from eruca_chassis.held import HeldPlaces
 from eruca_chassis.openapi import finish
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.settings import split_urls

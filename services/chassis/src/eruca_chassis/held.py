@@ -2,7 +2,7 @@
 
 A service takes a place, registers it where the news will come from, and waits::
 
-    with held_requests.place() as place:
+    with places.place() as place:
         watchers.add(place)
         while not (answer := look()):
             if await place.wait(remaining_seconds, receive) is not Release.NEWS:
@@ -34,11 +34,11 @@ class Release(Enum):
 
 
 class HeldPlace:
-    """One held request; made by :meth:`HeldRequests.place` and left with its ``with`` block."""
+    """One held request; made by :meth:`HeldPlaces.place` and left with its ``with`` block."""
 
     __slots__ = ("_owner", "_released", "_waiter", "_watch")
 
-    def __init__(self, owner: HeldRequests) -> None:
+    def __init__(self, owner: HeldPlaces) -> None:
         self._owner = owner
         self._released: Release | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -102,7 +102,7 @@ class HeldPlace:
         self._owner.leave(self)
 
 
-class HeldRequests:
+class HeldPlaces:
     """All places of one service."""
 
     def __init__(self, *, maximum: int, limit_name: str = "held_requests_max") -> None:

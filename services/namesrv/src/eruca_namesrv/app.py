@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.held import HeldRequests
+from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
 from eruca_namesrv.api import brokers, kv, status, topics
 from eruca_namesrv.kv import KvTable
@@ -44,7 +44,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
     Raises:
         InvalidKvFileError: ``kv_file`` does not hold a key-value table, and cannot be given one.
     """
-    held = HeldRequests(maximum=settings.held_requests_max)
+    held = HeldPlaces(maximum=settings.held_requests_max)
     name_server = NameServer(
         RouteTable(brokers_max=settings.brokers_max, topics_max=settings.topics_max),
         KvTable.open(settings.kv_file, size_max=settings.kv_size_max),

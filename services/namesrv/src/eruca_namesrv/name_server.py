@@ -29,7 +29,7 @@ from eruca.contract.models import (
 )
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlace, HeldRequests, Release
+from eruca_chassis.held import HeldPlace, HeldPlaces, Release
 from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
 from eruca_namesrv.route_table import LiveBroker, RouteTable
 
@@ -53,7 +53,7 @@ class NameServer:
         self,
         table: RouteTable,
         kv: KvTable,
-        held: HeldRequests,
+        held: HeldPlaces,
         clock: Clock,
         *,
         returns_order_config: bool,

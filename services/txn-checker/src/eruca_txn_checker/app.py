@@ -21,7 +21,7 @@ from eruca.contract.transactions import DecisionReceipt
 from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.held import HeldRequests
+from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.announcing import Announcing, url_of
 from eruca_postgres.broker_shares import BrokerShares
@@ -90,7 +90,7 @@ class TxnCheckerApp(ServiceApp):
 def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnCheckerApp:
     """Return the transaction checker's application; its lifespan opens the database."""
     clock = clock or SystemClock()
-    held = HeldRequests(maximum=settings.held_requests_max)
+    held = HeldPlaces(maximum=settings.held_requests_max)
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
@@ -220,7 +220,7 @@ def _wire(
     settings: TxnCheckerSettings,
     database: Database,
     client: AsyncClient,
-    held: HeldRequests,
+    held: HeldPlaces,
     clock: Clock,
 ) -> tuple[TransactionChecker, LeaseKeeper]:
     # No other process has this name, and this one not after a restart: its old leases are not ours.

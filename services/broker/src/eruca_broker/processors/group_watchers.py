@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from eruca_broker.core.group_state import Queue
-from eruca_chassis.held import HeldPlace, HeldRequests
+from eruca_chassis.held import HeldPlace, HeldPlaces
 
 MEMBERS: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for the members to change
 
@@ -19,7 +19,7 @@ MEMBERS: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for the
 class GroupWatchers:
     """Who waits for which queues of which group."""
 
-    def __init__(self, held: HeldRequests) -> None:
+    def __init__(self, held: HeldPlaces) -> None:
         self._held = held
         self._places: dict[str, dict[Queue, dict[HeldPlace, None]]] = {}  # in order of arrival
 

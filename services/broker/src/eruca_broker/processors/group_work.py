@@ -9,7 +9,7 @@ from eruca_broker.processors.group_changes import GroupChanges
 from eruca_broker.processors.group_watchers import MEMBERS, GroupWatchers
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldRequests
+from eruca_chassis.held import HeldPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class GroupWork:
     watchers: GroupWatchers
 
     @classmethod
-    def begin(cls, store: MessageStore, clock: Clock, held: HeldRequests) -> GroupWork:
+    def begin(cls, store: MessageStore, clock: Clock, held: HeldPlaces) -> GroupWork:
         """Return the work of a broker that has just opened *store*.
 
         Every owner of a lock gets a session that begins now.

@@ -16,7 +16,7 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.transactions import ProducerCheck
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlace, HeldRequests, Release
+from eruca_chassis.held import HeldPlace, HeldPlaces, Release
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database
 from eruca_txn_checker.checking.questions import Questions
@@ -50,7 +50,7 @@ class Producers:
         self,
         database: Database,
         questions: Questions,
-        held: HeldRequests,
+        held: HeldPlaces,
         clock: Clock,
         *,
         interval_ms: int,
