@@ -1073,6 +1073,31 @@ async def test_nobody_waits_while_a_checkpoint_is_made_durable(
     await store.close()
 
 
+async def test_nobody_waits_while_what_a_segment_took_is_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_files() -> set[Path]:
+        found = list(Path("/proc/self/fd").iterdir())
+        return {path.readlink() for path in found if path.is_symlink()}
+
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    while store.segment_count < 3:
+        await send(store, b"x" * 700)
+    await store.flush()
+    gone = tmp_path / "commitlog" / f"{0:020d} (deleted)"
+    freeing = InThread(monkeypatch, "eruca_broker.store.commit_log.sync_directory")
+
+    list(store.delete_oldest_segments(1))
+    assert gone in open_files()
+    await store.let_deleted_go()
+
+    assert freeing.threads
+    assert threading.get_ident() not in freeing.threads
+    assert gone not in open_files()
+    await store.close()
+
+
 async def test_nobody_waits_while_a_full_disk_is_tried_for_a_further_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

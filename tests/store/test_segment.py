@@ -129,6 +129,20 @@ def test_a_segment_that_is_too_short_gets_its_length_and_keeps_what_it_holds(
     assert path.stat().st_size == segment.size == SIZE
 
 
+def test_a_deleted_segment_that_is_let_go_stays_readable_for_who_has_some_of_it(
+    tmp_path: Path, segment: Segment
+) -> None:
+    segment.write(views(b"read"), 0)
+    some = memoryview(segment.buffer)[:4]
+    (tmp_path / NAME).unlink()
+
+    segment.let_go()
+
+    assert bytes(some) == b"read"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        segment.modified_at()
+
+
 def test_what_is_written_again_is_what_it_was(tmp_path: Path) -> None:
     segment = Segment.create(tmp_path, 0, 3 * 1024 * 1024)
     content = random.Random(7).randbytes(segment.size - 5)

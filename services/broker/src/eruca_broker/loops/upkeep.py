@@ -132,6 +132,7 @@ class Upkeep:
         for min_offset in self._store.deletion(count, needed_from):
             if min_offset is not None:
                 logger.info("segment deleted", log_min_offset=min_offset)
+                await self._store.let_deleted_go()
                 await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
             elif time.monotonic() < turn_ends:
                 continue

@@ -53,6 +53,7 @@ class CommitLog:
         self.is_warming = False  # whether new segments are written through once
         self._empty: Path | None = None  # a last file without a single byte
         self._added: list[tuple[Segment, int, list[memoryview]]] = []
+        self._deleted: list[Segment] = []  # whose files are still open
         self._new_segments = 0  # of the segments, those first used since the last write
         self._is_tail_foul = False  # a failed write may have left bytes behind the end
 
@@ -254,7 +255,18 @@ class CommitLog:
                 while a later one went would leave a gap among the files.
         """
         self.segments[0].path.unlink()
-        self.segments.pop(0).close()
+        self._deleted.append(self.segments.pop(0))
+
+    def let_deleted_go(self) -> None:
+        """Free what deleted segments took, and make durable that they are deleted.
+
+        That takes its time, so it is done in a thread, and before a further one is deleted.
+
+        Raises:
+            OSError: It is not durable.
+        """
+        while self._deleted:
+            self._deleted.pop().let_go()
         sync_directory(self._directory)
 
     def close(self) -> None:
@@ -262,8 +274,9 @@ class CommitLog:
         if self._next is not None:
             self._next.delete()
             self._next = None
-        for segment in self.segments:
+        for segment in [*self.segments, *self._deleted]:
             segment.close()
+        self._deleted.clear()
 
     def _segment_of(self, offset: int) -> Segment:
         first = self.segments[0].base_offset

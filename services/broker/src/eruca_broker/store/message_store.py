@@ -587,6 +587,14 @@ class MessageStore:
             )
             yield self._log.min_offset
 
+    async def let_deleted_go(self) -> None:
+        """Free what deleted segments took; to be awaited before a further one is deleted.
+
+        Raises:
+            OSError: That they are deleted is not durable.
+        """
+        await finished_in_thread(self._log.let_deleted_go)
+
     def segment_ends(self) -> list[int]:
         """Return the log offset behind each segment, oldest first."""
         return [segment.end_offset for segment in self._log.segments]

@@ -20,6 +20,7 @@ import errno
 import mmap
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -149,6 +150,15 @@ class Segment:
     def close(self) -> None:
         """Close the file. The mapping goes when the last reader of it has gone."""
         os.close(self._descriptor)
+
+    def let_go(self) -> None:
+        """Close a file that is deleted, and unmap it; what readers have stays until they leave.
+
+        Freeing the memory of a gigabyte takes its time: another thread may do it.
+        """
+        self.close()
+        with suppress(BufferError):  # a reader has some of it
+            self.buffer.close()
 
     def delete(self) -> None:
         """Close the segment and remove its file; readers of it keep what they have."""
