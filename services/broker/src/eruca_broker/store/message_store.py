@@ -21,7 +21,6 @@ did not close it.
 from __future__ import annotations
 
 import asyncio
-import errno
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -51,14 +50,14 @@ from eruca_broker.core.timers import PendingTimers
 from eruca_broker.core.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store import config_snapshots, delay_offsets
 from eruca_broker.store.appended import Appended, Done, GroupDone
-from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
+from eruca_broker.store.checkpoints import Checkpoints
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.config_snapshots import ConfigSnapshot
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.key_index import KeyIndex, UnflushedIndex
+from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -66,8 +65,7 @@ from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state_snapshots import StateSnapshots
-from eruca_broker.store.unflushed import Unflushed
-from eruca_broker.store.writer import SCARCITY_FIXES, Clock, Receipt, Writer
+from eruca_broker.store.writer import Clock, Receipt, Writer
 from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)
@@ -120,7 +118,7 @@ class MessageStore:
         self._dispatcher: Dispatcher = recovered.dispatcher
         self._index_timer: asyncio.TimerHandle | None = None
         self._is_index_failing = False
-        self._has_lost_pages = False  # of a projection: its flush failed
+        self._checkpoints = Checkpoints(directory, self._queues, self._index)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
             self.state, self.timers, self._queues, recovered.snapshot_offset
@@ -225,9 +223,7 @@ class MessageStore:
         Raises:
             ErucaError: Writes are refused now, or all is too large; nothing has changed.
         """
-        parts: list[tuple[Batch, Event | None]] = [(batch, None) for batch in batches]
-        if head is not None:
-            parts.insert(0, (self._event_batch(head), head))
+        parts = self._group(head, batches)
         return self._writer.group_appended(parts, despite_full_disk=despite_full_disk)
 
     def append_group_then(
@@ -252,9 +248,7 @@ class MessageStore:
             ErucaError: Writes are refused now, or all is too large; nothing has changed, and
                 *done* is not called.
         """
-        parts: list[tuple[Batch, Event | None]] = [(batch, None) for batch in batches]
-        if head is not None:
-            parts.insert(0, (self._event_batch(head), head))
+        parts = self._group(head, batches)
         self._writer.append_group(parts, born_host, done, despite_full_disk=despite_full_disk)
 
     @property
@@ -479,25 +473,15 @@ class MessageStore:
 
         Raises:
             StoreFailedError: The disk failed to flush the log; final.
-            OSError: A projection lacks something, or cannot be flushed. What the latter may have
-                lost is put again at the next start, from the last checkpoint on: there is no
-                other until then.
+            OSError: A projection lacks something, or cannot be flushed.
         """
         await self._writer.flush()
         self._writer.retry_dispatch()
         self._dispatcher.catch_up_index()
         self._queues.delete_left_over()
-        timestamp = self._writer.last_store_timestamp
-        flushed = self._writer.flushed_offset
-        queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
-        if self._has_lost_pages:
-            raise OSError(errno.EIO, "a projection could not be flushed before")
-        await finished_in_thread(partial(self._flush_projections, queues, index))
-        # The index counts for RocketMQ, which must not believe a file without its slots; here it
-        # says itself how far it has come.
-        saved = self._index.saved_timestamp
-        reached = Checkpoint(timestamp, timestamp, saved, flushed)
-        await finished_in_thread(partial(write_checkpoint, self.directory, reached))
+        await self._checkpoints.write(
+            self._writer.last_store_timestamp, self._writer.flushed_offset
+        )
 
     async def save_config(self) -> None:
         """Write topics, offsets and groups as the JSON files that RocketMQ keeps in ``config/``.
@@ -622,16 +606,6 @@ class MessageStore:
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
             await self.save_config()
 
-    def _flush_projections(self, queues: Unflushed, index: UnflushedIndex) -> None:
-        """Make durable what was taken of them; called in a thread."""
-        try:
-            queues.sync()
-            index.sync()
-        except OSError as error:
-            if error.errno not in SCARCITY_FIXES:  # else a file could not even be opened
-                self._has_lost_pages = True  # the kernel may call the next flush of them a success
-            raise
-
     async def _leave_in_order(self) -> None:
         await self.checkpoint()
         self._index.save()
@@ -647,6 +621,12 @@ class MessageStore:
             segment_size=self.segment_size,
             batch_of=self._event_batch,
         )
+
+    def _group(
+        self, head: Event | None, batches: Sequence[Batch]
+    ) -> list[tuple[Batch, Event | None]]:
+        parts: list[tuple[Batch, Event | None]] = [(batch, None) for batch in batches]
+        return parts if head is None else [(self._event_batch(head), head), *parts]
 
     def _event_batch(self, event: Event) -> Batch:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)

@@ -1,0 +1,61 @@
+"""Checkpoints of an open store: its projections are flushed, and what is durable then is noted.
+
+Flushing is done in threads, of what the loop's thread has taken: entries that come meanwhile are
+the next checkpoint's.
+
+Crash rule: a flush that fails is final, as the log's is. The kernel may call the next one a
+success, so there is no further checkpoint; the next start puts what may have been lost again, from
+the last one on.
+"""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from pathlib import Path
+
+from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
+from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.key_index import KeyIndex, UnflushedIndex
+from eruca_broker.store.unflushed import Unflushed
+from eruca_broker.store.writer import SCARCITY_FIXES
+from eruca_chassis.finishing import finished_in_thread
+
+
+class Checkpoints:
+    """Writes the checkpoints of the store in *directory*, one at a time."""
+
+    def __init__(self, directory: Path, queues: ConsumeQueues, index: KeyIndex) -> None:
+        self._directory = directory
+        self._queues = queues
+        self._index = index
+        self._has_lost_pages = False  # of a projection: its flush failed
+
+    async def write(self, timestamp: int, flushed_offset: int) -> None:
+        """Flush the projections, and write a checkpoint.
+
+        Args:
+            timestamp: Store time in ms of the last record that they have.
+            flushed_offset: Log offset before which they lack nothing, and the log is flushed.
+
+        Raises:
+            OSError: They could not be flushed, now or before; the last checkpoint stands.
+        """
+        queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
+        if self._has_lost_pages:
+            raise OSError(errno.EIO, "a projection could not be flushed before")
+        await finished_in_thread(partial(self._flush, queues, index))
+        # The index counts for RocketMQ, which must not believe a file without its slots; here it
+        # says itself how far it has come.
+        saved = self._index.saved_timestamp
+        reached = Checkpoint(timestamp, timestamp, saved, flushed_offset)
+        await finished_in_thread(partial(write_checkpoint, self._directory, reached))
+
+    def _flush(self, queues: Unflushed, index: UnflushedIndex) -> None:
+        try:
+            queues.sync()
+            index.sync()
+        except OSError as error:
+            if error.errno not in SCARCITY_FIXES:  # else a file could not even be opened
+                self._has_lost_pages = True
+            raise
