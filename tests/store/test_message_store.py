@@ -108,6 +108,12 @@ async def store(tmp_path: Path, mode: FlushMode) -> AsyncIterator[MessageStore]:
         await store.close()
 
 
+def open_files() -> set[Path]:
+    """Return what this process has open, and how it is called."""
+    found = list(Path("/proc/self/fd").iterdir())
+    return {path.readlink() for path in found if path.is_symlink()}
+
+
 class Flushes:
     """Flushes of segments of the log, held up until they are let go."""
 
@@ -759,6 +765,19 @@ async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path
     await store.close()
 
 
+async def test_a_start_that_fails_at_its_end_leaves_nothing_open(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "config" / "topics.json.new"
+    in_the_way.mkdir(parents=True)
+
+    with pytest.raises(IsADirectoryError):
+        await opened(tmp_path)
+
+    left_open = [path for path in open_files() if tmp_path in path.parents]
+    assert {path.parent.name for path in left_open} <= {"commitlog"}  # a mapping, for who reads
+    in_the_way.rmdir()
+    await (await opened(tmp_path)).close()
+
+
 @BOTH_MODES
 @pytest.mark.parametrize("limit", [0, 100, 1_000, 8_192, 23_000])
 async def test_a_start_that_a_full_disk_prevents_harms_nothing(
@@ -1076,10 +1095,6 @@ async def test_nobody_waits_while_a_checkpoint_is_made_durable(
 async def test_nobody_waits_while_what_a_segment_took_is_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_files() -> set[Path]:
-        found = list(Path("/proc/self/fd").iterdir())
-        return {path.readlink() for path in found if path.is_symlink()}
-
     store = await opened(tmp_path)
     await store.change(ORDERS)
     while store.segment_count < 3:

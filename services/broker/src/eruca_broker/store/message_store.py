@@ -152,10 +152,14 @@ class MessageStore:
             recovered = await finished_in_thread(
                 partial(recover, directory, settings, stopped_cleanly=stopped_cleanly)
             )
-            store = cls(directory, settings, clock, lock, recovered)
-            await store._begin(needs_snapshot=recovered.needs_snapshot)
         except BaseException:
             lock.release()
+            raise
+        store = cls(directory, settings, clock, lock, recovered)
+        try:
+            await store._begin(needs_snapshot=recovered.needs_snapshot)
+        except BaseException:
+            store._let_go()
             raise
         return store
 
@@ -164,17 +168,13 @@ class MessageStore:
 
         Where the disk does not let it, the next start finds the store as a crash leaves it.
         """
-        self._stop_index_timer()
         try:
             await self._writer.close()
             await self._leave_in_order()
         except (OSError, StoreFailedError, DamagedQueueError) as error:
             logger.error("store could not be closed in order", reason=str(error))
         finally:
-            self._queues.close()
-            self._index.close()
-            self._log.close()
-            self._lock.release()
+            self._let_go()
 
     # --- Writing ----------------------------------------------------------------------------------
 
@@ -605,6 +605,13 @@ class MessageStore:
             await self._writer.flush()
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
             await self.save_config()
+
+    def _let_go(self) -> None:
+        self._stop_index_timer()
+        self._queues.close()
+        self._index.close()
+        self._log.close()
+        self._lock.release()
 
     async def _leave_in_order(self) -> None:
         await self.checkpoint()
