@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from sqlalchemy import text
 
 from eruca_postgres.database import Database
 from eruca_postgres.leases import LeaseKeeper, LeaseLostError
 from support.clocks import ManualClock
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 BROKERS = ["a", "b", "c", "d", "e"]
@@ -106,3 +109,46 @@ async def test_a_broker_that_is_no_more_is_given_back(database: Database) -> Non
 
     assert list(await one.step(["b"])) == ["b"]
     assert sorted(await keeper(database, "two").step(["a", "x"])) == ["a"]
+
+
+async def test_a_write_of_one_that_takes_long_does_not_keep_others_from_their_leases(
+    database: Database,
+) -> None:
+    one, two = keeper(database, "one"), keeper(database, "two")
+    lease = (await one.step(["a"]))["a"]
+    await two.step(["a", "b"])
+
+    async with database.transaction() as connection:
+        await lease.prove(connection)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            held = await two.step(["a", "b", "c", "d"])
+
+    assert sorted(held) == ["b", "c"]
+
+
+async def test_a_write_that_outlasts_its_lease_does_not_keep_others_from_theirs(
+    database: Database,
+) -> None:
+    one, two = keeper(database, "one"), keeper(database, "two")
+    lease = (await one.step(["a"]))["a"]
+    await let_expire(database, "one")
+
+    async with database.transaction() as connection:
+        await lease.prove(connection)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            meanwhile = await two.step(["a", "b"])
+    afterwards = await two.step(["a", "b"])
+
+    assert sorted(meanwhile) == ["b"]
+    assert sorted(afterwards) == ["a", "b"]
+
+
+async def test_all_that_look_for_more_at_the_same_time_find_it(database: Database) -> None:
+    one, two = keeper(database, "one"), keeper(database, "two")
+    await one.step(["b"])
+    await two.step(["a"])
+
+    await asyncio.gather(one.step(["a", "b", "c", "d"]), two.step(["a", "b", "c", "d"]))
+    held = [*await one.step(["a", "b", "c", "d"]), *await two.step(["a", "b", "c", "d"])]
+
+    assert sorted(held) == ["a", "b", "c", "d"]

@@ -10,6 +10,9 @@ An instance counts its lease from before it asked for it, PostgreSQL from when i
 instance is the first to think that it is over. Writing under a lease proves it in the very
 transaction (:meth:`Lease.prove`), so an instance that slept through its end writes nothing.
 
+No instance waits for what another one does: a lease under which something is being written that is
+not over yet is passed by, and taken the next time. So one that is slow costs nobody else a lease.
+
 Invariants: at any time at most one transaction under a lease of one name commits; with all
 instances alive each has its share, to within one.
 """
@@ -19,15 +22,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import case, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
-from eruca_postgres.tables import instances, leases
+from eruca_postgres.tables import instances, lease_fences, leases
 
 
 class LeaseLostError(Exception):
@@ -94,28 +99,10 @@ class LeaseKeeper:
         wanted = sorted(set(names))
         asked_at = self._clock.monotonic()
         async with self._database.transaction() as connection:
-            expiry = func.now() + timedelta(seconds=self._seconds)
-            await connection.execute(delete(instances).where(instances.c.expires_at < func.now()))
-            await connection.execute(
-                insert(instances)
-                .values(holder=self.holder, expires_at=expiry)
-                .on_conflict_do_update(index_elements=["holder"], set_={"expires_at": expiry})
-            )
-            count = await connection.scalar(select(func.count()).select_from(instances))
-            share = math.ceil(len(wanted) / max(count or 1, 1))
-            kept = [name for name in wanted if name in self._held][:share]
-            held: dict[str, Lease] = {}
-            for name in kept + [name for name in wanted if name not in kept]:
-                if len(held) == share:
-                    break
-                lease = await self._claim(connection, name)
-                if lease is not None:
-                    held[name] = lease
-            await connection.execute(
-                delete(leases).where(
-                    leases.c.holder == self.holder, leases.c.name.not_in(list(held))
-                )
-            )
+            share = math.ceil(len(wanted) / await self._count_instances(connection))
+            held = await self._keep(connection, wanted, share)
+            for take in (self._take_expired, self._take_new):
+                held |= await take(connection, wanted, share - len(held))
         self._held, self._good_until = held, asked_at + self._seconds
         return dict(held)
 
@@ -126,24 +113,91 @@ class LeaseKeeper:
             await connection.execute(delete(leases).where(leases.c.holder == self.holder))
             await connection.execute(delete(instances).where(instances.c.holder == self.holder))
 
-    async def _claim(self, connection: AsyncConnection, name: str) -> Lease | None:
-        """Take a lease that is free, or renew our own; None where another instance has it."""
-        claim = insert(leases).values(
-            name=name,
-            holder=self.holder,
-            fence=func.nextval("lease_fences"),
-            expires_at=func.now() + timedelta(seconds=self._seconds),
+    async def _count_instances(self, connection: AsyncConnection) -> int:
+        """Say that this instance lives, and return how many do."""
+        gone = (
+            select(instances.c.holder)
+            .where(instances.c.expires_at < func.now())
+            .with_for_update(skip_locked=True)
+            .cte("gone")
         )
+        await connection.execute(delete(instances).where(instances.c.holder == gone.c.holder))
+        await connection.execute(
+            insert(instances)
+            .values(holder=self.holder, expires_at=self._expiry)
+            .on_conflict_do_update(index_elements=["holder"], set_={"expires_at": self._expiry})
+        )
+        return await connection.scalar(select(func.count()).select_from(instances)) or 1
+
+    async def _keep(
+        self, connection: AsyncConnection, wanted: list[str], share: int
+    ) -> dict[str, Lease]:
+        """Renew up to a *share* of our leases, and give back the others."""
         is_ours = leases.c.holder == self.holder
-        fence = await connection.scalar(
-            claim.on_conflict_do_update(
-                index_elements=["name"],
-                set_={
-                    "holder": claim.excluded.holder,
-                    "fence": case((is_ours, leases.c.fence), else_=claim.excluded.fence),
-                    "expires_at": claim.excluded.expires_at,
-                },
-                where=(leases.c.expires_at < func.now()) | is_ours,
-            ).returning(leases.c.fence)
+        ours = await self._leases(
+            connection,
+            update(leases)
+            .where(is_ours, leases.c.name.in_(wanted))
+            .values(expires_at=self._expiry)
+            .returning(leases.c.name, leases.c.fence),
         )
-        return None if fence is None else Lease(name, self.holder, fence)
+        kept = sorted(ours, key=lambda name: (name not in self._held, name))[:share]
+        await connection.execute(delete(leases).where(is_ours, leases.c.name.not_in(kept)))
+        return {name: ours[name] for name in kept}
+
+    async def _take_expired(
+        self, connection: AsyncConnection, wanted: list[str], count: int
+    ) -> dict[str, Lease]:
+        """Take up to *count* leases of instances that are not heard of any more."""
+        free = (
+            select(leases.c.name)
+            .where(leases.c.name.in_(wanted), leases.c.expires_at < func.now())
+            .order_by(leases.c.name)
+            .limit(count)
+            .with_for_update(skip_locked=True)  # a write that goes on under it is not waited for
+            .cte("free")
+        )
+        return await self._leases(
+            connection,
+            update(leases)
+            .where(leases.c.name == free.c.name)
+            .values(holder=self.holder, fence=lease_fences.next_value(), expires_at=self._expiry)
+            .returning(leases.c.name, leases.c.fence),
+        )
+
+    async def _take_new(
+        self, connection: AsyncConnection, wanted: list[str], count: int
+    ) -> dict[str, Lease]:
+        """Take up to *count* leases that nobody has."""
+        found = await connection.scalars(select(leases.c.name).where(leases.c.name.in_(wanted)))
+        new = sorted(set(wanted).difference(found))[:count]  # in one order, or two might deadlock
+        if not new:
+            return {}
+        return await self._leases(
+            connection,
+            insert(leases)
+            .values(
+                [
+                    {
+                        "name": name,
+                        "holder": self.holder,
+                        "fence": lease_fences.next_value(),
+                        "expires_at": self._expiry,
+                    }
+                    for name in new
+                ]
+            )
+            .on_conflict_do_nothing()
+            .returning(leases.c.name, leases.c.fence),
+        )
+
+    async def _leases(
+        self, connection: AsyncConnection, change: ReturningUpdate[Any] | ReturningInsert[Any]
+    ) -> dict[str, Lease]:
+        """Make a *change* and return what it made ours."""
+        found = await connection.execute(change)
+        return {name: Lease(name, self.holder, fence) for name, fence in found}
+
+    @property
+    def _expiry(self) -> ColumnElement[datetime]:
+        return func.now() + timedelta(seconds=self._seconds)
