@@ -177,7 +177,13 @@ class CheckLoop:
             if inspect.isawaitable(returned):
                 returned = await asyncio.wait_for(returned, seconds)
             return verdict_of(returned), None
-        except Exception as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            # The function may have been cancelled by its own code, which cancels nothing here. And
+            # sys.exit ends a thread, nowhere more than that; from here it would end the event loop.
+            task = asyncio.current_task()
+            assert task is not None
+            if isinstance(error, asyncio.CancelledError) and task.cancelling():
+                raise
             _logger.warning(
                 "the check function failed at transaction %s", check.transaction_id, exc_info=error
             )

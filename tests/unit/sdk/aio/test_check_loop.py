@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -157,6 +158,36 @@ async def test_a_function_that_fails_knows_nothing(
     [(_, answer)] = checker.answers
     assert answer["answer"] == "unknown"
     assert (answer["reason"] or "").startswith(reason or "")
+
+
+async def test_a_function_that_would_end_the_program_knows_nothing() -> None:
+    def check(transaction: eruca.TransactionCheck) -> eruca.Verdict:
+        if transaction.transaction_id == "t1":
+            sys.exit("nobody asked for that")
+        if transaction.transaction_id == "t2":
+            raise asyncio.CancelledError
+        return "commit"
+
+    async with answering(check) as (_, checker):
+        checker.ask("t1")
+        await until(lambda: len(checker.answers) == 1)
+        checker.ask("t2")
+        await until(lambda: len(checker.answers) == 2)
+        checker.ask("t3")
+        await until(lambda: len(checker.answers) == 3)
+
+    assert answers(checker) == {"t1.1": "unknown", "t2.1": "unknown", "t3.1": "commit"}
+
+
+async def test_an_async_function_that_was_cancelled_by_itself_knows_nothing() -> None:
+    async def check(_: eruca.TransactionCheck) -> eruca.Verdict:
+        raise asyncio.CancelledError
+
+    async with answering(check) as (_, checker):
+        checker.ask("t1")
+        await until(lambda: checker.answers)
+
+    assert answers(checker) == {"t1.1": "unknown"}
 
 
 async def test_a_function_that_takes_too_long_knows_nothing_and_keeps_its_place() -> None:
