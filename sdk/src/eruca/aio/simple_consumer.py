@@ -4,7 +4,8 @@ It asks the brokers of its topics in turn for messages, which are its own for a 
 each by itself. Any number of consumers of a group may do so; brokers see to it that no two have a
 message at the same time. What is not finished in time comes again, to whoever asks next.
 
-Brokers that do not answer are passed over as long as others do. With one broker the wait is one
+Brokers that do not answer are passed over as long as others do, and one that asks for patience
+(Retry-After) is asked again only after it. With one broker the wait is one
 held request; with several it goes round, so that a message waits a few seconds at most for a lone
 consumer, and less the more there are.
 
@@ -69,6 +70,11 @@ class _Target(NamedTuple):
     broker_name: str
 
 
+class _Failure(NamedTuple):
+    error: ErucaError
+    retry_at: float  # by the loop's clock; the broker has asked for so much patience
+
+
 class AsyncSimpleConsumer:
     """Receives messages and finishes each by itself; made by :meth:`AsyncClient.simple_consumer`.
 
@@ -116,30 +122,40 @@ class AsyncSimpleConsumer:
             seconds = invisible_seconds
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(wait, 0.0)
+        failures: dict[_Target, _Failure] = {}  # of those that have not answered since
         is_first_round = True
         while True:
             targets = await self._targets()
-            failures = []
             for target in targets:
+                if target in failures and loop.time() < failures[target].retry_at:
+                    continue
                 left = max(deadline - loop.time(), 0.0)
                 hold = 0.0 if is_first_round else _hold(left, len(targets))
                 try:
                     found = await self._ask(target, max_count, seconds, hold)
                 except _PASSING_ERRORS as error:
-                    failures.append(self._noted(target, error))
+                    self._note(target, error)
+                    retry_at = loop.time() + (error.retry_after_seconds or 0.0)
+                    failures[target] = _Failure(error, retry_at)
                     continue
                 if found:
                     return found
+                failures.pop(target, None)
                 if left <= 0 and not is_first_round:
                     break
+            failed = [failures[target] for target in targets if target in failures]
+            have_all_failed = len(failed) == len(targets)
             if loop.time() >= deadline:
-                if len(failures) == len(targets):
-                    raise failures[-1]
+                if have_all_failed:
+                    raise failed[-1].error
                 return []
-            if len(failures) == len(targets):
-                if all(isinstance(error, TopicNotFoundError) for error in failures):
-                    raise failures[-1]
-                await asyncio.sleep(min(_FAILURE_SECONDS, deadline - loop.time()))
+            if have_all_failed:
+                if all(isinstance(failure.error, TopicNotFoundError) for failure in failed):
+                    raise failed[-1].error
+                retry_at = min(failure.retry_at for failure in failed)
+                await asyncio.sleep(
+                    min(max(retry_at - loop.time(), _FAILURE_SECONDS), deadline - loop.time())
+                )
             is_first_round = False
 
     async def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
@@ -308,11 +324,10 @@ class AsyncSimpleConsumer:
         except ValueError as error:
             raise TransportError(f"{url}: the deliveries cannot be read: {error}") from error
 
-    def _noted(self, target: _Target, error: ErucaError) -> ErucaError:
+    def _note(self, target: _Target, error: ErucaError) -> None:
         _logger.info("no deliveries from %s for now: %s", target.broker_name, error)
         if not isinstance(error, UnavailableError):
             self._context.routes.refresh_soon(target.topic)
-        return error
 
     async def _url(self, topic: str, broker_name: str) -> str:
         view = await self._context.routes.subscribe_view(topic)
