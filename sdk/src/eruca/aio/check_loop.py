@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from eruca.aio.local_calls import LocalCalls
+from eruca.aio.push.calling import ends_caller
 from eruca.contract.errors import (
     AlreadyDecidedError,
     CheckNotFoundError,
@@ -178,11 +179,8 @@ class CheckLoop:
                 returned = await asyncio.wait_for(returned, seconds)
             return verdict_of(returned), None
         except (Exception, asyncio.CancelledError, SystemExit) as error:
-            # The function may have been cancelled by its own code, which cancels nothing here. And
             # sys.exit ends a thread, nowhere more than that; from here it would end the event loop.
-            task = asyncio.current_task()
-            assert task is not None
-            if isinstance(error, asyncio.CancelledError) and task.cancelling():
+            if ends_caller(error):
                 raise
             _logger.warning(
                 "the check function failed at transaction %s", check.transaction_id, exc_info=error

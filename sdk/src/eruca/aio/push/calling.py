@@ -156,8 +156,20 @@ async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
         result = listener(queues)
         if inspect.isawaitable(result):
             await result
-    except Exception:
+    except (Exception, asyncio.CancelledError) as error:
+        if ends_caller(error):
+            raise
         _logger.exception("a listener to assignments failed")
+
+
+def ends_caller(error: BaseException) -> bool:
+    """Tell whether *error*, out of the program's code, is the cancellation of whoever called that.
+
+    Else it may be that of something which the program's code has waited for.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    return isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
 
 
 def is_async(function: Callable[..., Any]) -> bool:

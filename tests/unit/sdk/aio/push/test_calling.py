@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from eruca.aio.push.calling import Calls
+from eruca.aio.push.calling import Calls, tell
 from eruca.contract.records import Record, encode_record
 from eruca.core.consume_status import ConsumeStatus
 from eruca.core.handler_table import Registration
@@ -38,3 +38,34 @@ async def test_sys_exit_in_a_plain_handler_is_a_failure_and_ends_no_event_loop()
 
     assert outcome.status is ConsumeStatus.RECONSUME_LATER
     assert outcome.error == "SystemExit: 3"
+
+
+QUEUE = MessageQueue("orders", "a", 0)
+
+
+async def test_a_listener_that_waited_for_something_cancelled_has_failed_and_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def on_assigned(_: list[MessageQueue]) -> None:
+        warming_up = asyncio.ensure_future(asyncio.Event().wait())
+        warming_up.cancel()
+        await warming_up
+
+    await tell(on_assigned, [QUEUE])
+
+    assert "a listener to assignments failed" in caplog.text
+
+
+async def test_a_listener_does_not_outlast_the_cancellation_of_its_caller() -> None:
+    is_waiting = asyncio.Event()
+
+    async def on_assigned(_: list[MessageQueue]) -> None:
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    telling = asyncio.ensure_future(tell(on_assigned, [QUEUE]))
+    await is_waiting.wait()
+    telling.cancel()
+    await asyncio.wait([telling])
+
+    assert telling.cancelled()
