@@ -20,8 +20,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from eruca.aio.local_calls import LocalCalls
-from eruca.aio.push.calling import ends_caller
+from eruca.aio.local_calls import LocalCalls, ends_caller
 from eruca.contract.errors import (
     AlreadyDecidedError,
     CheckNotFoundError,

@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from eruca.aio.push.calling import is_async
-
 
 class Returned(NamedTuple):
     """What a function returned whose caller had been cancelled meanwhile."""
@@ -67,7 +65,7 @@ class LocalCalls:
         future = self.start(function, *arguments)
         if is_async(function):
             return await future
-        returned = await _to_its_end(future)
+        returned = await to_its_end(future)
         return await returned if inspect.isawaitable(returned) else returned
 
     def close(self) -> None:
@@ -76,7 +74,7 @@ class LocalCalls:
             self._threads.shutdown(wait=False)
 
 
-async def _to_its_end(future: asyncio.Future[Any]) -> object:
+async def to_its_end(future: asyncio.Future[Any]) -> object:
     """Return the result of what cannot be cancelled; a cancellation comes after that."""
     was_cancelled = False
     while not future.done():
@@ -89,3 +87,20 @@ async def _to_its_end(future: asyncio.Future[Any]) -> object:
     if (error := future.exception()) is not None:
         raise asyncio.CancelledError from error
     raise asyncio.CancelledError(Returned(future.result()))
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether calling *function* gives something to await."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  (not whether it is callable)
+    )
+
+
+def ends_caller(error: BaseException) -> bool:
+    """Tell whether *error*, out of the program's code, is the cancellation of whoever called that.
+
+    Else it may be that of something which the program's code has waited for.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    return isinstance(error, asyncio.CancelledError) and task.cancelling() > 0

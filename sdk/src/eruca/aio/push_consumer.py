@@ -40,7 +40,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from eruca.aio.local_address import local_address
-from eruca.aio.push.calling import is_async, takes_context
+from eruca.aio.local_calls import is_async
+from eruca.aio.push.calling import takes_context
 from eruca.aio.push.running import RunningConsumer
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.handler_table import HandlerTable

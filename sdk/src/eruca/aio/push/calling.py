@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from eruca.aio.local_calls import ends_caller
 from eruca.core.consume_context import ConsumeContext
 from eruca.core.consume_status import ConsumeStatus, status_of
 from eruca.core.failure_text import text_of_error, text_of_value
@@ -160,23 +161,6 @@ async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
         if ends_caller(error):
             raise
         _logger.exception("a listener to assignments failed")
-
-
-def ends_caller(error: BaseException) -> bool:
-    """Tell whether *error*, out of the program's code, is the cancellation of whoever called that.
-
-    Else it may be that of something which the program's code has waited for.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    return isinstance(error, asyncio.CancelledError) and task.cancelling() > 0
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calling *function* gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  (not whether it is callable)
-    )
 
 
 def takes_context(function: Callable[..., Any]) -> bool:

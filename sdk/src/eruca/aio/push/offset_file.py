@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from eruca.aio.local_calls import to_its_end
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.errors import ClientError, ValidationError
 from eruca.core.message_queue import MessageQueue
@@ -72,11 +73,13 @@ class OffsetFile:
         Raises:
             ClientError: The file cannot be written.
         """
-        async with self._lock:  # one writer at a time: they use the same names
+        async with self._lock:  # one writer at a time, to its end: they use the same names
             self.offsets |= {held.queue: offset for held, offset in offsets.items()}
             entries = [_Entry(*queue, offset) for queue, offset in sorted(self.offsets.items())]
             try:
-                await asyncio.to_thread(self._write, msgspec.json.encode(_Content(entries)))
+                content = msgspec.json.encode(_Content(entries))
+                writing = asyncio.get_running_loop().run_in_executor(None, self._write, content)
+                await to_its_end(writing)
             except OSError as error:
                 raise ClientError(f"{self._path} cannot be written: {error}") from error
             for held, offset in offsets.items():

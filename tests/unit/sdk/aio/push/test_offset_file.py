@@ -1,0 +1,52 @@
+"""The offset file of a broadcasting client: one writer at a time, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from eruca.aio.push.offset_file import OffsetFile
+from eruca.core.message_queue import MessageQueue
+from support.patience import PATIENCE_SECONDS
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+QUEUE = MessageQueue("orders", "a", 0)
+
+
+async def test_a_write_that_nobody_waits_for_any_more_ends_before_the_next_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    may_end = threading.Event()
+    fsync = os.fsync
+
+    def slow_fsync(descriptor: int) -> None:
+        writes.append(descriptor)
+        if len(writes) == 1:
+            may_end.wait(PATIENCE_SECONDS)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_fsync)
+    file = OffsetFile(tmp_path, "client", "billing")
+    file.offsets[QUEUE] = 1
+    first = asyncio.create_task(file.store({}))
+    await until(lambda: len(writes) == 1)
+
+    first.cancel()
+    file.offsets[QUEUE] = 2
+    second = asyncio.create_task(file.store({}))
+    await asyncio.wait([first, second], timeout=0.1)  # either could go on now
+    begun_meanwhile = len(writes)
+    may_end.set()
+    await asyncio.wait([first, second])
+
+    assert begun_meanwhile == 1
+    assert first.cancelled()
+    assert second.exception() is None
+    assert OffsetFile(tmp_path, "client", "billing").offsets == {QUEUE: 2}
