@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import ExpiredHandleError as ExpiredHandleError
     from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
     from eruca.contract.errors import GroupNotFoundError as GroupNotFoundError
+    from eruca.contract.errors import IdempotencyKeyReusedError as IdempotencyKeyReusedError
     from eruca.contract.errors import KeyNotFoundError as KeyNotFoundError
     from eruca.contract.errors import MessageNotFoundError as MessageNotFoundError
     from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
@@ -115,6 +116,7 @@ _ERRORS: Final = (
     "ExpiredHandleError",
     "FilterSyntaxError",
     "GroupNotFoundError",
+    "IdempotencyKeyReusedError",
     "KeyNotFoundError",
     "MessageNotFoundError",
     "NameServersUnreachableError",
@@ -228,6 +230,7 @@ __all__ = [
     "FilterSyntaxError",
     "GroupNotFoundError",
     "HalfMessage",
+    "IdempotencyKeyReusedError",
     "KeyNotFoundError",
     "LogFollower",
     "LogRecord",

@@ -47,6 +47,11 @@ def test_a_head_is_found_by_its_bytes() -> None:
             id="one name twice",
         ),
         pytest.param(HEAD.replace(b"Host: x", b"Host: " + b"x" * 1_024), HEADERS, id="too large"),
+        pytest.param(
+            HEAD.replace(b"Host: x", b"Host: x\r\nIdempotency-Key: 17"),
+            HEADERS | {b"idempotency-key": b"17"},
+            id="under a key of its own",
+        ),
         pytest.param(HEAD.replace(b": 5", b": 5x"), HEADERS | {b"content-length": b"5x"}, id="5x"),
     ],
 )

@@ -18,6 +18,7 @@ The tree::
     ├── RequestError              the request is wrong; repeating it is useless          4xx
     │   ├── ValidationError           422 validation-failed
     │   │   └── FilterSyntaxError         filter-syntax
+    │   ├── IdempotencyKeyReusedError 422 idempotency-key-reused
     │   ├── MalformedBodyError        400 malformed-body
     │   ├── MalformedBatchError       400 malformed-records
     │   ├── TooLargeError             413 too-large
@@ -192,6 +193,15 @@ class FilterSyntaxError(ValidationError):
         """Return the problem document, with where the filter is wrong."""
         where = {"position": self.position, "excerpt": self.excerpt}
         return super().problem(request_id) | {k: v for k, v in where.items() if v is not None}
+
+
+class IdempotencyKeyReusedError(RequestError):
+    """Something else was sent under this idempotency key; that stands, and this is not stored."""
+
+    code = "idempotency-key-reused"
+    status = 422
+    title = "Something else was sent under this idempotency key"
+    default_fix = "send it under another Idempotency-Key to store it as well"
 
 
 class MalformedBodyError(RequestError):

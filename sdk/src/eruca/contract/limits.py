@@ -19,6 +19,7 @@ PROPERTIES_SIZE_MAX: Final = 32_767  # bytes: the record's length field is a sig
 USER_PROPERTY_COUNT_MAX: Final = 128  # names a user may set on one message
 RECORDS_SIZE_MAX: Final = BODY_SIZE_MAX + 64 * 1024  # bytes of a batch's records, as RocketMQ
 BATCH_COUNT_MAX: Final = 8_192  # messages in one batch; bounds the broker's arrays
+IDEMPOTENCY_KEY_SIZE_MAX: Final = 250  # characters; with a message's number it is a unique id
 JSON_BODY_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of a request; base64 adds a third
 
 QUEUE_COUNT_MAX: Final = 1_024  # queues of one topic on one broker

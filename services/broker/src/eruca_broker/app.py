@@ -55,6 +55,7 @@ from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.idempotent_send import IdempotentSender
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.processors.members import Members
 from eruca_broker.processors.offsets import Offsets
@@ -146,7 +147,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
 
         broker = _wire(settings, store, store_host, clock, topics_changed)
         handlers.open(
-            SendRoutes(broker.sender, broker.in_flight),
+            SendRoutes(broker.sender, broker.idempotent_sender, broker.in_flight),
             PullRoutes(broker.puller, broker.in_flight),
             TransactionRoutes(broker.transactions, broker.in_flight),
             DeliveryRoutes(
@@ -349,6 +350,13 @@ def _wire(
         held=held,
         topics=known,
         sender=sender,
+        idempotent_sender=IdempotentSender(
+            store,
+            sender,
+            window_seconds=settings.idempotency_window_seconds,
+            broker_name=settings.name,
+            clock=clock,
+        ),
         scheduled=scheduled,
         retries=Retries(work, known, known_groups, locks, scheduled),
         dead_letters=DeadLetters(work, known_groups),

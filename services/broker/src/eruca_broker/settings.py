@@ -150,6 +150,13 @@ class BrokerSettings(ServiceSettings):
     unfinished_total_max: int = Field(
         default=200_000, ge=1, description="... of all queues and groups together"
     )
+    idempotency_window_seconds: float = Field(
+        default=86_400,
+        ge=1,
+        le=40 * 86_400,
+        description="for so long a send under an Idempotency-Key is known again; never longer than "
+        "retention keeps the message",
+    )
     delay_max_seconds: float = Field(
         default=DELAY_SECONDS_MAX,
         ge=0,

@@ -5,7 +5,7 @@ of a head's bytes alone where a request begins, so what the parser has made of t
 the next time, on whatever connection.
 
 Only heads of requests with a body are kept: those without say in their query where to read on, and
-hardly ever come twice.
+hardly ever come twice. Neither does one that names its request by an idempotency key.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class KnownHeads:
         is_plain = (
             len(head) <= KNOWN_HEAD_SIZE_MAX
             and b"transfer-encoding" not in headers
+            and b"idempotency-key" not in headers
             and request.body_size
             # One line each, and nothing in front: else the parser may have seen its end elsewhere.
             and head.count(b"\n") == head.count(b"\r\n") == len(headers) + 2

@@ -16,6 +16,7 @@ from eruca_broker.processors.group_offsets import PositionsOfGroups
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
 from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.idempotent_send import IdempotentSender
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.processors.members import Members
 from eruca_broker.processors.offsets import Offsets
@@ -45,6 +46,7 @@ class Broker:
     held: HeldRequests
     topics: Topics
     sender: Sender
+    idempotent_sender: IdempotentSender
     scheduled: Scheduled
     retries: Retries
     dead_letters: DeadLetters

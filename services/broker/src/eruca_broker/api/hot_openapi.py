@@ -16,6 +16,7 @@ from eruca.contract.errors import (
     DiskFullError,
     ErucaError,
     FilterSyntaxError,
+    IdempotencyKeyReusedError,
     MalformedBatchError,
     MalformedBodyError,
     NotAcceptableError,
@@ -35,6 +36,7 @@ from eruca.contract.limits import (
     BATCH_COUNT_MAX,
     DERIVED_TOPIC_SIZE_MAX,
     FILTER_SIZE_MAX,
+    IDEMPOTENCY_KEY_SIZE_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
     PULL_SIZE_DEFAULT,
@@ -96,6 +98,7 @@ _SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     TooLargeError,
     UnsupportedMediaTypeError,
     ValidationError,
+    IdempotencyKeyReusedError,
     OverloadedError,
     NotReadyError,
     DiskFullError,
@@ -176,6 +179,42 @@ def _parameter(name: str, description: str, schema: Json, *, required: bool = Fa
     }
 
 
+_BARE: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~:/=@-]"
+_QUOTED: Final = r'([!#-\[\]-~]|\\["\\])'
+_SIZES: Final = f"{{1,{IDEMPOTENCY_KEY_SIZE_MAX}}}"
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": (
+        "Names this send, so that repeating it stores nothing twice: as a string in quotation "
+        "marks, or as a plain word. Visible ASCII, no blanks."
+    ),
+    "schema": {
+        "type": "string",
+        "maxLength": 2 * IDEMPOTENCY_KEY_SIZE_MAX + 2,  # each character escaped, and in quotes
+        "pattern": f'^({_BARE}{_SIZES}|"{_QUOTED}{_SIZES}")$',
+        "examples": ["order-17"],
+    },
+}
+_REPLAYED: Final = {
+    "Idempotent-Replayed": {
+        "description": (
+            "`true` where the same was sent under this key before: nothing was stored now, and the "
+            "receipts say where it lies. Else the header is not there."
+        ),
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+}
+_UNDER_A_KEY: Final = (
+    "With an `Idempotency-Key` that was used before, nothing is stored again: the same content is "
+    "answered with the first receipts and `Idempotent-Replayed: true`, any other with 422 "
+    "`idempotency-key-reused`. While the first is on its way, a second waits for it. This holds on "
+    "one broker, for one topic, within the broker's `idempotency_window_seconds` (a day by "
+    "default), and never longer than retention keeps the messages."
+)
+
+
 def _responses(status: int, success: Json, errors: tuple[type[ErucaError], ...]) -> Json:
     declared = {str(code): response for code, response in problems(*errors).items()}
     return {str(status): success, **declared}
@@ -196,7 +235,10 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 "at all, in one queue. The answer comes once they are as durable as `durability` "
                 "says: `flushed` survives power loss, `written` survives the broker's death but "
                 "not the machine's, which may leave the beginning of a batch. A client that gets "
-                "no answer cannot know, and sends again: consumers must expect duplicates.\n\n"
+                "no answer cannot know, and sends again: consumers must expect duplicates, unless "
+                "it sends under a key.\n\n"
+                f"{_UNDER_A_KEY} The key becomes the message's id; the messages of a batch get "
+                "`KEY-0`, `KEY-1` … Where they bring ids, the first one's must be the key.\n\n"
                 "Messages of one `sharding_key` always go to the same queue; without one the "
                 "topic's queues take turns, or `queue_id` says which. A topic that does not exist "
                 "is created, unless the broker is set not to."
@@ -208,6 +250,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                     "The queue; by default a sharding key selects it, or the queues take turns.",
                     _integer(0, QUEUE_ID_MAX),
                 ),
+                _KEY,
             ],
             "requestBody": {
                 "required": True,
@@ -235,6 +278,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 201,
                 {
                     "description": "Stored. A batch is answered with a list, in its order.",
+                    "headers": _REPLAYED,
                     "content": _json(
                         {
                             "anyOf": [
@@ -259,15 +303,17 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 "broker's fields left zero: the fast way, which the SDK uses. The batch is checked "
                 "as a whole and stored as a whole, at consecutive offsets, or refused. The answer "
                 "comes once it is as durable as `durability` says.\n\n"
+                f"{_UNDER_A_KEY} The key is the first record's unique id.\n\n"
                 f"At most {BATCH_COUNT_MAX} messages; the layout is in the SDK's "
                 "`eruca.contract.wire` and `eruca.contract.records`."
             ),
-            "parameters": [_TOPIC, _QUEUE_ID],
+            "parameters": [_TOPIC, _QUEUE_ID, _KEY],
             "requestBody": {"required": True, "content": {RECORDS_MEDIA_TYPE: _BINARY}},
             "responses": _responses(
                 201,
                 {
                     "description": "Stored.",
+                    "headers": _REPLAYED,
                     "content": _json(
                         {"$ref": _REF + "BatchReceipt"},
                         {

@@ -17,15 +17,17 @@ import msgspec
 from eruca.contract.limits import JSON_BODY_SIZE_MAX
 from eruca.contract.messages import NewMessage, NewMessages, SendReceipts
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE
+from eruca.core.idempotency_keys import HEADER, REPLAYED_HEADER, decode_key
 from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
 from eruca_broker.core.budget import Budget
+from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.store.appended import Appended
-from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange, RequestHead
+from eruca_chassis.exchange import JSON_CREATED, AnswerHead, BodyLimit, Exchange, RequestHead
 
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 SEND_PARAMETERS: Final = frozenset({"queue_id"})
@@ -35,13 +37,18 @@ _MANY: Final = msgspec.json.Decoder(NewMessages)
 _ONE_EXAMPLE: Final = '{"body": {"text": "hello"}, "tag": "greeting", "keys": ["greeting-1"]}'
 _MANY_EXAMPLE: Final = f'{{"messages": [{_ONE_EXAMPLE}]}}'
 _ENCODER: Final = msgspec.json.Encoder()
+_KEY_HEADER: Final = HEADER.encode()
+_JSON_REPLAYED: Final = AnswerHead(
+    JSON_CREATED.status, *JSON_CREATED.headers, (REPLAYED_HEADER.encode(), b"true")
+)
 
 
 class SendRoutes:
     """The handlers."""
 
-    def __init__(self, sender: Sender, in_flight: Budget) -> None:
+    def __init__(self, sender: Sender, idempotent: IdempotentSender, in_flight: Budget) -> None:
         self._sender = sender
+        self._idempotent = idempotent
         self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
         self._records_limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
@@ -50,7 +57,8 @@ class SendRoutes:
         request = exchange.request
         if request.meaning is None:
             request.meaning = _topic_and_wanted_queue(request)
-        self._sender.admit(*request.meaning)
+        topic, queue_id, _ = request.meaning
+        self._sender.admit(topic, queue_id)
         exchange.expect_body(self._json_limit)
 
     def send_messages(self, exchange: Exchange) -> None:
@@ -62,66 +70,81 @@ class SendRoutes:
             pointers = [f"/body/messages/{index}" for index in range(len(messages))]
         else:
             messages, pointers = [decode_json(_ONE, body, _ONE_EXAMPLE)], ["/body"]
-        topic, queue_id = exchange.request.meaning
-        self._sender.send(
-            topic,
-            queue_id,
-            messages,
-            pointers,
-            born_host(exchange.client),
-            partial(exchange.resume, self._answer_messages, exchange, is_batch),
-        )
+        topic, queue_id, key = exchange.request.meaning
+        peer = born_host(exchange.client)
+        done = partial(exchange.resume, self._answer_messages, exchange, is_batch)
+        if key is None:
+            self._sender.send(topic, queue_id, messages, pointers, peer, done)
+        else:
+            self._idempotent.send(
+                topic, queue_id, key, messages, pointers, peer, done, is_batch=is_batch
+            )
 
     def admit_records(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its head."""
         request = exchange.request
         if request.meaning is None:
             request.meaning = _topic_and_queue(request)
-        self._sender.admit(*request.meaning)
+        topic, queue_id, _ = request.meaning
+        self._sender.admit(topic, queue_id)
         exchange.expect_body(self._records_limit)
 
     def send_records(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its body."""
-        topic, queue_id = exchange.request.meaning
-        self._sender.send_records(
-            topic,
-            queue_id,
-            exchange.buffer,
+        topic, queue_id, key = exchange.request.meaning
+        peer, done = (
             born_host(exchange.client),
             partial(exchange.resume, self._answer_records, exchange),
         )
+        if key is None:
+            self._sender.send_records(topic, queue_id, exchange.buffer, peer, done)
+        else:
+            self._idempotent.send_records(topic, queue_id, key, exchange.buffer, peer, done)
 
     def _answer_messages(
         self,
         exchange: Exchange,
         is_batch: bool,  # noqa: FBT001 - bound by position
         unique_ids: Sequence[str],
-        outcome: Appended | StoredLater | Exception,
+        outcome: Appended | StoredLater | Replayed | Exception,
     ) -> None:
         if isinstance(outcome, Exception):
             raise outcome
-        receipts = self._sender.receipts_of(outcome, unique_ids)
+        head = JSON_CREATED
+        if isinstance(outcome, Replayed):
+            head, receipts = _JSON_REPLAYED, self._idempotent.receipts_of(outcome)
+        else:
+            receipts = self._sender.receipts_of(outcome, unique_ids)
         answer = SendReceipts(receipts) if is_batch else receipts[0]
-        exchange.answer(JSON_CREATED, _ENCODER.encode(answer))
+        exchange.answer(head, _ENCODER.encode(answer))
 
-    def _answer_records(self, exchange: Exchange, outcome: Appended | Exception) -> None:
+    def _answer_records(self, exchange: Exchange, outcome: Appended | Replayed | Exception) -> None:
         if isinstance(outcome, Exception):
             raise outcome
-        exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
+        if isinstance(outcome, Replayed):
+            receipt = self._idempotent.receipt_of(outcome)
+            exchange.answer(_JSON_REPLAYED, _ENCODER.encode(receipt))
+        else:
+            exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
 
 
-def _topic_and_queue(request: RequestHead) -> tuple[str, int]:
-    """Return where records go: all that their request's head says."""
+def _topic_and_queue(request: RequestHead) -> tuple[str, int, str | None]:
+    """Return where records go, and under which idempotency key: all that their head says."""
     parameters = request.parameters
     queue_id = path_integer(parameters["queue_id"], "queue_id", most=QUEUE_ID_MAX)
     parse_query(request.query, _NO_PARAMETERS)
     check_request(request.headers, RECORDS_MEDIA_TYPE)
-    return parameters["topic"], queue_id
+    return parameters["topic"], queue_id, _key_of(request)
 
 
-def _topic_and_wanted_queue(request: RequestHead) -> tuple[str, int | None]:
-    """Return where JSON messages go, and the queue if one is named."""
+def _topic_and_wanted_queue(request: RequestHead) -> tuple[str, int | None, str | None]:
+    """Return where JSON messages go, the queue and the idempotency key if they are named."""
     wanted = parse_query(request.query, SEND_PARAMETERS)
     queue_id = optional_integer(wanted, "queue_id", least=0, most=QUEUE_ID_MAX)
     check_request(request.headers, JSON_MEDIA_TYPE)
-    return request.parameters["topic"], queue_id
+    return request.parameters["topic"], queue_id, _key_of(request)
+
+
+def _key_of(request: RequestHead) -> str | None:
+    value = request.headers.get(_KEY_HEADER)
+    return None if value is None else decode_key(value)

@@ -109,8 +109,15 @@ class Sender:
             MalformedBatchError: It is not sound.
             TooLargeError: A message in it exceeds a limit.
         """
-        wanted = self._topics.for_sending(topic, queue_id)
-        batch = check_batch(buffer, topic=topic, queue_id=queue_id, store_host=self._store_host)
+        self.append_checked(self.checked(topic, queue_id, buffer), born_host, done)
+
+    def checked(self, topic: str, queue_id: int, buffer: bytearray) -> Batch:
+        """Return the batch in *buffer*, for :meth:`append_checked`; raises as sending it would."""
+        return check_batch(buffer, topic=topic, queue_id=queue_id, store_host=self._store_host)
+
+    def append_checked(self, batch: Batch, born_host: Host, done: Sent) -> None:
+        """Append what :meth:`checked` has returned, and tell *done*."""
+        wanted = self._topics.for_sending(batch.topic, batch.queue_id)
         self._append(wanted, batch, born_host, done)
 
     def send(  # noqa: PLR0917 - as above

@@ -1,0 +1,437 @@
+"""Sending under an idempotency key: whatever happens to the answers, stored once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from eruca.contract.limits import IDEMPOTENCY_KEY_SIZE_MAX
+from eruca_broker.app import BrokerApp
+from eruca_broker.processors.idempotent_send import LOOKED_AT_MAX
+from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.store.dispatcher import Dispatcher
+from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
+from support.clocks import ManualClock
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+DAY: Final = 86_400
+PAID: Final = {
+    "body": {"text": "order 17 is paid"},
+    "tag": "paid",
+    "keys": ["17"],
+    "properties": {"colour": "red", "size": "9"},
+    "sharding_key": "c-4",
+    "flag": 3,
+}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()  # 2023-11-14T22:13:20Z
+
+
+@pytest.fixture
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+    async with open_broker(tmp_path / "store", clock) as app:
+        yield app
+
+
+async def send(
+    client: httpx.AsyncClient,
+    content: object,
+    key: str = '"order-17"',
+    **query: str | int,
+) -> httpx.Response:
+    return await client.post(
+        "/topics/orders/messages", params=query, json=content, headers={"idempotency-key": key}
+    )
+
+
+async def stored(client: httpx.AsyncClient, topic: str = "orders") -> int:
+    answer = await client.get(f"/topics/{topic}/queues")
+    assert answer.status_code == 200, answer.text
+    return sum(q["max_offset"] - q["min_offset"] for q in answer.json()["queues"])
+
+
+def is_replay(first: httpx.Response, second: httpx.Response) -> bool:
+    """Tell whether the second was answered as the first, and says so, as the first does not."""
+    assert (first.status_code, second.status_code) == (201, 201), (first.text, second.text)
+    assert "idempotent-replayed" not in first.headers
+    assert second.json() == first.json()
+    return bool(second.headers.get("idempotent-replayed") == "true")
+
+
+async def test_the_same_again_is_answered_with_the_first_receipt(client: httpx.AsyncClient) -> None:
+    first = await send(client, PAID)
+    reordered = PAID | {"properties": {"size": "9", "colour": "red"}}
+
+    assert is_replay(first, await send(client, PAID))
+    assert is_replay(first, await send(client, reordered, "order-17"))
+    assert is_replay(first, await send(client, PAID | {"message_id": "order-17"}))
+    assert first.json()["message_id"] == "order-17"
+    assert await stored(client) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"body": {"text": "order 17 is late"}}, "its body"),
+        ({"tag": "late"}, "its tag"),
+        ({"keys": ["17", "18"]}, "its keys"),
+        ({"sharding_key": "c-5"}, "its sharding_key"),
+        ({"properties": {"colour": "red"}}, "its property 'size'"),
+        ({"flag": 4}, "its flag"),
+        ({"delay_seconds": 60}, "its delay"),
+    ],
+)
+async def test_anything_else_under_the_key_is_refused_and_says_where_the_first_is(
+    client: httpx.AsyncClient, change: dict[str, Any], what: str
+) -> None:
+    place = (await send(client, PAID)).json()
+
+    refused = await send(client, PAID | change)
+
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (422, "idempotency-key-reused")
+    assert what in problem["detail"]
+    assert f"queue {place['queue_id']} at offset {place['queue_offset']}" in problem["detail"]
+    assert "another Idempotency-Key" in problem["fix"]
+    assert not problem["retryable"]
+    assert await stored(client) == 1
+
+
+async def test_a_queue_that_is_asked_for_must_be_the_first_ones(client: httpx.AsyncClient) -> None:
+    message = {"body": {"text": "x"}}
+    first = await send(client, message, queue_id=2)
+
+    assert is_replay(first, await send(client, message, queue_id=2))
+    assert is_replay(first, await send(client, message))
+    refused = await send(client, message, queue_id=1)
+    assert "its queue" in refused.json()["detail"]
+
+
+async def test_another_key_or_topic_or_none_is_another_send(client: httpx.AsyncClient) -> None:
+    await send(client, PAID)
+    await send(client, PAID, '"order-17b"')
+    await client.post("/topics/orders/messages", json=PAID)
+    elsewhere = await client.post(
+        "/topics/bills/messages", json=PAID, headers={"idempotency-key": '"order-17"'}
+    )
+
+    assert "idempotent-replayed" not in elsewhere.headers
+    assert (await stored(client), await stored(client, "bills")) == (3, 1)
+
+
+async def test_a_message_that_has_the_key_among_its_keys_was_not_sent_under_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.post("/topics/orders/messages", json=PAID | {"keys": ["order-17"]})
+
+    assert "idempotent-replayed" not in (await send(client, PAID)).headers
+    assert await stored(client) == 2
+
+
+async def test_a_key_that_is_every_messages_key_is_refused(client: httpx.AsyncClient) -> None:
+    crowd = {"messages": [{"body": {"text": "x"}, "keys": ["order-17"]}] * LOOKED_AT_MAX}
+    await client.post("/topics/orders/messages", json=crowd)
+
+    refused = await send(client, PAID)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+    assert "no message's key" in refused.json()["fix"]
+
+
+async def test_a_batch_is_known_again_as_a_whole(client: httpx.AsyncClient) -> None:
+    messages = [PAID | {"body": {"text": str(number)}} for number in range(40)]
+    first = await send(client, {"messages": messages})
+
+    ids = [receipt["message_id"] for receipt in first.json()["messages"]]
+    assert ids == [f"order-17-{number}" for number in range(40)]
+    assert is_replay(first, await send(client, {"messages": messages}))
+    for others in (messages[:-1], [*messages, PAID], messages[::-1]):
+        refused = await send(client, {"messages": others})
+        assert refused.json()["code"] == "idempotency-key-reused", refused.text
+    assert await stored(client) == 40
+
+
+async def test_a_batch_may_bring_its_ids_of_which_the_first_is_the_key(
+    client: httpx.AsyncClient,
+) -> None:
+    messages = [{"body": {"text": unique_id}, "message_id": unique_id} for unique_id in "abc"]
+    first = await send(client, {"messages": messages}, "a")
+
+    assert is_replay(first, await send(client, {"messages": messages}, "a"))
+    for wrong in (messages[1:], [*messages, {"body": {"text": "no id"}}]):
+        refused = await send(client, {"messages": wrong}, "a")
+        assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+
+
+async def test_an_id_beside_the_key_is_refused_with_both_named(client: httpx.AsyncClient) -> None:
+    refused = await send(client, PAID | {"message_id": "mine"})
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+    assert "'mine'" in refused.json()["detail"]
+    assert "'order-17'" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        '""',
+        "two words",
+        '"two words"',
+        '"a", "b"',
+        "a,b",
+        '"unfinished',
+        'in"side',
+        '"a";q=1',
+        "x" * (IDEMPOTENCY_KEY_SIZE_MAX + 1),
+        "größer".encode(),
+        b"\x7f",
+    ],
+)
+async def test_what_is_no_key_is_refused_before_anything_is_stored(
+    client: httpx.AsyncClient, key: str | bytes
+) -> None:
+    records_type = (b"content-type", RECORDS["content-type"].encode())
+    for path, more in (("messages", []), ("queues/1/records", [records_type])):
+        refused = await client.post(
+            f"/topics/orders/{path}",
+            content=b'{"body": {"text": "x"}}',
+            headers=[*more, (b"idempotency-key", key if isinstance(key, bytes) else key.encode())],
+        )
+        assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+        assert refused.json()["errors"][0]["pointer"] == "/header/idempotency-key"
+
+
+@pytest.mark.parametrize("key", [r'"say\"a\\b\""', "a" * IDEMPOTENCY_KEY_SIZE_MAX, "u:r/i=@"])
+async def test_what_is_visible_can_be_a_key(client: httpx.AsyncClient, key: str) -> None:
+    first = await send(client, {"messages": [PAID]}, key)
+
+    assert is_replay(first, await send(client, {"messages": [PAID]}, key))
+
+
+async def test_two_at_the_same_moment_are_stored_once(tmp_path: Path) -> None:
+    async with open_broker(tmp_path / "synced", flush_mode="sync") as app, client_of(app) as client:
+        answers = await asyncio.gather(*(send(client, PAID) for _ in range(10)))
+
+        assert {answer.status_code for answer in answers} == {201}
+        assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+        assert len({answer.text for answer in answers}) == 1
+        assert answers[0].json()["durability"] == "flushed"
+        assert await stored(client) == 1
+
+
+async def test_two_at_the_same_moment_of_which_neither_can_be_stored(
+    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.put("/topics/orders", json={})
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "write", _full)
+        answers = await asyncio.gather(*(send(client, PAID) for _ in range(3)))
+        assert {answer.json()["code"] for answer in answers} == {"disk-full"}
+    broker_of(app).store.probe_disk()
+
+    assert "idempotent-replayed" not in (await send(client, PAID)).headers
+    assert await stored(client) == 1
+
+
+def _full(log: CommitLog) -> None:
+    log.take_back()
+    raise OSError(errno.ENOSPC, "no space left on device")
+
+
+async def test_a_delayed_message_is_known_while_it_waits_and_when_it_was_delivered(
+    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    later = PAID | {"delay_seconds": 60}
+    first = await send(client, later)
+    clock.advance(20)  # the span counts from the first
+    assert is_replay(first, await send(client, later))
+    for other in (PAID, PAID | {"delay_seconds": 61}, PAID | {"delay_level": 6}):
+        refused = await send(client, other)
+        assert refused.json()["code"] == "idempotency-key-reused"
+        assert "its delay" in refused.json()["detail"]
+        assert "waiting" in refused.json()["detail"]
+
+    clock.advance(41)
+    await broker_of(app).timers.fire()
+    assert await stored(client) == 1
+
+    assert is_replay(first, await send(client, later))
+    assert await stored(client) == 1
+
+
+@pytest.mark.parametrize("delay", [{"delay_level": 3}, {"deliver_at": "2023-11-14T22:14:20.5Z"}])
+async def test_a_level_and_a_time_are_known_again(
+    client: httpx.AsyncClient, clock: ManualClock, delay: dict[str, Any]
+) -> None:
+    first = await send(client, PAID | delay)
+    clock.advance(5)
+
+    assert is_replay(first, await send(client, PAID | delay))
+
+
+async def test_a_time_that_had_passed_is_known_again(client: httpx.AsyncClient) -> None:
+    past = PAID | {"deliver_at": "2023-11-14T22:13:19Z"}
+    first = await send(client, past)
+
+    assert is_replay(first, await send(client, past))
+
+
+async def test_a_batch_of_which_some_wait_is_known_again(client: httpx.AsyncClient) -> None:
+    messages = [
+        PAID,
+        PAID | {"delay_seconds": 60},
+        PAID | {"body": {"text": "2"}},
+        PAID | {"delay_level": 4},
+        PAID | {"delay_seconds": 30},
+    ]
+    first = await send(client, {"messages": messages})
+
+    assert is_replay(first, await send(client, {"messages": messages}))
+    refused = await send(client, {"messages": [*messages[:4], PAID]})
+    assert refused.json()["code"] == "idempotency-key-reused"
+
+
+async def test_the_window_ends_and_the_key_is_free_again(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    first = await send(client, PAID)
+    clock.advance(DAY - 1)
+    assert is_replay(first, await send(client, PAID))
+    clock.advance(2)
+
+    again = await send(client, PAID | {"body": {"text": "another day"}})
+
+    assert (again.status_code, "idempotent-replayed" in again.headers) == (201, False)
+    assert again.json()["queue_offset"] == 1
+    assert is_replay(again, await send(client, PAID | {"body": {"text": "another day"}}))
+
+
+async def test_a_topic_of_the_same_name_knows_no_key_of_the_deleted_one(
+    client: httpx.AsyncClient,
+) -> None:
+    await send(client, PAID)
+    await send(client, PAID | {"delay_seconds": 60}, "later")
+    await client.delete("/topics/orders")
+
+    for key, message in (("order-17", PAID), ("later", PAID | {"delay_seconds": 60})):
+        assert "idempotent-replayed" not in (await send(client, message, key)).headers
+
+
+async def test_what_retention_has_deleted_is_stored_again(tmp_path: Path) -> None:
+    async with (
+        open_broker(tmp_path / "small", segment_size=64 * 1024) as app,
+        client_of(app) as client,
+    ):
+        first = await send(client, PAID)
+        for _ in range(4):  # fills segments
+            await client.post("/topics/other/messages", json={"body": {"text": "x" * 40_000}})
+        store = broker_of(app).store
+        deleted = list(store.delete_oldest_segments(1, await store.needed_from()))
+        assert deleted[0] > first.json()["log_offset"]
+
+        again = await send(client, PAID)
+
+        assert (again.status_code, "idempotent-replayed" in again.headers) == (201, False)
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True])
+async def test_a_key_is_known_after_a_restart(tmp_path: Path, *, is_index_lost: bool) -> None:
+    contents = (PAID, PAID | {"delay_seconds": 600}, {"messages": [PAID, PAID]})
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        firsts = [await send(client, one, f"k{n}") for n, one in enumerate(contents)]
+    if is_index_lost:
+        shutil.rmtree(tmp_path / "again" / "index")
+
+    async with open_broker(tmp_path / "again") as app, client_of(app) as client:
+        for number, (first, content) in enumerate(zip(firsts, contents, strict=True)):
+            assert is_replay(first, await send(client, content, f"k{number}"))
+
+
+async def test_a_key_is_known_while_the_index_is_behind(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dispatcher, "catch_up_index", _no_room)
+    first = await send(client, PAID)
+
+    assert is_replay(first, await send(client, PAID))
+
+
+def _no_room(_dispatcher: Dispatcher) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device")
+
+
+@pytest.mark.parametrize("count", [1, 5, 100])
+async def test_a_batch_of_records_is_known_by_its_first_id(
+    client: httpx.AsyncClient, clock: ManualClock, count: int
+) -> None:
+    def body(*, more: str = "", born: int = 7) -> bytes:
+        return batch(
+            [
+                record(
+                    "orders",
+                    b"m%d" % n,
+                    queue_id=1,
+                    born_timestamp=born,
+                    properties=f"UNIQ_KEY\x01id{n}\x02TAGS\x01t\x02" + (more if n else ""),
+                )
+                for n in range(count)
+            ]
+        )
+
+    async def post(content: bytes, key: str = '"id0"', queue_id: int = 1) -> httpx.Response:
+        return await client.post(
+            f"/topics/orders/queues/{queue_id}/records",
+            content=content,
+            headers={"idempotency-key": key, **RECORDS},
+        )
+
+    first = await post(body())
+    clock.advance(1)
+
+    assert is_replay(first, await post(body()))
+    assert is_replay(first, await post(body(born=9)))  # encoded anew
+    assert (await post(body(), "another")).json()["code"] == "validation-failed"
+    longer = batch([record("orders", b"m0", queue_id=1, properties="UNIQ_KEY\x01id0\x02")] * 101)
+    assert (await post(longer)).json()["code"] == "idempotency-key-reused"
+    if count > 1:
+        assert (await post(body(more="x\x01y\x02"))).json()["code"] == "idempotency-key-reused"
+    assert await stored(client) == count
+
+
+async def test_records_in_another_queue_are_not_the_same(client: httpx.AsyncClient) -> None:
+    answers = [
+        await client.post(
+            f"/topics/orders/queues/{queue_id}/records",
+            content=batch([record("orders", queue_id=queue_id, properties="UNIQ_KEY\x01i\x02")]),
+            headers={"idempotency-key": "i", **RECORDS},
+        )
+        for queue_id in (1, 2)
+    ]
+
+    assert [answer.status_code for answer in answers] == [201, 422]
+    assert "its queue" in answers[1].json()["detail"]
+
+
+async def test_a_replay_changes_nothing(app: BrokerApp, client: httpx.AsyncClient) -> None:
+    await send(client, PAID)
+    store = broker_of(app).store
+    await until(lambda: store.visible_offset == store.log_max_offset)
+    end = store.log_max_offset
+
+    await send(client, PAID)
+    await send(client, PAID | {"tag": "other"})
+
+    assert store.log_max_offset == end
