@@ -2,7 +2,8 @@
 
 A batch is stored as a whole or not at all. An attempt whose answer was lost may have been stored
 all the same, so a retry can store it twice: all attempts carry the same unique ids, and that is
-what tells a consumer.
+what tells a consumer. An idempotent producer names its batch by the first of them, and asks the
+broker that may have stored it, and no other, until it knows.
 
 A refusal of a batch whose messages were sent one by one is narrowed down: the batch is halved
 until the message that is to blame stands alone, so that it takes no stranger down with it.
@@ -31,14 +32,19 @@ from eruca.aio.send_lane import PendingBatch
 from eruca.aio.transport import (
     JSON_HEADER,
     UNREADABLE,
+    ConnectTimeoutError,
     HttpTransport,
+    NotConnectedError,
     path_segment,
     problem_error,
     target_of,
 )
 from eruca.contract.errors import (
+    DiskFullError,
     ErucaError,
     MalformedBatchError,
+    NotReadyError,
+    OverloadedError,
     SendFailedError,
     TooLargeError,
     TransportError,
@@ -47,6 +53,7 @@ from eruca.contract.errors import (
 from eruca.contract.messages import BatchReceipt, SendReceipts
 from eruca.contract.records import NO_HOST, Host
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.core.idempotency_keys import HEADER, REPLAYED_HEADER, encode_key
 from eruca.core.json_messages import json_batch
 from eruca.core.latency_fault import FaultTable
 from eruca.core.message import Message, any_delayed
@@ -62,6 +69,13 @@ if TYPE_CHECKING:
 
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
+_NOT_STORED: Final = (
+    NotConnectedError,
+    ConnectTimeoutError,
+    OverloadedError,
+    NotReadyError,
+    DiskFullError,
+)  # after which another broker may be asked: nothing has been stored, and nothing will be
 _JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
 _RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
 
@@ -77,6 +91,7 @@ class BatchSender:
         attempts_max: How often a batch is tried.
         faults: The producer's fault table; None while latency fault tolerance is off.
         compression_threshold: Bytes of a body from which it is compressed; None for never.
+        is_idempotent: Whether batches go under idempotency keys.
     """
 
     def __init__(
@@ -87,11 +102,13 @@ class BatchSender:
         attempts_max: int,
         faults: FaultTable | None,
         compression_threshold: int | None,
+        is_idempotent: bool = False,
     ) -> None:
         self._transport = transport
         self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
         self._compression_threshold = compression_threshold
+        self._is_idempotent = is_idempotent
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
         self._json_decoder = msgspec.json.Decoder(SendReceipts)
@@ -125,12 +142,15 @@ class BatchSender:
                 return await self._attempt(course)
             except ErucaError as error:
                 course.failures.append((course.broker_name or "no broker", error))
+                if self._is_idempotent and not isinstance(error, _NOT_STORED):
+                    course.kept_queue = course.queue
                 await self._prepare_next(course, error)
 
     async def _attempt(self, course: _Course) -> Stored:
         batch = course.batch
         view = course.view = await self._attempts.view(batch.messages[0].topic, batch.deadline)
-        queue = batch.queue or self._attempts.choose(view, course.broker_name)
+        queue = batch.queue or course.kept_queue
+        queue = course.queue = queue or self._attempts.choose(view, course.broker_name)
         course.broker_name = queue.broker_name
         url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
@@ -147,11 +167,14 @@ class BatchSender:
             encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
             course.encoded_for = (queue.queue_id, host.is_v6)
         target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
-        request = _Request(url, target, _RECORDS_HEADERS, encoded.body, self._decoder)
+        headers = self._headers(_RECORDS_HEADERS, batch)
+        request = _Request(url, target, headers, encoded.body, self._decoder)
         receipt = await self._post(course, queue, request)
         _check_count(queue, receipt.count, batch)
         assert batch.message_ids is not None
-        return StoredBatch(batch.message_ids, queue, receipt, encoded.sizes, host)
+        return StoredBatch(
+            batch.message_ids, queue, receipt, encoded.sizes, host, course.is_replayed
+        )
 
     async def _store_json(
         self, course: _Course, queue: MessageQueue, url: str, host: Host
@@ -162,10 +185,19 @@ class BatchSender:
         path = f"/v1/topics/{path_segment(queue.topic)}/messages"
         target = target_of(path, queue_id=queue.queue_id)
         body = json_batch(batch.messages, batch.message_ids)
-        request = _Request(url, target, _JSON_HEADERS, body, self._json_decoder)
+        headers = self._headers(_JSON_HEADERS, batch)
+        request = _Request(url, target, headers, body, self._json_decoder)
         receipts = (await self._post(course, queue, request)).messages
         _check_count(queue, len(receipts), batch)
-        return StoredMessages(queue, receipts, host)
+        return StoredMessages(queue, receipts, host, course.is_replayed)
+
+    def _headers(
+        self, headers: Sequence[tuple[str, str]], batch: PendingBatch
+    ) -> Sequence[tuple[str, str]]:
+        if not self._is_idempotent:
+            return headers
+        assert batch.message_ids is not None
+        return (*headers, (HEADER, encode_key(batch.message_ids[0])))
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise what is final where there is none."""
@@ -176,6 +208,7 @@ class BatchSender:
             attempts_max=self._attempts_max,
             remaining_seconds=remaining_seconds(batch.deadline, or_less=True),
             has_other_broker=batch.queue is None
+            and course.kept_queue is None
             and view is not None
             and any(queue.broker_name != course.broker_name for queue in view.queues),
         )
@@ -236,6 +269,7 @@ class BatchSender:
             if answer.status >= 300:
                 raise problem_error(answer, what)
             receipt = request.decoder.decode(answer.body)
+            course.is_replayed = REPLAYED_HEADER in answer.headers
         except UNREADABLE as error:
             failure = TransportError(f"{what}: the receipt cannot be read: {error}")
             self._attempts.report(queue, started, failure)
@@ -260,12 +294,26 @@ class _Request(NamedTuple, Generic[T]):
 class _Course:
     """How the sending of one batch goes."""
 
-    __slots__ = ("attempt", "batch", "broker_name", "encoded", "encoded_for", "failures", "view")
+    __slots__ = (
+        "attempt",
+        "batch",
+        "broker_name",
+        "encoded",
+        "encoded_for",
+        "failures",
+        "is_replayed",
+        "kept_queue",
+        "queue",
+        "view",
+    )
 
     def __init__(self, batch: PendingBatch) -> None:
         self.batch = batch
         self.attempt = 0
         self.broker_name: str | None = None  # of the last attempt
+        self.queue: MessageQueue | None = None  # the last attempt's
+        self.kept_queue: MessageQueue | None = None  # where it may lie already
+        self.is_replayed = False
         self.view: PublishView | None = None
         self.encoded: EncodedBatch | None = None
         self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6

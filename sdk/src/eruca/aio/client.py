@@ -149,6 +149,7 @@ class AsyncClient:
         compression_threshold: int | None = COMPRESSION_THRESHOLD_DEFAULT,
         retries: int = RETRIES_DEFAULT,
         send_timeout: float = SEND_TIMEOUT_DEFAULT,
+        idempotent: bool = False,
     ) -> AsyncProducer:
         """Return a new producer.
 
@@ -164,6 +165,11 @@ class AsyncClient:
             compression_threshold: Bytes of a body from which it is compressed; None for never.
             retries: Attempts after the first.
             send_timeout: Seconds for all attempts together.
+            idempotent: Whether a retry may store nothing twice. Each batch then goes under an
+                idempotency key, its first message's id, and once it may have been stored, it is
+                tried again at the same broker alone, which knows: for as long as that cannot be
+                reached, sending fails instead of going elsewhere. A key says what is in a batch:
+                to send messages of your own ids again later, send them one at a time.
         """
         self._context.check_open()
         producer = AsyncProducer(
@@ -178,6 +184,7 @@ class AsyncClient:
             compression_threshold=compression_threshold,
             retries=retries,
             send_timeout=send_timeout,
+            idempotent=idempotent,
         )
         return self._context.adopt(producer)
 

@@ -82,6 +82,7 @@ class AsyncProducer:
         compression_threshold: int | None = COMPRESSION_THRESHOLD_DEFAULT,
         retries: int = RETRIES_DEFAULT,
         send_timeout: float = SEND_TIMEOUT_DEFAULT,
+        idempotent: bool = False,
     ) -> None:
         if group is not None:
             check_group(group)
@@ -96,6 +97,7 @@ class AsyncProducer:
         self._in_flight_max = max_in_flight
         self._buffer = SendBuffer(buffer_max_bytes)
         self._attempts_max = retries + 1
+        self._is_idempotent = idempotent
         self._timeout = checked_seconds(send_timeout, "send_timeout")
         profile = CURRENT if latency_fault is True else latency_fault
         self._faults = FaultTable(profile) if isinstance(profile, LatencyProfile) else None
@@ -427,6 +429,7 @@ class AsyncProducer:
                 attempts_max=self._attempts_max,
                 faults=self._faults,
                 compression_threshold=self._compression_threshold,
+                is_idempotent=self._is_idempotent,
             )
         return self._sender
 

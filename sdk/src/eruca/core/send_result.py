@@ -33,6 +33,7 @@ class SendResult(Struct, frozen=True, gc=False):
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
     store_host: Host  # the broker, as its records name it
     deliver_at: datetime | None = None  # when it is delivered; None: it was at once
+    replayed: bool = False  # an idempotent producer's: an earlier attempt had stored it
 
     @property
     def offset_message_id(self) -> str:
@@ -53,6 +54,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
     receipt: BatchReceipt
     sizes: bytes  # of the records, u32 each, big-endian
     store_host: Host
+    replayed: bool = False
 
     def results(self) -> list[SendResult]:
         """Return the result of each message."""
@@ -68,6 +70,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 repeat(receipt.store_timestamp),
                 repeat(receipt.durability),
                 repeat(self.store_host),
+                *((repeat(None), repeat(self.replayed)) if self.replayed else ()),
             )
         )
 
@@ -78,6 +81,7 @@ class StoredMessages(Struct, frozen=True, gc=False):
     queue: MessageQueue
     receipts: Sequence[SendReceipt]
     store_host: Host
+    replayed: bool = False
 
     def results(self) -> list[SendResult]:
         """Return the result of each message."""
@@ -91,6 +95,7 @@ class StoredMessages(Struct, frozen=True, gc=False):
                 receipt.durability,
                 self.store_host,
                 None if receipt.deliver_at is None else datetime.fromisoformat(receipt.deliver_at),
+                self.replayed,
             )
             for receipt in self.receipts
         ]

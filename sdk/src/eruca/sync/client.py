@@ -133,6 +133,7 @@ class Client:
         compression_threshold: int | None = COMPRESSION_THRESHOLD_DEFAULT,
         retries: int = RETRIES_DEFAULT,
         send_timeout: float = SEND_TIMEOUT_DEFAULT,
+        idempotent: bool = False,
     ) -> Producer:
         """Return a new producer.
 
@@ -148,6 +149,11 @@ class Client:
             compression_threshold: Bytes of a body from which it is compressed; None for never.
             retries: Attempts after the first.
             send_timeout: Seconds for all attempts together.
+            idempotent: Whether a retry may store nothing twice. Each batch then goes under an
+                idempotency key, its first message's id, and once it may have been stored, it is
+                tried again at the same broker alone, which knows: for as long as that cannot be
+                reached, sending fails instead of going elsewhere. A key says what is in a batch:
+                to send messages of your own ids again later, send them one at a time.
         """
         from eruca.sync.producer import Producer  # as the async one, late
 
@@ -165,6 +171,7 @@ class Client:
                 compression_threshold=compression_threshold,
                 retries=retries,
                 send_timeout=send_timeout,
+                idempotent=idempotent,
             ),
         )
 
