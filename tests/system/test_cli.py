@@ -139,6 +139,20 @@ def test_ctrl_c_ends_a_question_and_nothing_is_done(
     eruca("topic", "show", "t-asked")
 
 
+def test_one_message_can_be_sent_again_under_its_key_and_is_stored_once(eruca: Eruca) -> None:
+    eruca("topic", "create", "t-once")
+    send = ("send", "--topic=t-once", "--idempotency-key=mail-17")
+
+    [first], [again] = (eruca.json(*send, "hello") for _ in range(2))
+
+    assert (first.pop("replayed"), again.pop("replayed")) == (False, True)
+    assert first == again
+    assert first["message_id"] == "mail-17"
+    assert "its body was another" in eruca(*send, "another", code=1).output
+    eruca(*send, "two", "messages", code=2)
+    eruca("send", "--topic=t-once", "--idempotency-key=two words", "x", code=1)
+
+
 def test_messages_from_arguments_are_stored_with_tag_keys_and_properties(eruca: Eruca) -> None:
     eruca("topic", "create", "t-args")
     options = ["--tag=paid", "--key=17", "--key=x", "--sharding-key=a", "--property=from=cli"]

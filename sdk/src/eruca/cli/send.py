@@ -92,6 +92,13 @@ async def send(
             help="Deliver later: so long from now (90s, 15m, 2h, 3d), or at a time.",
         ),
     ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Name of this send of one message, which can be repeated and is stored once.",
+        ),
+    ] = None,
     body_field: Annotated[
         str | None, typer.Option(help="Field that is the body, instead of the whole row.")
     ] = None,
@@ -129,12 +136,16 @@ async def send(
         property_fields=tuple(property_field or ()),
     )
     chosen_delay = _checked_delay(delay)
+    if idempotency_key is not None and len(bodies or ()) != 1:
+        raise typer.BadParameter("--idempotency-key names one message; give it as the argument")
     if bodies:
         if file is not None:
             raise typer.BadParameter("give messages or --file, not both")
         if fields.are_used:
             raise typer.BadParameter("only rows have fields; the messages given here have none")
-        return await _send_arguments(session, topic, bodies, fields, chosen_delay)
+        return await _send_arguments(
+            session, topic, bodies, fields, chosen_delay, idempotency_key=idempotency_key
+        )
     chosen = RowFormat(row_format) if row_format else format_of(file or "-")
     if fields.are_used and chosen is RowFormat.LINES:
         raise typer.BadParameter("lines have no fields; give --format jsonl or csv")
@@ -143,10 +154,22 @@ async def send(
 
 
 async def _send_arguments(
-    session: Session, topic: str, bodies: list[str], fields: RowFields, delay: Delay
+    session: Session,
+    topic: str,
+    bodies: list[str],
+    fields: RowFields,
+    delay: Delay,
+    *,
+    idempotency_key: str | None,
 ) -> int:
     from eruca.cli.shown_messages import time_text
+    from eruca.core.idempotency_keys import checked_key
     from eruca.core.message import Message
+    from eruca.core.selectors import by_hash
+
+    key = None if idempotency_key is None else checked_key(idempotency_key)
+    # A key is known by one broker: it selects the queue, unless something else does.
+    selector = None if key is None or fields.sharding_key is not None else by_hash
 
     messages = [
         Message(
@@ -158,11 +181,17 @@ async def _send_arguments(
             sharding_key=fields.sharding_key,
             deliver_at=delay.deliver_at,
             delay_seconds=delay.seconds,
+            message_id=key,
         )
         for body in bodies
     ]
-    async with session.client() as client, client.producer() as producer:
-        results = await producer.send_many(messages)
+    async with (
+        session.client() as client,
+        client.producer(idempotent=key is not None) as producer,
+    ):
+        results = await producer.send_many(
+            messages, selector=selector, selector_arg=None if selector is None else key
+        )
     receipts = [
         {
             "topic": result.queue.topic,
@@ -175,6 +204,7 @@ async def _send_arguments(
             "stored_at": time_text(result.stored_at),
             "durability": result.durability,
             "deliver_at": None if result.deliver_at is None else time_text(result.deliver_at),
+            "replayed": result.replayed,
         }
         for result in results
     ]
@@ -190,6 +220,8 @@ async def _send_arguments(
         }
         if any(result.deliver_at is not None for result in results):
             headings["deliver_at"] = "deliver at"
+        if key is not None:
+            headings["replayed"] = "replayed"
         rows = ([receipt[name] for name in headings] for receipt in receipts)
         session.show_table([*headings.values()], rows)
     return 0
