@@ -10,7 +10,15 @@ import pytest
 from eruca.contract.errors import ValidationError
 from eruca.contract.messages import Body, NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca.contract.records import Host, Record, SysFlag, decode_record
+from eruca.contract.records import (
+    Host,
+    Record,
+    RecordLayout,
+    SysFlag,
+    decode_record,
+    layout_of,
+)
+from eruca_broker.core.batch import batch_of_records
 from eruca_broker.core.new_messages import encode_messages
 from eruca_broker.core.replays import (
     content_of_message,
@@ -18,6 +26,7 @@ from eruca_broker.core.replays import (
     difference,
     identified,
     is_delayed_alike,
+    is_same_record,
 )
 from eruca_broker.core.scheduled import Destination, Wait, delivered, waiting
 
@@ -57,6 +66,29 @@ def test_a_message_is_what_it_was_stored_as_wherever_it_lies() -> None:
 
     for form in (raw, late, delivered(late, place)):
         assert difference(content_of_record(stored(form)), wanted) is None
+
+
+def test_a_record_is_the_same_whatever_was_stamped_into_it() -> None:
+    sent = encoded(MESSAGE)
+    batch = batch_of_records("orders", 1, [sent])
+    other_host = Host.parse("10.9.8.7", 65_535)
+    batch.stamp(
+        queue_offset=2**40 + 7,
+        log_offset=2**50 + 9,
+        store_timestamp=BORN + 99,
+        store_host=other_host,
+        born_host=other_host,
+    )
+
+    assert batch.records != sent
+    assert is_same_record(batch.records, memoryview(sent))
+    stamped = range(RecordLayout.QUEUE_OFFSET, layout_of(0).reconsume_times)
+    flag = range(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
+    for position in range(len(sent)):
+        if position in flag or position not in stamped:
+            changed = bytearray(sent)
+            changed[position] ^= 1
+            assert not is_same_record(batch.records, memoryview(changed)), position
 
 
 def test_a_compressed_body_is_another() -> None:

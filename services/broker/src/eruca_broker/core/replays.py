@@ -30,7 +30,7 @@ from eruca.contract import properties as names
 from eruca.contract.errors import ValidationError
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC
-from eruca.contract.records import COMPRESSION_MASK, Record, SysFlag
+from eruca.contract.records import COMPRESSION_MASK, Record, RecordLayout, SysFlag, layout_of
 from eruca_broker.core.new_messages import body_bytes, stored_properties
 from eruca_broker.core.scheduled import DELAYED_TOPICS, LEVELS, WAITING_NAMES, delivery_time
 from eruca_broker.core.times import ms_not_before
@@ -39,6 +39,8 @@ _COMPRESSION: Final = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
 _STORING_MS_MAX: Final = (
     60_000  # between receiving a message and storing it; far more than it takes
 )
+_STAMPED_FROM: Final = RecordLayout.QUEUE_OFFSET
+_SYS_FLAG: Final = slice(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
 _WAITING_NAMES: Final = frozenset(name.decode() for name in WAITING_NAMES)
 _SHOWN: Final = {
     names.TAGS: "its tag",
@@ -84,6 +86,19 @@ def difference(stored: Content, wanted: Content) -> str | None:
         if stored.properties.get(name) != wanted.properties.get(name):
             return _SHOWN.get(name, f"its property {name!r}")
     return None
+
+
+def is_same_record(stored: memoryview, wanted: memoryview) -> bool:
+    """Tell whether two records are the same bytes, but for what a broker stamps and the born time.
+
+    It is how a batch comes again that its sender has kept, and much faster than looking inside.
+    """
+    begins = layout_of(int.from_bytes(wanted[_SYS_FLAG])).reconsume_times
+    return (
+        stored[:_STAMPED_FROM] == wanted[:_STAMPED_FROM]
+        and stored[_SYS_FLAG] == wanted[_SYS_FLAG]
+        and stored[begins:] == wanted[begins:]
+    )
 
 
 def is_delayed_alike(stored: Record, message: NewMessage) -> bool:

@@ -28,6 +28,7 @@ from eruca_broker.core.replays import (
     difference,
     identified,
     is_delayed_alike,
+    is_same_record,
 )
 from eruca_broker.core.scheduled import DELAYED_TOPICS, Destination, delivery_time, destination_of
 from eruca_broker.core.times import rfc3339
@@ -46,7 +47,8 @@ _KEY_POINTER: Final = "/header/idempotency-key"
 class Replayed(NamedTuple):
     """What had been stored already, in the request's order."""
 
-    records: list[Record]
+    records: list[Record]  # of a batch of records the first at least
+    message_count: int
 
 
 MessagesSent: TypeAlias = Callable[
@@ -183,7 +185,7 @@ class IdempotentSender:
             queue_id=first.queue_id,
             queue_offset=first.queue_offset,
             log_offset=first.log_offset,
-            count=len(replayed.records),
+            count=replayed.message_count,
             store_timestamp=first.store_timestamp,
             durability=self._store.durability,
         )
@@ -234,12 +236,14 @@ class IdempotentSender:
                 other = "its delay"
             if other is not None:
                 raise _reused(first, topic, f"of {message.message_id!r}, {other} was another")
-        return Replayed(records)
+        return Replayed(records, len(records))
 
     def _stored_records(self, topic: str, queue_id: int, key: str, batch: Batch) -> Replayed | None:
         first = self._first(topic, key, (topic,))
         if first is None:
             return None
+        if self._are_the_same(first.log_offset, batch):
+            return Replayed([first], batch.count)
         asked = [
             decode_record(batch.records, int(start), check_crc=False) for start in batch.starts
         ]
@@ -249,7 +253,21 @@ class IdempotentSender:
             other = self._difference(record, content_of_record(wanted), topic, queue_id)
             if other is not None:
                 raise _reused(first, topic, f"of {unique_id!r}, {other} was another")
-        return Replayed(records)
+        return Replayed(records, len(records))
+
+    def _are_the_same(self, log_offset: int, batch: Batch) -> bool:
+        """Tell whether from there on the log has a batch's very bytes, but for what is stamped."""
+        for start, size in zip(batch.starts, batch.sizes, strict=True):
+            if log_offset >= self._store.visible_offset:
+                return False
+            try:
+                stored = self._store.raw_record(log_offset)
+            except RecordNotFoundError:
+                return False
+            if not is_same_record(stored, batch.records[start : start + size]):
+                return False
+            log_offset += len(stored)
+        return True
 
     def _difference(
         self, record: Record, wanted: Content, topic: str, queue_id: int | None
