@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from interop.messages import Message, NewMessage, Receipt, message_of_row, receipts_of_batch
 from interop.side import By
@@ -15,6 +15,9 @@ from interop.toolchain import Toolchain
 
 _ANSWER_SECONDS_MAX: Final = 180
 _CONSUME_SECONDS_MAX: Final = 40
+
+Decision: TypeAlias = Literal["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]
+"""What RocketMQ's client says of a transaction, in its own words."""
 
 
 class DriverError(Exception):
@@ -61,10 +64,12 @@ class Driver:
         [row] = self._ask("send_batch", messages=[message.as_json() for message in messages])
         return receipts_of_batch(row)
 
-    def send_in_transaction(self, message: NewMessage, *, group: str, commit: bool) -> None:
-        """Send a half message and decide it at once."""
-        decision = "COMMIT_MESSAGE" if commit else "ROLLBACK_MESSAGE"
-        self._ask("transaction", group=group, decision=decision, message=message.as_json())
+    def send_in_transaction(self, message: NewMessage, *, group: str, decision: Decision) -> str:
+        """Send a half message, and decide it at once or never; return the transaction's id."""
+        [row] = self._ask("transaction", group=group, decision=decision, message=message.as_json())
+        if row["status"] != "SEND_OK":
+            raise DriverError(f"RocketMQ did not store a half message: {row}")
+        return str(row["message_id"])
 
     def queue_ranges(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return each queue's first and next offset."""

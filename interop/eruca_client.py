@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -19,6 +20,8 @@ from interop.messages import Message, NewMessage, Origin, Receipt, host_text
 from interop.side import By
 
 _PULL_COUNT: Final = 256
+_DECIDED_SECONDS_MAX: Final = 90.0
+_POLL_SECONDS: Final = 0.1
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MS: Final = timedelta(milliseconds=1)
 
@@ -28,9 +31,12 @@ class ErucaClient:
 
     name = "Eruca"
 
-    def __init__(self, name_server: str, broker: str) -> None:
+    def __init__(
+        self, name_server: str, broker: str, checker: Callable[[], AbstractContextManager[object]]
+    ) -> None:
         self._name_server = name_server
         self._broker = broker
+        self._checker = checker  # has a transaction checker run
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -118,6 +124,27 @@ class ErucaClient:
         """Return the first offset stored at or after each time."""
         queue = next(q for q in self._sdk.admin.queues(topic) if q.queue_id == queue_id)
         return [self._sdk.admin.offset_by_time(queue, _EPOCH + time * _MS) for time in times_ms]
+
+    def pending_transactions(self) -> list[str]:
+        """Return the ids of the transactions that nobody has decided."""
+        pending = self._sdk.admin.transactions.undecided(state="pending")
+        return [transaction.transaction_id for transaction in pending]
+
+    def commit_by_check(self, group: str, transaction_id: str) -> eruca.ReceivedMessage:
+        """Answer checks of *group* until this transaction is committed; return what was asked."""
+        asked: dict[str, eruca.ReceivedMessage] = {}
+
+        def commit(check: eruca.TransactionCheck) -> eruca.Verdict:
+            asked[check.transaction_id] = check.message
+            return "commit" if check.transaction_id == transaction_id else "unknown"
+
+        with self._checker(), self._sdk.transaction_producer(group, check=commit):
+            deadline = time.monotonic() + _DECIDED_SECONDS_MAX
+            while transaction_id in self.pending_transactions():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"transaction {transaction_id} is still undecided")
+                time.sleep(_POLL_SECONDS)
+        return asked[transaction_id]
 
     def _queue_in_json(self, topic: str, queue_id: int, offset: int, end: int) -> Iterator[Message]:
         path = f"/v1/topics/{quote(topic)}/queues/{queue_id}/messages"

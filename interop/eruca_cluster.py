@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -37,7 +37,9 @@ class Eruca:
                 self._start("broker", self.url, self._broker_settings())
             )
             self.broker.wait_until(self._is_registered)
-            self.client = starting.enter_context(ErucaClient(self.name_server, self.url))
+            self.client = starting.enter_context(
+                ErucaClient(self.name_server, self.url, self.checker)
+            )
             self._children = starting.pop_all()
         return self
 
@@ -47,6 +49,23 @@ class Eruca:
         It is written a second after a change: what a kill before that costs is known.
         """
         self.broker.wait_until(self._are_topics_saved)
+
+    @contextmanager
+    def checker(self) -> Iterator[None]:
+        """Have a transaction checker run that loses no time."""
+        port = free_ports(self._host)
+        url = f"http://{host_and_port(self._host, port)}"
+        settings = {
+            "HOST": self._host,
+            "PORT": port,
+            "NAMESRV_URLS": self.name_server,
+            "POSTGRES_DIR": self._home / "postgres",
+            "TIMEOUT_SECONDS": 0,
+            "INTERVAL_SECONDS": 1,
+        }
+        with self._start("txn_checker", url, settings) as checker:
+            yield
+            checker.stop()  # and with it the PostgreSQL that it has started
 
     def __exit__(self, *failure: object) -> None:
         self._children.close()

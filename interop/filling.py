@@ -11,6 +11,7 @@ from interop.checks import Checks
 from interop.driver import Driver
 from interop.messages import Message, NewMessage, as_sent, by_place, stored, without_message_id
 from interop.side import GROUP, QUEUE_COUNT, Contents, Side, ends_of
+from interop.undecided import PRODUCER_GROUP, leave_undecided
 
 _COMMITTED: Final = NewMessage(data.DECIDED, b"committed", tag="tx", keys=("decision",))
 _ROLLED_BACK: Final = NewMessage(data.DECIDED, b"rolled back", tag="tx", keys=("decision",))
@@ -33,9 +34,12 @@ def fill(checks: Checks, side: Side, count: int, *, with_delay: bool) -> Content
     sent += _send(side, [*flights[count // 2 :], *data.oddities(), data.far()])
     sent += chain.from_iterable(_send_batch(side, batch) for batch in data.batches())
     messages = _read_back(checks, side, sent)
+    undecided = None
     if isinstance(side, Driver):
+        undecided = leave_undecided(side)
         messages += _fill_beyond_eruca(checks, side, with_delay=with_delay)
-    return Contents(messages, ends_of(messages), side.group_offsets(GROUP, data.FLIGHTS))
+    committed = side.group_offsets(GROUP, data.FLIGHTS)
+    return Contents(messages, ends_of(messages), committed, undecided)
 
 
 def write_on(checks: Checks, side: Side, contents: Contents, more: list[NewMessage]) -> Contents:
@@ -100,10 +104,9 @@ def _read_back(checks: Checks, side: Side, sent: Iterable[Message]) -> list[Mess
 
 def _fill_beyond_eruca(checks: Checks, client: Driver, *, with_delay: bool) -> list[Message]:
     """Send what brings other kinds of records into the log: transactions, a delay."""
-    client.create_topic(data.DECIDED, QUEUE_COUNT)
     expected = [_COMMITTED.body]
-    client.send_in_transaction(_COMMITTED, group="interop-transactions", commit=True)
-    client.send_in_transaction(_ROLLED_BACK, group="interop-transactions", commit=False)
+    client.send_in_transaction(_COMMITTED, group=PRODUCER_GROUP, decision="COMMIT_MESSAGE")
+    client.send_in_transaction(_ROLLED_BACK, group=PRODUCER_GROUP, decision="ROLLBACK_MESSAGE")
     if with_delay:
         client.send([_DELAYED])
         expected.append(_DELAYED.body)

@@ -17,6 +17,7 @@ from interop import data
 from interop.agreement import check_contents
 from interop.checks import Checks
 from interop.driver import Driver
+from interop.eruca_client import ErucaClient
 from interop.eruca_cluster import Eruca
 from interop.filling import check_automatic_topic, fill, write_on
 from interop.processes import LOOPBACK, LOOPBACK_V6, Child, free_ports
@@ -25,6 +26,7 @@ from interop.side import Contents, Side
 from interop.store_checks import check_files
 from interop.store_files import damage_last_record, delete_first_segment
 from interop.toolchain import Toolchain
+from interop.undecided import decide
 
 _MORE: Final = 400  # flights that the other side adds
 
@@ -154,6 +156,11 @@ def _write_on(bench: Bench, reader: _Named, store: Path, contents: Contents) -> 
     with bench.checks.section(_title(bench, f"{reader[0]} opens a copy and writes on")):
         with reader[1](store) as opened:
             _check_contents(bench, opened, contents)
+            if isinstance(opened.side, ErucaClient):
+                are_decided = not bench.variant.is_killed
+                contents = decide(
+                    bench.checks, opened.side, contents, are_others_decided=are_decided
+                )
             more = data.flights(bench.message_count + _MORE)[bench.message_count :]
             contents = write_on(bench.checks, opened.side, contents, more)
             bench.end(opened)

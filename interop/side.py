@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 from interop.messages import Message, NewMessage, Receipt
@@ -57,6 +57,7 @@ class Contents:
     messages: list[Message]
     ends: Mapping[tuple[str, int], int]  # by topic and queue, the next offset
     committed: Mapping[int, int] = field(default_factory=dict)  # GROUP's, in the flights, by queue
+    undecided: str | None = None  # id of a transaction whose half message is there, and no decision
 
     @property
     def topics(self) -> list[str]:
@@ -82,12 +83,12 @@ class Contents:
     def before_log_offset(self, log_offset: int) -> Contents:
         """Return what is left when the log is cut at *log_offset*."""
         left = [m for m in self.messages if m.origin and m.origin.log_offset < log_offset]
-        return Contents(left, ends_of(left), self.committed)
+        return replace(self, messages=left, ends=ends_of(left))
 
     def from_log_offset(self, log_offset: int) -> Contents:
         """Return what is left when the log before *log_offset* has been deleted."""
         left = [m for m in self.messages if m.origin and m.origin.log_offset >= log_offset]
-        return Contents(left, self.ends, self.committed)
+        return replace(self, messages=left)
 
 
 def ends_of(messages: Iterable[Message]) -> dict[tuple[str, int], int]:

@@ -45,7 +45,7 @@ final class Sending {
         return List.of(receipt(producer.send(messages)));
     }
 
-    /** One message in a transaction that is decided at once. */
+    /** One message in a transaction that is decided at once, or never: UNKNOW. */
     static List<JSONObject> transaction(String nameServer, JSONObject request) throws Exception {
         LocalTransactionState decision =
             LocalTransactionState.valueOf(request.getString("decision"));
