@@ -79,6 +79,42 @@ async def test_a_broker_that_was_taken_away_is_forgotten_by_both_services(
     assert "was never followed, or is forgotten" in again
 
 
+async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_away(
+    cluster: LocalCluster,
+) -> None:
+    command = Eruca(cluster.namesrv_urls[0])
+    await send(cluster)
+    await run(lambda: command("group", "create", "g", "--start=earliest").stdout)
+    await cluster.stop_one("broker-b")
+
+    def listed(*arguments: str, code: int) -> str:
+        return command(*arguments, code=code).stderr
+
+    commands = [
+        ("topic", "show", "t"),
+        ("group", "list"),
+        ("group", "show", "g"),
+        ("group", "lag", "g", "--topic=t"),
+        ("dlq", "list", "g"),
+        ("scheduled", "list"),
+        ("txn", "list"),
+    ]
+    said = [await run(lambda c=c: listed(*c, code=1)) for c in commands]  # type: ignore[misc]
+    status = json.loads(await run(lambda: command("status", "-ojson", code=1).stdout))
+    lag = json.loads(await run(lambda: command("group", "lag", "g", "-ojson", code=1).stdout))
+    await run(lambda: command("query", "forget", "broker-b", "--yes").stdout)
+    said_later = [await run(lambda c=c: listed(*c, code=0)) for c in commands]  # type: ignore[misc]
+    status_later = json.loads(await run(lambda: command("status", "-ojson").stdout))
+
+    away = "broker-b does not answer: no name server knows it now. To mend it: start it; "
+    assert [c for c, told in zip(commands, said, strict=True) if away not in told] == []
+    assert "eruca query forget broker-b" in said[0]
+    assert "no name server" in status["brokers"]["broker-b"]["error"]["detail"]
+    assert (lag["lag"], list(lag["unanswered"])) == (None, ["broker-b"])
+    assert [told for told in said_later if "broker-b" in told] == []
+    assert list(status_later["brokers"]) == ["broker-a"]
+
+
 async def test_where_only_one_of_the_services_runs_it_is_told_there() -> None:
     async with LocalCluster(brokers=2, queries=1, settings=QUICK, restarts=False) as cluster:
         command = Eruca(cluster.namesrv_urls[0])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.session import Session
 from eruca.cli.topics import TopicArgument
@@ -67,7 +68,8 @@ async def route(session: Session, *, topic: TopicArgument) -> None:
 async def status(session: Session) -> int:
     """Show every name server and broker: log, projections, disk, load.
 
-    Exit code 1 when one of them does not answer; see also: eruca doctor.
+    Exit code 1 when one of them does not answer, or a broker is away that the query service has
+    read; see also: eruca doctor.
     """
     from eruca.contract.errors import ErucaError
 
@@ -77,6 +79,7 @@ async def status(session: Session) -> int:
         namesrvs = await client.admin.namesrv_statuses()
         if any(not isinstance(found, ErucaError) for found in namesrvs.values()):
             groups = await client.admin.brokers()
+            brokers |= await silent_brokers.away(client)
         for group in groups:
             try:
                 brokers[group.broker_name] = await client.admin.broker_status(group.broker_name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.groups import GroupArgument
@@ -52,8 +53,11 @@ async def list_(
     since: SinceOption = None,
     until: UntilOption = None,
     count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
-) -> None:
-    """List what a group gave up on, oldest first, broker by broker."""
+) -> int:
+    """List what a group gave up on, oldest first, broker by broker.
+
+    Exit code 1 when a broker is away; what the others have is shown.
+    """
     found: list[HeldDeadLetter] = []
     async with session.client() as client:
         letters = client.admin.groups.dead_letters(
@@ -64,11 +68,12 @@ async def list_(
                 session.say(f"there are more than {count}; see --count")
                 break
             found.append(held)
+        away = await silent_brokers.away(client)
     if session.is_json:
         session.show_json(
             [{"broker_name": h.broker_name} | h.letter.model_dump(mode="json") for h in found]
         )
-        return
+        return silent_brokers.said(session, away, is_in_document=False)
     session.show_table(
         [
             "id",
@@ -83,6 +88,7 @@ async def list_(
         (_row(held) for held in found),
         none="no dead letters",
     )
+    return silent_brokers.said(session, away)
 
 
 async def show(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, nullcontext, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -150,6 +151,9 @@ async def list_(
         admin = client.admin.groups
         groups = await admin.list(include_system=system, unanswered=unanswered)
         lags = await asyncio.gather(*(admin.lag(name, unanswered=unanswered) for name in groups))
+        if away := await silent_brokers.away(client):
+            unanswered |= away
+            lags = [_partial(behind) for behind in lags]
     rows = [
         (
             name,
@@ -188,6 +192,9 @@ async def show(session: Session, *, group: GroupArgument) -> int:
         members, behind = await asyncio.gather(
             admin.members(group, unanswered=unanswered), admin.lag(group, unanswered=unanswered)
         )
+        if away := await silent_brokers.away(client):
+            unanswered |= away
+            behind = _partial(behind)
     if session.is_json:
         session.show_json(
             {
@@ -246,6 +253,9 @@ async def lag(
             return 0
         unanswered.clear()  # of these, the topic's are asked again
         behind = await client.admin.groups.lag(group, topic=topic, unanswered=unanswered)
+        if away := await silent_brokers.away(client):
+            unanswered |= away
+            behind = _partial(behind)
     if session.is_json:
         missing = silent_brokers.documents(unanswered)
         session.show_json(_lag_document(behind) | {"unanswered": missing})
@@ -405,6 +415,11 @@ def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | in
 def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
     moved = sum(one.from_offset != one.to_offset for one in planned.values())
     return f"{moved} of {len(planned)} queues"
+
+
+def _partial(behind: GroupLag) -> GroupLag:
+    """Return what is known of queues only, where a broker that is away may have others."""
+    return replace(behind, lag=None, oldest_unconsumed_at=None)
 
 
 def _total(behind: GroupLag, now: datetime) -> str:

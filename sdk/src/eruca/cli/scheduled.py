@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.command import command
 from eruca.cli.session import Session
 
@@ -32,10 +33,11 @@ async def list_(
         str | None, typer.Option("--topic", "-t", help="Only what goes to this topic.")
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
-) -> None:
+) -> int:
     """List messages that wait for their delivery, in the order they come due.
 
     Messages that a consumer group is to get once more are among them, with its retry topic.
+    Exit code 1 when a broker is away; what the others have is shown.
     """
     found: list[HeldScheduled] = []
     async with session.client() as client:
@@ -44,16 +46,18 @@ async def list_(
                 session.say(f"there are more than {count}; see --count")
                 break
             found.append(held)
+        away = await silent_brokers.away(client)
     if session.is_json:
         session.show_json(
             [{"broker_name": h.broker_name} | h.message.model_dump(mode="json") for h in found]
         )
-        return
+        return silent_brokers.said(session, away, is_in_document=False)
     session.show_table(
         ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes"],
         map(_row, found),
         none="no message waits for its delivery",
     )
+    return silent_brokers.said(session, away)
 
 
 async def recall(

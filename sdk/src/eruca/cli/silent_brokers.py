@@ -1,19 +1,47 @@
-"""Brokers that name servers know and that do not answer: what the others say is shown all the same.
+"""Brokers that do not answer: what the others say is shown all the same.
 
-Such an answer is not whole, so the command says who is missing, and its exit code is 1.
+Such an answer is not whole, so the command says who is missing, and its exit code is 1. A broker
+that no name server knows any more would not even be asked; the query services have read its log,
+and know of it until they are told to forget it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from eruca.cli.command import EXIT_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eruca.aio.client import AsyncClient
     from eruca.cli.session import Session
     from eruca.contract.errors import ErucaError
+
+_AWAY_SECONDS: Final = 5.0  # as long as the doctor waits for a service
+
+
+async def away(client: AsyncClient) -> dict[str, ErucaError]:
+    """Return the brokers whose log query services have read and that no name server knows now.
+
+    Who has no query service that answers cannot know of any: to them there is none.
+    """
+    from eruca.contract.errors import BrokerNotFoundError, ErucaError
+
+    with suppress(ErucaError, TimeoutError):
+        async with asyncio.timeout(_AWAY_SECONDS):
+            followed = {log.broker_name for log in (await client.query.status()).followed}
+            known = {group.broker_name for group in await client.admin.brokers()}
+        return {
+            name: BrokerNotFoundError(
+                "no name server knows it now",
+                fix=f"start it; one that was taken away for good: eruca query forget {name}",
+            )
+            for name in followed - known
+        }
+    return {}
 
 
 def said(
@@ -28,7 +56,8 @@ def said(
     """
     if not (session.is_json and is_in_document):
         for name, error in sorted(unanswered.items()):
-            session.say(f"{name} does not answer: {error.detail}")
+            fix = f". To mend it: {error.fix}" if error.fix else ""
+            session.say(f"{name} does not answer: {error.detail}{fix}")
     return EXIT_FAILED if unanswered else 0
 
 

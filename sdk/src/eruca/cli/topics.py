@@ -210,6 +210,7 @@ async def show(session: Session, *, topic: TopicArgument) -> int:
     async with session.client() as client:
         configs = await client.admin.topic(topic, unanswered=unanswered)
         queues = await client.admin.queues(topic, unanswered=unanswered)
+        unanswered |= await silent_brokers.away(client)
     if session.is_json:
         session.show_json(
             {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.command import command
 from eruca.cli.session import Session
 
@@ -65,11 +66,12 @@ async def list_(
     ] = None,
     broker: BrokerOption = None,
     count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
-) -> None:
+) -> int:
     """List transactions that are not over, oldest first.
 
     Pending ones wait for their producer, or for the answer to a check. Parked ones were rolled
-    back, for nobody decided in time; they can still be committed.
+    back, for nobody decided in time; they can still be committed. Exit code 1 when a broker is
+    away; what the others have is shown.
     """
     found: list[TransactionSummary] = []
     async with session.client() as client:
@@ -83,14 +85,16 @@ async def list_(
                 session.say(f"there are more than {count}; see --count")
                 break
             found.append(summary)
+        away = {} if broker is not None else await silent_brokers.away(client)
     if session.is_json:
         session.show_json(found)
-        return
+        return silent_brokers.said(session, away, is_in_document=False)
     session.show_table(
         ["transaction", "state", "group", "topic", "on", "begun at", "checks", "last check"],
         map(_row, found),
         none="no transactions",
     )
+    return silent_brokers.said(session, away)
 
 
 async def show(
