@@ -29,6 +29,25 @@ def test_each_fault_is_a_pointer_and_the_refused_value() -> None:
     assert error.detail == "/query/limit: Should be small; got 99 (and 1 more)"
 
 
+def test_a_pointer_leads_to_a_value_of_the_body_whatever_kind_it_was_tried_as() -> None:
+    body = {"start": "soon", "policy": {"kind": "listed", "delays": [1, -1]}}
+    faults = [
+        fault("body", "start", "time"),
+        fault("body", "policy", "listed", "delays", 1),
+        fault("body", "policy", "listed", "times", kind="missing"),
+        fault("body", "policy", "listed", "kind"),
+    ]
+
+    error = error_of_faults(faults, "application/json", body=body)
+
+    assert [one["pointer"] for one in error.errors] == [
+        "/body/start",
+        "/body/policy/delays/1",
+        "/body/policy/times",
+        "/body/policy/kind",
+    ]
+
+
 def test_a_missing_or_unknown_field_shows_no_value() -> None:
     error = error_of_faults([fault("body", "a", kind="missing", value={"b": 1})], None)
 

@@ -321,7 +321,10 @@ async def _on_error(request: Request, error: ErucaError) -> Response:
 
 async def _on_invalid_request(request: Request, error: RequestValidationError) -> Response:
     refusal = error_of_faults(
-        error.errors(), request.headers.get("content-type"), _example_of_body(request)
+        error.errors(),
+        request.headers.get("content-type"),
+        _example_of_body(request),
+        body=error.body,
     )
     return _problem(request, refusal)
 

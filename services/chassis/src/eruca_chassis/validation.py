@@ -31,7 +31,11 @@ _MESSAGES: Final = {  # in place of pydantic's, which speak of Python
 
 
 def error_of_faults(
-    faults: Sequence[Mapping[str, Any]], content_type: str | None, example: object = None
+    faults: Sequence[Mapping[str, Any]],
+    content_type: str | None,
+    example: object = None,
+    *,
+    body: object = None,
 ) -> ErucaError:
     """Return the error for pydantic's list of *faults* in one request.
 
@@ -39,6 +43,7 @@ def error_of_faults(
         faults: At least one.
         content_type: What the client says the body is.
         example: A body that the operation takes; who sends another is shown it, unless it is long.
+        body: What was sent, read as JSON; None: it was not read.
     """
     first = faults[0]
     shown = "" if example is None else json.dumps(example, ensure_ascii=False)
@@ -57,7 +62,7 @@ def error_of_faults(
             fix="set the header Content-Type: application/json",
         )
     errors = [
-        {"pointer": pointer_to(fault["loc"]), "detail": _detail(fault)}
+        {"pointer": pointer_to(_location(fault, body)), "detail": _detail(fault)}
         for fault in faults[:ERROR_COUNT_MAX]
     ]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -72,6 +77,27 @@ def error_of_faults(
 def pointer_to(location: Sequence[str | int]) -> str:
     """Return the JSON Pointer to a place in a request, such as ``("query", "limit")``."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
+
+
+def _location(fault: Mapping[str, Any], body: object) -> Sequence[str | int]:
+    """Return where in the request a fault is.
+
+    Pydantic also names which kind it tried, where a value may be of several: that is no place.
+    """
+    location: Sequence[str | int] = fault["loc"]
+    if location[0] != "body" or body is None:
+        return location
+    found: list[str | int] = ["body"]
+    value: Any = body
+    for part in location[1:]:
+        if isinstance(value, dict):
+            is_there = part in value
+        else:
+            is_there = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if is_there:
+            found.append(part)
+            value = value[part]
+    return [*found, location[-1]] if fault["type"] == "missing" else found
 
 
 def _is_json(content_type: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from eruca.contract.groups import OffsetCommits
 from eruca.contract.models import (
     BrokerRegistration,
     GroupName,
+    Moment,
     MultiPullRequest,
     TopicName,
     TopicRoute,
@@ -56,6 +58,12 @@ def test_topic_settings_have_rocketmqs_defaults() -> None:
 
     assert (settings.read_queue_count, settings.write_queue_count) == (4, 4)
     assert settings.permission == "rw"
+
+
+@pytest.mark.parametrize("text", ["yesterday", "tomorrow", "2026-11-21", "1763800000", "T", ""])
+def test_what_is_no_time_is_refused_with_one_that_is(text: str) -> None:
+    with pytest.raises(ValidationError, match="a time is written as in 2026-"):
+        TypeAdapter[datetime](Moment).validate_python(text)
 
 
 @pytest.mark.parametrize("delays", [[1, 2.5], (1, 2.5)])
