@@ -153,11 +153,12 @@ def test_a_reset_is_looked_at_and_then_done(command: Eruca) -> None:
     assert (before["lag"], after["lag"]) == (0, 4)
 
 
-@pytest.mark.parametrize("place", ["offset:x", "yesterday", "offset:-1"])
+@pytest.mark.parametrize("place", ["offset:x", "yesterday", "offset:-1", "7"])
 def test_a_place_that_is_none_is_refused(command: Eruca, place: str) -> None:
     refused = command("group", "reset", "g", "--topic=t", f"--to={place}", "--yes", code=2)
 
     assert place in refused.stderr
+    assert "such as offset:1000" in " ".join(refused.stderr.replace("│", " ").split())
 
 
 def test_an_offset_that_is_in_no_queue_changes_nothing(command: Eruca) -> None:

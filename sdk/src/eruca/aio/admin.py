@@ -160,7 +160,12 @@ class AsyncAdmin:
         cursor: str | None = None
         while True:
             target = target_of("/v1/topics", cursor=cursor, limit=LIST_LIMIT_MAX)
-            page = parsed(TopicNames, await self._masters.ask_name_server("GET", target), target)
+            answer = await self._masters.ask_name_server("GET", target)
+            try:
+                page = parsed(TopicNames, answer, target)
+            except TransportError:
+                await self._masters.brokers()  # raises at a broker, who lists topics as well
+                raise
             topics += page.topics
             cursor = page.next_cursor
             if cursor is None:

@@ -409,7 +409,12 @@ def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | in
         if not (number.isascii() and number.isdigit()):
             raise typer.BadParameter(f"{text!r} is no offset; such as {_OFFSET_PREFIX}1000")
         return int(number)
-    return start_of_option(text)
+    try:
+        return start_of_option(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(
+            f"{error.message}, nor an offset such as {_OFFSET_PREFIX}1000"
+        ) from None
 
 
 def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
