@@ -396,7 +396,7 @@ def _checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
                 f"properties: {name!r} has a meaning of its own and cannot be set",
                 fix="choose another name; tag, keys and sharding_key are arguments of Message",
             )
-        _check_text(value, f"properties: {name}", "leave it out instead")
+        _check_text(value, f"properties: {name}", "write it as a text, or leave it out")
     return checked
 
 

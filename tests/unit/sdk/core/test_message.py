@@ -183,6 +183,13 @@ def test_a_body_has_a_largest_size(extra: int) -> None:
     assert (error is not None) == bool(extra)
 
 
+def test_who_gives_a_number_as_a_property_is_told_to_write_it_as_a_text() -> None:
+    with pytest.raises(ValidationError, match="properties: amount: 7 is not a text") as refused:
+        Message("orders", b"x", properties={"amount": 7})  # type: ignore[dict-item]
+
+    assert "as a text" in (refused.value.fix or "")
+
+
 @pytest.mark.parametrize("letter", ["a", "ü", "🜚"])
 def test_properties_have_a_largest_size_in_bytes(letter: str) -> None:
     fitting = letter * ((PROPERTIES_SIZE_MAX - 200) // len(letter.encode()))
