@@ -1,0 +1,231 @@
+"""The inbox where it counts: in PostgreSQL, with every kind of connection, and two at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
+
+import eruca
+from eruca.inbox import AsyncInbox, Inbox
+from support.inboxes import received
+from support.patience import PATIENCE_SECONDS
+
+TABLE = "inbox_test.inbox"
+
+
+@pytest.fixture
+def url(postgres_url: str) -> Iterator[str]:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("CREATE SCHEMA inbox_test")
+        connection.execute("CREATE TABLE inbox_test.done (what text)")
+        Inbox("billing", table=TABLE).create_table(connection)
+    yield postgres_url
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("DROP SCHEMA inbox_test CASCADE")
+
+
+def done(url: str) -> int:
+    return number(url, "SELECT count(*) FROM inbox_test.done")
+
+
+def number(url: str, query: Any) -> int:  # noqa: ANN401
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    count: int = row[0]
+    return count
+
+
+def openers(url: str, alchemy_url: str) -> dict[str, Callable[[], Any]]:
+    engine = create_engine(alchemy_url, poolclass=NullPool)
+    return {
+        "psycopg": lambda: psycopg.connect(url),
+        "engine": engine.begin,
+        "session": sessionmaker(engine).begin,
+    }
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "engine", "session"])
+def test_a_handler_runs_once_whatever_it_is_connected_with(
+    url: str, alchemy_url: str, kind: str
+) -> None:
+    fails = [True, False]
+
+    @Inbox("billing", table=TABLE).once(openers(url, alchemy_url)[kind])
+    def handle(message: eruca.ReceivedMessage, within: Any) -> None:  # noqa: ANN401
+        insert(within)
+        if fails.pop():
+            raise ValueError("after the work")
+
+    fails.reverse()
+    with pytest.raises(ValueError, match="after the work"):
+        handle(received())
+    assert done(url) == 0
+    handle(received())
+    handle(received())
+
+    assert (done(url), fails) == (1, [])
+
+
+def insert(within: Any) -> Any:  # noqa: ANN401 - what is to be awaited, where it is
+    from sqlalchemy import text
+
+    sql = "INSERT INTO inbox_test.done VALUES ('x')"
+    return within.execute(sql if hasattr(within, "pgconn") else text(sql))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["psycopg", "engine", "session"])
+async def test_an_async_handler_runs_once_whatever_it_is_connected_with(
+    url: str, alchemy_url: str, kind: str
+) -> None:
+    engine = create_async_engine(alchemy_url, poolclass=NullPool)
+    opens: dict[str, Callable[[], Any]] = {
+        "psycopg": lambda: psycopg.AsyncConnection.connect(url),
+        "engine": engine.begin,
+        "session": async_sessionmaker(engine).begin,
+    }
+    inbox = AsyncInbox("billing", table=TABLE)
+    fails = [False, True]
+
+    @inbox.once(opens[kind])
+    async def handle(message: eruca.ReceivedMessage, within: Any) -> None:  # noqa: ANN401
+        await insert(within)
+        if fails.pop():
+            raise ValueError("after the work")
+
+    with pytest.raises(ValueError, match="after the work"):
+        await handle(received())
+    await handle(received())
+    await handle(received())
+
+    assert (done(url), fails) == (1, [])
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await inbox.create_table(connection)  # which is there already
+        assert await inbox.forget(connection, received())
+        assert await inbox.accept(connection, received())
+
+
+@pytest.mark.parametrize(("first_commits", "second_runs"), [(True, False), (False, True)])
+def test_of_two_at_once_the_second_waits_for_what_becomes_of_the_first(
+    url: str, first_commits: bool, second_runs: bool
+) -> None:
+    inbox = Inbox("billing", table=TABLE)
+    with (
+        psycopg.connect(url) as first,
+        psycopg.connect(url) as second,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        assert inbox.accept(first, received())
+        waiting = threads.submit(inbox.accept, second, received())
+        wait_until_blocked(url, second.info.backend_pid)
+        assert not waiting.done()
+        if first_commits:
+            first.commit()
+        else:
+            first.rollback()
+
+        assert waiting.result(PATIENCE_SECONDS) is second_runs
+
+
+def wait_until_blocked(url: str, process: int) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    query = f"SELECT cardinality(pg_blocking_pids({process}))"
+    while not number(url, query):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_batches_that_overlap_do_not_wait_for_each_other_in_a_circle(url: str) -> None:
+    inbox = Inbox("billing", table=TABLE)
+    batch = [received(f"id-{number}") for number in range(50)]
+    together = threading.Barrier(4)
+
+    @inbox.once(lambda: psycopg.connect(url))
+    def handle(messages: list[eruca.ReceivedMessage], within: psycopg.Connection) -> None:
+        for _ in messages:
+            insert(within)
+
+    def member(turn: int) -> None:
+        together.wait(PATIENCE_SECONDS)
+        handle(batch[turn * 5 :] + batch[: turn * 5] if turn % 2 else batch[::-1])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(member, range(4)))
+
+    assert done(url) == 50
+
+
+def test_many_may_create_the_table_at_once(postgres_url: str) -> None:
+    together = threading.Barrier(6)
+
+    def create(_: int) -> None:
+        with psycopg.connect(postgres_url) as connection:
+            together.wait(PATIENCE_SECONDS)
+            Inbox("billing", table="made_by_many").create_table(connection)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(create, range(6)))
+
+    assert number(postgres_url, "SELECT count(*) FROM made_by_many") == 0
+
+
+def test_old_rows_go_and_those_that_another_deletes_are_left_to_it(url: str) -> None:
+    inbox = Inbox("billing", table=TABLE)
+    with psycopg.connect(url) as connection:
+        inbox.accept_all(connection, [received("old"), received("held")])
+        connection.execute("UPDATE inbox_test.inbox SET done_at = done_at - interval '8 days'")
+    with psycopg.connect(url) as other, psycopg.connect(url) as connection:
+        other.execute("DELETE FROM inbox_test.inbox WHERE message_id = 'held'")
+
+        assert Inbox("billing", table=TABLE).accept(connection, received("new"))
+
+        other.rollback()
+    assert number(url, "SELECT count(*) FROM inbox_test.inbox") == 2  # the new one, and the held
+
+
+def test_autocommit_is_refused_unless_a_transaction_was_begun(url: str, alchemy_url: str) -> None:
+    inbox = Inbox("billing", table=TABLE)
+    engine = create_engine(alchemy_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with psycopg.connect(url, autocommit=True) as connection, engine.connect() as of_engine:
+        for each in (connection, of_engine):
+            with pytest.raises(eruca.ValidationError, match="commits each statement by itself"):
+                inbox.accept(each, received())
+        with connection.transaction():
+            assert inbox.accept(connection, received())
+
+
+@pytest.mark.anyio
+async def test_autocommit_is_refused_of_async_connections_too(url: str, alchemy_url: str) -> None:
+    inbox = AsyncInbox("billing", table=TABLE)
+    engine = create_async_engine(alchemy_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    async with (
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
+        engine.connect() as of_engine,
+    ):
+        for each in (connection, of_engine):
+            with pytest.raises(eruca.ValidationError, match="commits each statement by itself"):
+                await inbox.accept(each, received())
+
+
+@pytest.mark.anyio
+async def test_async_members_at_once_run_a_message_once(url: str) -> None:
+    inbox = AsyncInbox("billing", table=TABLE)
+
+    @inbox.once(lambda: psycopg.AsyncConnection.connect(url))
+    async def handle(message: eruca.ReceivedMessage, within: psycopg.AsyncConnection[Any]) -> None:
+        await insert(within)
+
+    await asyncio.gather(*(handle(received()) for _ in range(8)))
+
+    assert done(url) == 1
