@@ -1,1 +1,1 @@
-"""Orders in PostgreSQL, each with its message: both or neither, without an outbox."""
+"""Orders in PostgreSQL, each with its message, both or neither, and with just one parcel."""

@@ -1,5 +1,6 @@
 """``python -m examples.orders place 5`` places orders; ``answer`` only answers checks.
 
+``pack`` packs a parcel for each order that has come, and for none a second one.
 ``compare`` reads all messages and tells whether they are the orders in the database. The cluster is
 found as by every client; ``DATABASE_URL`` says where PostgreSQL is, and ``make up`` tells that of
 its own. It needs the SDK and ``psycopg[binary]``. Kill it whenever you like.
@@ -17,12 +18,13 @@ import psycopg
 
 import eruca
 from examples.orders.shop import TOPIC, Shop
+from examples.orders.warehouse import Warehouse
 
 
 def main() -> int:
     """Run a command and return the exit code."""
     parser = argparse.ArgumentParser(prog="examples.orders", description=__doc__)
-    parser.add_argument("command", choices=["place", "answer", "compare"])
+    parser.add_argument("command", choices=["place", "answer", "pack", "compare"])
     parser.add_argument("count", nargs="?", type=int, default=1, help="orders to place")
     options = parser.parse_args()
     database_url = os.environ.get("DATABASE_URL")
@@ -31,6 +33,8 @@ def main() -> int:
     with eruca.Client() as client:
         shop = Shop(client, database_url)
         shop.create_tables()
+        if options.command == "pack":
+            return pack(client, database_url)
         if options.command == "compare":
             return compare(client, database_url)
         with shop:
@@ -41,6 +45,16 @@ def main() -> int:
                 return 0
             for number in range(options.count):
                 say(shop.place_order(f"customer-{number}", 100 + number))
+    return 0
+
+
+def pack(client: eruca.Client, database_url: str) -> int:
+    """Pack what is there to be packed; return the exit code."""
+    warehouse = Warehouse(client, database_url)
+    warehouse.create_tables()
+    with suppress(eruca.TopicNotFoundError):  # the first message makes the topic
+        for order_id in warehouse.pack(wait=1):
+            say(order_id)
     return 0
 
 

@@ -21,10 +21,13 @@ import eruca
 from eruca.contract.transactions import TransactionSummary
 from eruca_testing import SMALL_STORE, RunningCluster
 from examples.orders.shop import GROUP, TOPIC, Shop
+from examples.orders.warehouse import Warehouse
 from support.patience import PATIENCE_SECONDS
 from support.postgres import embedded_server
 
-DYING_SHOP = Path(__file__).parents[1] / "support" / "dying_shop.py"
+SUPPORT = Path(__file__).parents[1] / "support"
+DYING_SHOP = SUPPORT / "dying_shop.py"
+DYING_WAREHOUSE = SUPPORT / "dying_warehouse.py"
 ROOT = Path(__file__).parents[2]
 BETWEEN_LINES = ["sent:begin", "sent:commit", "database:before", "database:after"]
 LINES_MAX = 100
@@ -50,10 +53,10 @@ class World:
             "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
         }
 
-    def die_at(self, step: str) -> bool:
+    def die_at(self, step: str, program: Path = DYING_SHOP) -> bool:
         """Place an order that is cut short at *step*; tell whether it came to that."""
         done = subprocess.run(
-            [sys.executable, DYING_SHOP, step, self.namesrv_url, self.database_url],
+            [sys.executable, program, step, self.namesrv_url, self.database_url],
             env=self.environment(),
             capture_output=True,
             text=True,
@@ -80,6 +83,13 @@ class World:
     def known(self) -> list[str]:
         """Return the transactions whose outcome the database knows."""
         return self._column("SELECT transaction_id FROM order_messages")
+
+    def ordered(self) -> list[str]:
+        return sorted(self._column("SELECT order_id FROM orders"))
+
+    def packed(self) -> list[str]:
+        """Return the orders of all parcels; twice, if one was packed twice."""
+        return sorted(self._column("SELECT order_id FROM parcels"))
 
     def _column(self, query: LiteralString) -> list[str]:
         with psycopg.connect(self.database_url) as connection:
@@ -175,6 +185,29 @@ def test_an_order_that_is_stored_too_late_is_not_stored(world: World) -> None:
 
     assert detail.state == "rolled_back"
     assert sorted(world.customers()) == sorted([*before, "in-time"])
+
+
+@pytest.mark.slow
+def test_each_order_is_packed_once_wherever_the_warehouse_was_killed(world: World) -> None:
+    with eruca.Client(world.namesrv_url) as client, Shop(client, world.database_url) as shop:
+        settle(client, world)  # what other tests have left
+        warehouse = Warehouse(client, world.database_url, invisible_seconds=1)
+        warehouse.create_tables()
+        for number in range(4):
+            shop.place_order(f"packed-{number}", number)
+        steps = ["database:before", "database:after", "sent:ack"]
+        deaths = [world.die_at(step, DYING_WAREHOUSE) for step in steps]
+        assert deaths == [True] * 3
+        until = time.monotonic() + PATIENCE_SECONDS
+        while world.packed() != world.ordered():
+            assert time.monotonic() < until
+            warehouse.pack(wait=1)
+        again = warehouse.pack(wait=3)  # what a killed packer had in hand has come by then
+        packed = world.example("pack")
+
+    assert again == []
+    assert (packed.returncode, packed.stdout, packed.stderr) == (0, "", "")
+    assert world.packed() == world.ordered()
 
 
 def test_without_a_database_url_it_says_what_is_missing() -> None:
