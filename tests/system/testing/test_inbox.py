@@ -6,7 +6,7 @@ import queue
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,13 +29,18 @@ class Books:
         self.failures = 0  # how many runs are to fail after their work
         self.ran: list[str] = []
         self.ended: queue.Queue[str] = queue.Queue()
-        self._handle = self.inbox.once(self.connect)(self._work)
+        self._handle = self.inbox.once(self.transaction)(self._work)
         with closing(self.connect()) as connection, connection:
             self.inbox.create_table(connection)
             connection.execute("CREATE TABLE invoices (what text)")
 
     def connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=PATIENCE_SECONDS)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with closing(self.connect()) as connection, connection:
+            yield connection
 
     def handle(self, message: eruca.ReceivedMessage) -> object:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,12 @@ def connection(database: Path) -> Iterator[sqlite3.Connection]:
 @pytest.fixture
 def engine(database: Path) -> Engine:
     return create_engine(f"sqlite:///{database}", poolclass=NullPool)
+
+
+@contextmanager
+def transaction(database: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        yield connection
 
 
 def rows(connection: sqlite3.Connection, table: str = "eruca_inbox") -> int:
@@ -153,7 +159,7 @@ def test_a_handler_that_fails_leaves_nothing_and_runs_again(
 ) -> None:
     failures: list[Any] = [ValueError("no"), eruca.ConsumeStatus.RECONSUME_LATER, None]
 
-    @inbox.once(lambda: sqlite3.connect(database))
+    @inbox.once(lambda: transaction(database))
     def handle(message: eruca.ReceivedMessage, within: sqlite3.Connection) -> object:
         within.execute("INSERT INTO done VALUES (?)", (message.text(),))
         outcome = failures.pop(0)
@@ -183,7 +189,7 @@ def test_a_decorated_handler_of_batches_gets_what_is_new(inbox: Inbox, engine: E
 
 
 def test_a_decorated_handler_is_called_with_the_message_alone(inbox: Inbox) -> None:
-    @inbox.once(lambda: sqlite3.connect(":memory:"))
+    @inbox.once(lambda: transaction(Path("unused")))
     def handle(message: eruca.ReceivedMessage, connection: sqlite3.Connection) -> None: ...
 
     @AsyncInbox("billing").once(lambda: nullcontext())
