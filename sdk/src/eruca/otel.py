@@ -35,7 +35,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from eruca.aio.client import AsyncClient
-from eruca.aio.push.calling import is_async
+from eruca.aio.local_calls import is_async
 from eruca.aio.push_consumer import AsyncPushConsumer
 from eruca.core.consume_status import ConsumeStatus
 from eruca.core.message import Message

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
 import eruca
-from eruca.aio.push.calling import is_async, takes_context
+from eruca.aio.local_calls import is_async
+from eruca.aio.push.calling import takes_context
 from eruca.inbox import AsyncInbox, Inbox
 from eruca.inbox.rules import FORGET_EVERY
 from support.inboxes import received, retry_of
