@@ -24,6 +24,7 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
+from support.certificates import read_certificates_once
 from support.patience import be_patient
 
 LONGEST_FIRST: Final = ("spark", "crash", "system", "contract", "postgres", "model", "api", "store")
@@ -33,6 +34,7 @@ settings.register_profile("eruca", deadline=None, print_blob=True, derandomize="
 settings.load_profile("eruca")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 be_patient()
+read_certificates_once()
 
 
 @pytest.fixture(scope="session")
