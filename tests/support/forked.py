@@ -19,6 +19,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -28,14 +30,15 @@ from eruca_deploy import child, supervision
 from support.processes import ServiceProcess, clean_environment
 
 _FORKING: Final = multiprocessing.get_context("forkserver")
-_FORKING.set_forkserver_preload(
-    [
-        "eruca_namesrv.app",
-        "eruca_broker.app",
-        "eruca_txn_checker.app",
-        "eruca_query.app",
-    ]
-)
+_FORKING.set_forkserver_preload(["support.preloaded"])
+
+
+@cache
+def _begin_forking() -> None:
+    """Start the process that forks, so that it finds what it is to import."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # it is not told ours otherwise
+        forkserver.ensure_running()
 
 
 @contextmanager
@@ -81,6 +84,7 @@ class _Forked:
     """A process that was forked, and the pipe that it writes to."""
 
     def __init__(self, module: str, environment: Mapping[str, str], *, keeps_stdout: bool) -> None:
+        _begin_forking()
         reader, writer = _FORKING.Pipe(duplex=False)
         self.process = _FORKING.Process(
             target=_run,
