@@ -17,6 +17,7 @@ import os
 import runpy
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -33,8 +34,17 @@ _FORKING: Final = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(["support.preloaded"])
 
 
-@cache
+_BEGINNING: Final = threading.Lock()  # services are started by several threads
+
+
 def _begin_forking() -> None:
+    """Start the process that forks, where that has not been done."""
+    with _BEGINNING:
+        _begin_forking_once()
+
+
+@cache
+def _begin_forking_once() -> None:
     """Start the process that forks, so that it finds what it is to import."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # it is not told ours otherwise
