@@ -13,11 +13,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from eruca.aio.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import (
     ClosedError,
+    DiskFullError,
     ErucaError,
     NameServersUnreachableError,
     NoRouteError,
+    NotReadyError,
+    OverloadedError,
     TimeoutExpiredError,
 )
 from eruca.core.counter import Counter
@@ -30,6 +34,14 @@ if TYPE_CHECKING:
     from eruca.core.message_queue import MessageQueue
     from eruca.core.route_table import PublishView
 
+NOT_TAKEN: Final = (
+    NotConnectedError,
+    ConnectTimeoutError,
+    OverloadedError,
+    NotReadyError,
+    DiskFullError,
+)
+"""After these nothing has been stored, and nothing will be: the broker did not take the request."""
 _ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
 
 

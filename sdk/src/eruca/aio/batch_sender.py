@@ -26,25 +26,20 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from eruca.aio.attempts import Attempts, is_told_as_it_is, remaining_seconds, tried
+from eruca.aio.attempts import NOT_TAKEN, Attempts, is_told_as_it_is, remaining_seconds, tried
 from eruca.aio.local_address import local_address
 from eruca.aio.send_lane import PendingBatch
 from eruca.aio.transport import (
     JSON_HEADER,
     UNREADABLE,
-    ConnectTimeoutError,
     HttpTransport,
-    NotConnectedError,
     path_segment,
     problem_error,
     target_of,
 )
 from eruca.contract.errors import (
-    DiskFullError,
     ErucaError,
     MalformedBatchError,
-    NotReadyError,
-    OverloadedError,
     SendFailedError,
     TooLargeError,
     TransportError,
@@ -69,13 +64,6 @@ if TYPE_CHECKING:
 
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
-_NOT_STORED: Final = (
-    NotConnectedError,
-    ConnectTimeoutError,
-    OverloadedError,
-    NotReadyError,
-    DiskFullError,
-)  # after which another broker may be asked: nothing has been stored, and nothing will be
 _JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
 _RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
 
@@ -142,7 +130,7 @@ class BatchSender:
                 return await self._attempt(course)
             except ErucaError as error:
                 course.failures.append((course.broker_name or "no broker", error))
-                if self._is_idempotent and not isinstance(error, _NOT_STORED):
+                if self._is_idempotent and not isinstance(error, NOT_TAKEN):
                     course.kept_queue = course.queue
                 await self._prepare_next(course, error)
 

@@ -28,15 +28,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from eruca.aio.attempts import Attempts, is_told_as_it_is, remaining_seconds, tried
+from eruca.aio.attempts import NOT_TAKEN, Attempts, is_told_as_it_is, remaining_seconds, tried
 from eruca.aio.local_address import local_address
 from eruca.aio.transaction_api import TransactionApi, begin_body
-from eruca.aio.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import (
-    DiskFullError,
     ErucaError,
-    NotReadyError,
-    OverloadedError,
     RefusedError,
     RequestError,
     SendFailedError,
@@ -56,15 +52,7 @@ if TYPE_CHECKING:
     from eruca.core.route_table import PublishView
 
 # After any other error the half message may be there.
-_NOT_STORED: Final = (
-    RequestError,
-    RefusedError,
-    OverloadedError,
-    NotReadyError,
-    DiskFullError,
-    NotConnectedError,
-    ConnectTimeoutError,
-)
+_NOT_STORED: Final = (RequestError, RefusedError, *NOT_TAKEN)
 
 QueueOf = Callable[["PublishView"], "MessageQueue | None"]
 """Which of a topic's queues a message must go to; None: any."""

@@ -63,13 +63,12 @@ from eruca_chassis.exchange import defect
 from eruca_chassis.explorer.routes import ListServices, explorer_router
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
-from eruca_chassis.model_bodies import UNREADABLE_BODY, UNREADABLE_BODY_FIX
 from eruca_chassis.negotiation import check_not_encoded
 from eruca_chassis.openapi import finish
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.parameters import check_parameters
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
-from eruca_chassis.validation import error_of_faults
+from eruca_chassis.validation import error_of_faults, unreadable_body
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 
@@ -357,8 +356,5 @@ async def _on_http_exception(request: Request, error: HTTPException) -> Response
         refusal = MethodNotAllowedError(f"{path} does not take {method}", fix=f"it takes {allowed}")
         return _problem(request, refusal, allow=allowed)
     if error.status_code == MalformedBodyError.status:
-        return _problem(
-            request,
-            MalformedBodyError(UNREADABLE_BODY, fix=UNREADABLE_BODY_FIX),
-        )
+        return _problem(request, unreadable_body())
     return _problem(request, error_of_problem({"detail": error.detail}, error.status_code))

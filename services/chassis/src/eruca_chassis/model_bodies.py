@@ -12,11 +12,8 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import TypeAdapter
 from pydantic import ValidationError as ModelError
 
-from eruca.contract.errors import MalformedBodyError
-from eruca_chassis.validation import error_of_faults
+from eruca_chassis.validation import error_of_faults, unreadable_body
 
-UNREADABLE_BODY: Final = "the body could not be read as JSON"
-UNREADABLE_BODY_FIX: Final = "send one JSON value, in UTF-8"
 _MISSING: Final = {"type": "missing", "loc": ("body",), "msg": "Field required"}
 
 _T = TypeVar("_T")
@@ -55,7 +52,7 @@ class ModelBody(Generic[_T]):
         except ModelError as error:
             raise error_of_faults(_placed(error, "body"), None, self._example) from error
         except (ValueError, RecursionError) as error:  # no UTF-8; nested too deep; a huge number
-            raise MalformedBodyError(UNREADABLE_BODY, fix=UNREADABLE_BODY_FIX) from error
+            raise unreadable_body() from error
 
 
 class PathValue(Generic[_T]):

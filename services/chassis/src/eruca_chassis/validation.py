@@ -74,6 +74,13 @@ def error_of_faults(
     )
 
 
+def unreadable_body() -> MalformedBodyError:
+    """Return the error for a body that cannot even be taken apart: no UTF-8, nested too deep."""
+    return MalformedBodyError(
+        "the body could not be read as JSON", fix="send one JSON value, in UTF-8"
+    )
+
+
 def pointer_to(location: Sequence[str | int]) -> str:
     """Return the JSON Pointer to a place in a request, such as ``("query", "limit")``."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)

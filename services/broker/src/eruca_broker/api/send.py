@@ -92,10 +92,8 @@ class SendRoutes:
     def send_records(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/queues/{queue_id}/records``: its body."""
         topic, queue_id, key = exchange.request.meaning
-        peer, done = (
-            born_host(exchange.client),
-            partial(exchange.resume, self._answer_records, exchange),
-        )
+        peer = born_host(exchange.client)
+        done = partial(exchange.resume, self._answer_records, exchange)
         if key is None:
             self._sender.send_records(topic, queue_id, exchange.buffer, peer, done)
         else:
