@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ from support.answers import check_answers
 from support.forked import forked_broker
 from support.log_model import LogModel, read_log
 from support.processes import run_to_the_end
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +46,15 @@ def fill(directory: Path, by: signal.Signals) -> list[bytes]:
         process.stop(signal.SIGKILL)
     with forked_broker(settings(directory)) as process:
         end = LogModel(read_log(directory)).end_offset
-        while (checkpoint := read_checkpoint(directory)) is None or checkpoint.flushed_offset < end:
-            time.sleep(0.05)  # another process has no event to wait for
+        wait_until(lambda: flushed_offset(directory) >= end)
         process.stop(by)
     return [body.encode() for body in bodies]
+
+
+def flushed_offset(directory: Path) -> int:
+    """Return up to where the log is durable, by the checkpoint; 0 before there is one."""
+    checkpoint = read_checkpoint(directory)
+    return 0 if checkpoint is None else checkpoint.flushed_offset
 
 
 def log_files(directory: Path) -> dict[str, bytes]:

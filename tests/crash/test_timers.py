@@ -14,7 +14,6 @@ import asyncio
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,7 +26,7 @@ import pytest
 from support.forked import forked_broker
 from support.log_model import read_log
 from support.timer_model import TimerModel
-from support.waiting import until
+from support.waiting import until, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -86,8 +85,7 @@ def test_each_delayed_message_comes_once_whenever_the_broker_is_killed(
 
     with forked_broker(settings(tmp_path, flush_mode)) as process:
         with httpx.Client(base_url=f"{process.url}/v1", trust_env=False) as client:
-            while client.get("/scheduled").json()["scheduled"]:
-                time.sleep(0.05)  # another process has no event to wait for
+            wait_until(lambda: not client.get("/scheduled").json()["scheduled"])
         process.stop(signal.SIGTERM)
     model = books.check(tmp_path)
     assert not model.pending

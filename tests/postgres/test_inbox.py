@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,7 @@ import eruca
 from eruca.inbox import AsyncInbox, Inbox
 from support.inboxes import received
 from support.patience import PATIENCE_SECONDS
+from support.waiting import wait_until
 
 TABLE = "inbox_test.inbox"
 
@@ -139,11 +139,8 @@ def test_of_two_at_once_the_second_waits_for_what_becomes_of_the_first(
 
 
 def wait_until_blocked(url: str, process: int) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
     query = f"SELECT cardinality(pg_blocking_pids({process}))"
-    while not number(url, query):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: number(url, query))
 
 
 def test_batches_that_overlap_do_not_wait_for_each_other_in_a_circle(url: str) -> None:

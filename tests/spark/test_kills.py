@@ -31,6 +31,7 @@ import eruca
 from eruca_spark.lake import Lake, chain_faults, read_lake
 from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
 from support.spark import SMALL_SPARK, command_line, kill_reader, raw_offsets
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -42,7 +43,6 @@ SENT_AT_FIRST: Final = 60_000
 SENT_MAX: Final = 60_000  # messages while drivers are killed
 WORKER_SECONDS: Final = 60.0  # to see a worker that reads
 DRIVER_SECONDS: Final = 300.0
-LOOK_SECONDS: Final = 0.02
 
 
 @pytest.fixture
@@ -100,16 +100,17 @@ def kill_in_a_batch(
 
 def until_a_batch_begins(driver: subprocess.Popen[str], lake: Path) -> None:
     """Wait until a batch has been planned and is not finished."""
-    deadline = time.monotonic() + DRIVER_SECONDS
-    while time.monotonic() < deadline:
+
+    def has_begun() -> bool:
         assert driver.poll() is None, driver.communicate()[0]
         planned = {path.name for path in (lake / "_checkpoint" / "offsets").glob("[0-9]*")}
         done = {path.name for path in (lake / "_checkpoint" / "commits").glob("[0-9]*")}
         tasks = psutil.Process(driver.pid).children(recursive=True)
-        if planned - done and any("daemon" in " ".join(command_line(task)) for task in tasks):
-            return
-        time.sleep(LOOK_SECONDS)
-    raise AssertionError("no batch began")
+        return bool(planned - done) and any(
+            "daemon" in " ".join(command_line(task)) for task in tasks
+        )
+
+    wait_until(has_begun, within_seconds=DRIVER_SECONDS)
 
 
 def kill_worker(driver: subprocess.Popen[str], url: str) -> int:

@@ -7,7 +7,6 @@ theirs: what they run has been sent to them.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,13 +26,13 @@ from support.standalone_spark import (
     python_without_the_source,
     standalone_spark,
 )
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC: Final = "orders"
 SENT: Final = 6_000
 DRIVER_SECONDS: Final = 400.0
-LOOK_SECONDS: Final = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +91,15 @@ def exporting(
 
 def executor_of(standalone: StandaloneSpark, driver: subprocess.Popen[str]) -> int:
     """Return the process id of an executor that has begun to run Python."""
-    deadline = time.monotonic() + DRIVER_SECONDS
-    while time.monotonic() < deadline:
+
+    def found() -> int | None:
         assert driver.poll() is None, driver.communicate()[0]
         for process in psutil.Process(standalone.worker_pid).children():
             if any("pyspark.daemon" in command_line(child) for child in process.children()):
                 return process.pid
-        time.sleep(LOOK_SECONDS)
-    raise AssertionError("no executor ran Python")
+        return None
+
+    return wait_until(found, within_seconds=DRIVER_SECONDS)
 
 
 @pytest.mark.parametrize("is_submitted", [False, True], ids=["eruca-spark", "spark-submit"])

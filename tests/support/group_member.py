@@ -152,7 +152,7 @@ async def consume(url: str, topic: str, group: str, file: str, settings: dict[st
                 note(Event("blocked", time.time(), [message.queue], message.queue_offset, text))
                 time.sleep(float(text.removeprefix(block)))  # noqa: ASYNC251  (it is what is meant)
             else:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # the work's pace
             note(Event("handled", time.time(), [message.queue], message.queue_offset, text))
 
         loop = asyncio.get_running_loop()

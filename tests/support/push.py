@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import eruca
-from support.patience import PATIENCE_SECONDS
 from support.waiting import until
 
 
@@ -64,12 +62,3 @@ class Gatherer:
     async def until_count(self, count: int) -> None:
         """Wait until it has got so many."""
         await until(lambda: len(self.messages) >= count)
-
-
-async def until_async(
-    condition: Callable[[], Awaitable[bool]], *, within_seconds: float = PATIENCE_SECONDS
-) -> None:
-    """Wait until an async condition holds."""
-    async with asyncio.timeout(within_seconds):
-        while not await condition():  # noqa: ASYNC110  (a broker's state)
-            await asyncio.sleep(0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ import psutil
 import pyarrow.parquet as pq
 
 from eruca_spark.session import LOG_SETTINGS
+from support.waiting import wait_until
 
 # Without the second compiler a JVM is ready in two thirds of the time.
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -66,10 +66,7 @@ def command_line(process: psutil.Process) -> list[str]:
 
 def until_none(found: Callable[[], Sequence[object]], *, within_seconds: float = 60.0) -> None:
     """Return once *found* finds nothing; another process has no event to wait for."""
-    deadline = time.monotonic() + within_seconds
-    while left := found():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_until(lambda: not found(), within_seconds=within_seconds)
 
 
 def files_of(lake: Path) -> list[Path]:

@@ -17,20 +17,29 @@ async def until(
 ) -> None:
     """Return once *condition* holds; fail if that takes too long."""
     async with asyncio.timeout(within_seconds):
-        while not condition():  # noqa: ASYNC110  # the reason is the module's
-            await asyncio.sleep(0.002)
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)  # the reason is the module's
+
+
+def wait_until(ask: Callable[[], T | None], *, within_seconds: float = PATIENCE_SECONDS) -> T:
+    """Ask again and again, and return the first answer that is not false: there is no loop."""
+    deadline = time.monotonic() + within_seconds
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, ask
+        time.sleep(0.02)  # as above
+    return answer
 
 
 async def until_told(
     ask: Callable[[], Awaitable[T]],
-    accept: Callable[[T], object],
+    accept: Callable[[T], object] = bool,
     *,
     within_seconds: float = PATIENCE_SECONDS,
 ) -> T:
     """Ask again and again, and return the first answer that *accept* takes."""
     async with asyncio.timeout(within_seconds):
-        while not accept(answer := await ask()):  # noqa: ASYNC110  # as above
-            await asyncio.sleep(0.01)
+        while not accept(answer := await ask()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # as above
     return answer
 
 
@@ -39,6 +48,18 @@ def until_next_millisecond() -> None:
     now = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 == now:
         pass
+
+
+async def stays(condition: Callable[[], object], *, for_seconds: float = 0.2) -> None:
+    """Fail if *condition* ceases to hold soon: of what does not happen there is no event.
+
+    Where something else would come after it, wait for that: it cannot be too early.
+    """
+    end = time.monotonic() + for_seconds
+    while time.monotonic() < end:
+        assert condition()
+        await asyncio.sleep(0.005)  # as above
+    assert condition()
 
 
 async def turns_during(work: Coroutine[object, object, T]) -> tuple[T, int]:

@@ -24,6 +24,7 @@ from examples.orders.shop import GROUP, TOPIC, Shop
 from examples.orders.warehouse import Warehouse
 from support.patience import PATIENCE_SECONDS
 from support.postgres import embedded_server
+from support.waiting import wait_until
 
 SUPPORT = Path(__file__).parents[1] / "support"
 DYING_SHOP = SUPPORT / "dying_shop.py"
@@ -121,10 +122,7 @@ def who_decided(client: eruca.Client, transaction_id: str) -> tuple[str, str]:
 def settle(client: eruca.Client, world: World) -> None:
     """Have a member of the group answer checks until nothing is undecided."""
     with Shop(client, world.database_url):
-        until = time.monotonic() + 60
-        while left := undecided(client):
-            assert time.monotonic() < until, left
-            time.sleep(0.1)
+        wait_until(lambda: not undecided(client))
 
 
 def told(client: eruca.Client, count: int) -> list[str]:

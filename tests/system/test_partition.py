@@ -95,7 +95,7 @@ class Stage:
                 text = str(len(self.sent))
                 await producer.send(eruca.Message(TOPIC, text))
                 self.sent.append(text)
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # the load's pace
 
     async def until_everything_is_handled(self) -> None:
         """End the traffic, and wait until every message has been handled by somebody."""

@@ -46,7 +46,7 @@ async def sending(client: eruca.AsyncClient, topic: str) -> AsyncIterator[list[s
                 assert result
                 sent.append(str(number))
                 number += 1
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # the load's pace
 
     task = asyncio.create_task(send_on())
     try:

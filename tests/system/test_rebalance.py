@@ -52,7 +52,7 @@ class Traffic:
                 assert all(results)
                 self.sent += texts
                 number += QUEUES
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # the load's pace
 
 
 @asynccontextmanager

@@ -10,8 +10,7 @@ import pytest
 
 import eruca
 from eruca_deploy.cluster import LocalCluster
-from support.patience import PATIENCE_SECONDS
-from support.waiting import until
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -49,9 +48,7 @@ async def every_name_server_knows(client: eruca.AsyncClient, *, brokers: int) ->
         statuses = (await client.admin.namesrv_statuses()).values()
         return [status.brokers for status in statuses if not isinstance(status, eruca.ErucaError)]
 
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while set(await known()) != {brokers}:  # noqa: ASYNC110  (another process's state)
-            await asyncio.sleep(0.1)
+    await until_told(known, lambda counts: set(counts) == {brokers})
 
 
 async def test_sending_goes_on_while_a_broker_is_killed_and_nothing_acknowledged_is_lost(

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 
 import eruca
+from eruca.contract.transactions import TransactionSummary
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
-from support.patience import PATIENCE_SECONDS
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -89,12 +90,11 @@ async def test_each_message_whose_work_was_done_is_delivered_once(latency_fault:
 
 
 async def until_decided(client: eruca.AsyncClient) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            undecided = client.admin.transactions.undecided(producer_group=GROUP)
-            if not [transaction async for transaction in undecided]:
-                return
-            await asyncio.sleep(0.2)
+    async def undecided() -> list[TransactionSummary]:
+        found = client.admin.transactions.undecided(producer_group=GROUP)
+        return [transaction async for transaction in found]
+
+    await until_told(undecided, lambda left: not left)
 
 
 async def everything(client: eruca.AsyncClient) -> Counter[str]:

@@ -10,7 +10,7 @@ import pytest
 
 import eruca
 from support.patience import PATIENCE_SECONDS
-from support.waiting import until
+from support.waiting import stays, until
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ async def test_a_poll_waits_for_what_is_sent_meanwhile(
 async def test_a_poll_may_wait_for_ever(client: eruca.AsyncClient, topic: str) -> None:
     async with client.pull_consumer(topics=topic) as consumer:
         waiting = asyncio.create_task(consumer.poll(wait=math.inf))
-        await asyncio.sleep(0.01)
+        await stays(lambda: not waiting.done())
         await send(client, topic, "now")
 
         assert [m.text() for m in await waiting] == ["now"]
@@ -660,7 +660,7 @@ async def test_a_closed_consumer_hands_out_nothing_and_ends_iterations(
         asyncio.create_task(iterate(consumer)),
         asyncio.create_task(iterate_by_batches(other)),
     ]
-    await asyncio.sleep(0.05)
+    await stays(lambda: not any(task.done() for task in iterating))
 
     await consumer.close()
     await other.close()

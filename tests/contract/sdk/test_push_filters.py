@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 import eruca
-from support.push import Gatherer, committed, until_async, until_shared
-from support.waiting import until
+from support.push import Gatherer, committed, until_shared
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def until_done(client: eruca.AsyncClient, group: str, topic: str, count: i
     async def is_past() -> bool:
         return await committed(client, group, topic) == count
 
-    await until_async(is_past)
+    await until_told(is_past)
 
 
 @pytest.mark.parametrize(

@@ -246,8 +246,11 @@ async def test_stopping_an_orderly_consumer_ends_with_the_batch_in_hand(
     await send(client, topic, range(20), key="one queue")
     await consumer.start()
     await begun.wait()
+    running = consumer._running
+    assert running is not None
+    [held] = [held for held in running._held.values() if held.process.count]
     stopping = asyncio.create_task(consumer.stop())
-    await asyncio.sleep(0.02)
+    await until(lambda: held.is_draining)
     go.set()
     await stopping
     assert first == ["0"]

@@ -42,7 +42,7 @@ async def sending(client: eruca.AsyncClient, topic: str) -> AsyncIterator[list[s
                 await producer.send_many([eruca.Message(topic, text) for text in texts])
                 sent.extend(texts)
                 number += 8
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # the load's pace
 
     task = asyncio.create_task(send_on())
     try:

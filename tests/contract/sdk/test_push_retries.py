@@ -16,8 +16,8 @@ import eruca
 from eruca import ConsumeStatus
 from eruca.contract.names import dead_letter_topic
 from support.patience import PATIENCE_SECONDS
-from support.push import Gatherer, committed, send, until_async
-from support.waiting import until
+from support.push import Gatherer, committed, send
+from support.waiting import stays, until, until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +115,7 @@ async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
     [sent] = await send(client, topic, ["poison"])
     async with consumer:
         await until(lambda: len(attempts) == 3)
-        await asyncio.sleep(0.1)
+        await stays(lambda: len(attempts) == 3)
 
     assert attempts == [1, 2, 3]
     [letter] = await dead_letters(client, topic)
@@ -168,7 +168,7 @@ async def test_whatever_a_handler_raises_is_its_messages_failure_and_no_other(
     consumer.subscribe(topic, handler=on_loop if kind == "async" else handle)
     await send(client, topic, range(3), key="one queue")
     async with consumer:
-        await until_async(lambda: is_committed(client, topic, 3))
+        await until_told(lambda: is_committed(client, topic, 3))
 
     assert sorted(seen) == ["0", "1", "2"]
     [letter] = await dead_letters(client, topic)
@@ -210,7 +210,7 @@ async def test_a_thread_that_takes_too_long_has_its_message_sent_back(
 
     await send(client, topic, [0])
     async with consumer:
-        await until_async(lambda: is_committed(client, topic, 1))
+        await until_told(lambda: is_committed(client, topic, 1))
         go.set()
 
     [letter] = await dead_letters(client, topic)
@@ -257,7 +257,7 @@ async def test_an_ordered_consumer_that_waited_for_its_topic_retries_as_often_as
     async with consumer:
         await client.admin.create_topic(name, queue_count=1)
         await send(client, name, [0])
-        await until_async(lambda: is_committed(client, name, 1))
+        await until_told(lambda: is_committed(client, name, 1))
 
     assert attempts == [1, 2, 3]
     assert len(await dead_letters(client, name)) == 1
@@ -284,7 +284,7 @@ async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
 
     await send(client, topic, range(2), key="one queue")
     async with consumer:
-        await until_async(lambda: is_committed(client, topic, 2))
+        await until_told(lambda: is_committed(client, topic, 2))
 
     assert len(await dead_letters(client, topic)) in (1, 2)
     assert len(seen) >= 2
@@ -387,7 +387,7 @@ async def test_without_retries_the_first_failure_makes_a_dead_letter(
 
     await send(client, topic, range(3), key="one queue")
     async with consumer:
-        await until_async(lambda: is_committed(client, topic, 3))
+        await until_told(lambda: is_committed(client, topic, 3))
 
     assert sorted(seen) == [("0", 1), ("1", 1), ("2", 1)]
     assert len(await dead_letters(client, topic)) == 1

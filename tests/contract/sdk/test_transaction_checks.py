@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 
@@ -12,8 +11,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
-from support.patience import PATIENCE_SECONDS
-from support.waiting import until
+from support.waiting import until, until_told
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -60,12 +58,10 @@ async def left(producer: eruca.AsyncTransactionProducer, topic: str, body: str) 
 
 async def state_of(client: eruca.AsyncClient, transaction_id: str, *wanted: str) -> str:
     """Return a transaction's state once it is one of those."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            detail = await client.admin.transactions.get(transaction_id)
-            if detail.state in wanted:
-                return detail.state
-            await asyncio.sleep(0.05)
+    detail = await until_told(
+        lambda: client.admin.transactions.get(transaction_id), lambda it: it.state in wanted
+    )
+    return detail.state
 
 
 def assert_each_was_asked_once(checks: list[eruca.TransactionCheck], ids: list[str]) -> None:
@@ -107,12 +103,10 @@ async def test_a_check_while_the_local_code_runs_decides_nothing(
     asked = Asked("rollback")
     async with client.transaction_producer(name, check=asked) as producer:
         async with producer.transaction(eruca.Message(topic, "x")) as transaction:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while True:
-                    detail = await client.admin.transactions.get(transaction.transaction_id)
-                    if detail.checks >= 2:
-                        break
-                    await asyncio.sleep(0.05)
+            await until_told(
+                lambda: client.admin.transactions.get(transaction.transaction_id),
+                lambda detail: detail.checks >= 2,
+            )
         assert transaction.result.is_decided
 
     assert asked.checks == []

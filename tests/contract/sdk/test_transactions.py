@@ -97,7 +97,7 @@ async def test_a_delay_counts_from_the_commit(
 ) -> None:
     async with client.transaction_producer(name) as producer:
         async with producer.transaction(eruca.Message(topic, "x", delay_seconds=0.3)):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # the time that must not count
         [found] = await received(client, topic, 1)
 
     assert (found.stored_at - found.born_at).total_seconds() >= 0.45

@@ -259,7 +259,7 @@ async def test_a_trickle_holds_nothing_longer() -> None:
         answered = asyncio.create_task(answer_of(reader))
         while not answered.done():
             writer.write(b"x")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # the slowness under test
 
         status, _, _ = await answered
 

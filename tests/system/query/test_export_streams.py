@@ -20,10 +20,9 @@ from eruca_query.exports.rows.encoders import ArrowEncoder
 from eruca_query.exports.topic_brokers import STEP_SIZE
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster
-from support.patience import PATIENCE_SECONDS
 from support.processes import ServiceProcess, started
 from support.services import raw_connection
-from support.waiting import until
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -211,10 +210,7 @@ async def killable_broker(
 
 async def known(service: ExportService, url: str) -> None:
     """Return once the name server tells where the broker is."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        # Another process has no event to wait for.
-        while url not in str(await service.client.admin.brokers()):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until_told(service.client.admin.brokers, lambda brokers: url in str(brokers))
 
 
 async def read_until(stream: AsyncIterator[bytes], size: int, received: bytearray) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import eruca
 from eruca.inbox import Inbox
 from eruca_testing import InMemoryBroker
 from support.patience import PATIENCE_SECONDS
+from support.waiting import wait_until
 
 GROUP = "billing"
 TOPIC = "orders"
@@ -80,10 +80,7 @@ World = tuple[InMemoryBroker, eruca.Client]
 
 
 def wait_for_dead_letters(broker: InMemoryBroker, count: int) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while len(broker.messages(f"%DLQ%{GROUP}")) < count:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: len(broker.messages(f"%DLQ%{GROUP}")) >= count)
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])

@@ -98,12 +98,12 @@ async def _insist(client: httpx.AsyncClient, path: str, body: dict[str, Any]) ->
         try:
             answer = await client.post(path, json=body, timeout=5)
         except httpx.TransportError:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # the broker is being killed
             continue
         if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
             assert answer.status_code in (200, 201, 409), answer.text
             return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # it is starting
 
 
 async def _answer(checker: httpx.AsyncClient, book: Book) -> None:

@@ -21,7 +21,7 @@ from eruca.contract.errors import (
 )
 from support.scripted_transactions import ScriptedBrokers, ScriptedChecker, transaction_client
 from support.scripted_transport import json_answer
-from support.waiting import until
+from support.waiting import stays, until
 
 pytestmark = pytest.mark.anyio
 
@@ -301,9 +301,8 @@ async def test_that_there_is_no_checker_is_said_once(caplog: pytest.LogCaptureFi
 async def test_a_checker_that_answers_at_once_with_nothing_is_not_asked_all_the_time() -> None:
     client, _ = transaction_client(ScriptedBrokers(), checkers={"c": (checker := _Empty())})
     async with client, client.transaction_producer("group", check=lambda _: "commit"):
-        await asyncio.sleep(0.5)
-
-    assert 1 <= len(checker.takes) <= 4
+        await until(lambda: checker.takes)
+        await stays(lambda: len(checker.takes) <= 4, for_seconds=0.5)
 
 
 async def test_closing_drops_what_is_in_hand() -> None:

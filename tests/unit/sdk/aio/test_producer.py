@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import CoroutineType, FrameType
 
 import pytest
@@ -21,7 +22,7 @@ from support.scripted_transport import (
     receipt_answer,
     route_of,
 )
-from support.waiting import until
+from support.waiting import stays, until
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +44,9 @@ class Gate:
         future: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
         self.waiting.append((request, future))
         return await future
+
+    def holds(self, count: int) -> bool:
+        return len(self.waiting) == count
 
     def open(self) -> None:
         request, future = self.waiting.pop(0)
@@ -160,26 +164,30 @@ async def test_after_the_linger_time_a_batch_leaves_beside_others() -> None:
     client, _ = client_of(gate)
     async with client, client.producer(linger_ms=1, max_in_flight=2) as producer:
         sends = []
-        for number in range(3):
+        for number in range(2):
             sends.append(asyncio.create_task(producer.send(message(str(number)))))
-            await asyncio.sleep(0.02)
+            await until(partial(gate.holds, number + 1))
+        sends.append(asyncio.create_task(producer.send(message("2"))))
+        await stays(lambda: len(gate.waiting) == 2)
 
         assert [bodies(request) for request, _ in gate.waiting] == [[b"0"], [b"1"]]
-        while not all(send.done() for send in sends):
-            await until(lambda: gate.waiting)
+        gate.open()
+        await until(lambda: len(gate.waiting) == 2)
+        assert bodies(gate.waiting[-1][0]) == [b"2"]
+        while gate.waiting:
             gate.open()
-            await asyncio.sleep(0.01)
+        await asyncio.gather(*sends)
 
 
 async def test_of_one_queue_only_one_batch_is_under_way() -> None:
     gate = Gate()
     client, _ = client_of(gate)
     async with client, client.producer(linger_ms=0, max_in_flight=8) as producer:
-        sends = []
-        for number in range(3):
-            sends.append(asyncio.create_task(producer.send(message(str(number), sharding_key="k"))))
-            await asyncio.sleep(0.01)
-        assert len(gate.waiting) == 1
+        sends = [asyncio.create_task(producer.send(message("0", sharding_key="k")))]
+        await until(lambda: gate.waiting)
+        for text in ("1", "2"):
+            sends.append(asyncio.create_task(producer.send(message(text, sharding_key="k"))))
+        await stays(lambda: len(gate.waiting) == 1)
 
         gate.open()
         await until(lambda: gate.waiting)
@@ -459,9 +467,8 @@ async def test_only_some_batches_of_many_are_under_way_at_a_time() -> None:
     async with client, client.producer(batch_max_count=1, max_in_flight=3) as producer:
         sending = asyncio.create_task(producer.send_many([message(str(n)) for n in range(9)]))
         for left in range(9, 0, -1):
-            await until(lambda: gate.waiting)
-            await asyncio.sleep(0.005)
-            assert len(gate.waiting) == min(left, 3)
+            await until(partial(gate.holds, min(left, 3)))
+            await stays(partial(gate.holds, min(left, 3)), for_seconds=0.01)
             gate.open()
         assert len(await sending) == 9
 
@@ -490,8 +497,7 @@ async def test_sending_waits_while_the_buffer_is_full() -> None:
         first = await producer.submit(message("x" * 700))
         await until(lambda: gate.waiting)
         waiting = [asyncio.create_task(producer.submit(message("y" * 700))) for _ in range(2)]
-        await asyncio.sleep(0.01)
-        assert not any(task.done() for task in waiting)
+        await stays(lambda: not any(task.done() for task in waiting))
 
         gate.open()
         await first

@@ -47,7 +47,7 @@ class Broker:
         while True:
             _, _, body = await read_request(reader)
             self.beats.append((time.monotonic(), msgspec.json.decode(body)))
-            await asyncio.sleep(self.answers_after)
+            await asyncio.sleep(self.answers_after)  # the slowness under test
             self.before_answer()
             answer = msgspec.json.encode(
                 {
@@ -118,7 +118,7 @@ async def member(broker: Broker) -> AsyncIterator[Member]:
 
 def block(seconds: float) -> None:
     """Keep the event loop from turning, as a handler that does not wait in an async way."""
-    time.sleep(seconds)
+    time.sleep(seconds)  # what must not be done, and is
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def quiet(broker: Broker) -> Iterator[None]:
 
 async def test_while_the_event_loop_turns_nothing_is_sent(broker: Broker, member: Member) -> None:
     with quiet(broker):
-        await asyncio.sleep(SESSION_SECONDS * 1.5)
+        await asyncio.sleep(SESSION_SECONDS * 1.5)  # so long that a heartbeat would be due
 
 
 async def test_a_session_outlives_a_block_of_several_sessions(
@@ -146,11 +146,11 @@ async def test_a_session_outlives_a_block_of_several_sessions(
 
 async def test_it_is_quiet_again_once_the_event_loop_turns(broker: Broker, member: Member) -> None:
     block(SESSION_SECONDS * 2)
-    await asyncio.sleep(SESSION_SECONDS / 2)
+    await asyncio.sleep(SESSION_SECONDS / 2)  # the loop turns
     member.session.renew(time.monotonic(), SESSION_SECONDS)
 
     with quiet(broker):
-        await asyncio.sleep(SESSION_SECONDS)
+        await asyncio.sleep(SESSION_SECONDS)  # so long that a heartbeat would be due
 
 
 async def test_beyond_the_limit_the_sessions_run_out(broker: Broker) -> None:
