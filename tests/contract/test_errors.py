@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
+from eruca.contract import errors
 from eruca.contract.errors import ClientError, ErucaError, error_of_problem, every_error
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.exchange import Exchange
@@ -15,7 +16,7 @@ from eruca_chassis.hot import HotRoute, HotRoutes
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
-TREE = [kind for kind in every_error() if kind.__module__ == ErucaError.__module__]
+TREE = [kind for kind in every_error() if kind.__module__.startswith(errors.__name__)]
 BY_NAME = {kind.__name__: kind for kind in TREE if not issubclass(kind, ClientError)}
 
 router = APIRouter()

@@ -1,0 +1,231 @@
+"""One tree of errors for both ends: services raise them, the SDK raises the same class again.
+
+Over HTTP an error is an RFC 9457 problem document (``application/problem+json``)::
+
+    type        "/problems/<code>"
+    title       the class's one-line meaning
+    status      the HTTP status
+    detail      what happened here, with the names and values involved
+    code        stable, kebab-case; what programs branch on
+    request_id  to find it in the service's log
+    retryable   whether the same request may succeed later, unchanged
+    fix         what the caller can do about it; null where the detail says it by itself
+    errors      [{"pointer", "detail"}] for each field that failed validation, else absent
+
+The tree::
+
+    ErucaError
+    ├── RequestError              the request is wrong; repeating it is useless          4xx
+    │   ├── ValidationError           422 validation-failed
+    │   │   └── FilterSyntaxError         filter-syntax
+    │   ├── IdempotencyKeyReusedError 422 idempotency-key-reused
+    │   ├── MalformedBodyError        400 malformed-body
+    │   ├── MalformedBatchError       400 malformed-records
+    │   ├── TooLargeError             413 too-large
+    │   ├── UnsupportedMediaTypeError 415 unsupported-media-type
+    │   ├── NotAcceptableError        406 not-acceptable
+    │   ├── MethodNotAllowedError     405 method-not-allowed
+    │   └── NotFoundError             404 not-found
+    │       ├── TopicNotFoundError        topic-not-found
+    │       ├── QueueNotFoundError        queue-not-found
+    │       ├── GroupNotFoundError        group-not-found
+    │       ├── MemberNotFoundError       member-not-found
+    │       ├── DeadLetterNotFoundError   dead-letter-not-found
+    │       ├── ScheduledNotFoundError    scheduled-not-found
+    │       ├── TransactionNotFoundError  transaction-not-found
+    │       ├── CheckNotFoundError        check-not-found
+    │       ├── WebhookNotFoundError      webhook-not-found
+    │       ├── RecordNotFoundError       record-not-found
+    │       ├── MessageNotFoundError      message-not-found
+    │       ├── BrokerNotFoundError       broker-not-found
+    │       └── KeyNotFoundError          key-not-found
+    ├── RefusedError              understood, and not allowed in this state              4xx
+    │   ├── PermissionDeniedError     403 permission-denied
+    │   ├── SystemTopicError          403 system-topic-protected
+    │   ├── CrossSiteError            403 cross-site
+    │   ├── ConflictError             409 conflict
+    │   │   ├── SubscriptionConflictError subscription-conflict
+    │   │   ├── ClientIdInUseError        client-id-in-use
+    │   │   ├── StaleLockError            stale-lock
+    │   │   ├── AlreadyDeliveredError     already-delivered
+    │   │   ├── AlreadyDecidedError       already-decided
+    │   │   ├── CheckOutOfTurnError       check-out-of-turn
+    │   │   ├── OtherProducerGroupError   other-producer-group
+    │   │   ├── TransactionIdInUseError   transaction-id-in-use
+    │   │   └── StaleHandleError          stale-handle
+    │   ├── ExpiredHandleError        410 expired-handle
+    │   └── RangeDeletedError         410 range-deleted
+    ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
+    │   ├── OverloadedError           429 overloaded
+    │   ├── NotReadyError             503 not-ready
+    │   ├── DiskFullError             503 disk-full
+    │   ├── DatabaseUnavailableError  503 database-unavailable
+    │   ├── BrokerUnreachableError    503 broker-unreachable
+    │   ├── SearchIncompleteError     503 search-incomplete
+    │   └── StoreFailedError          503 store-failed
+    ├── InternalError             a defect; logged under its request_id                  500
+    └── ClientError               raised by the SDK itself, never sent
+        ├── NameServersUnreachableError
+        ├── NoRouteError
+        ├── TransportError
+        ├── TimeoutExpiredError
+        ├── ClosedError
+        ├── DamagedMessageError
+        ├── OffsetOutOfRangeError
+        ├── NoCommittedOffsetError
+        └── SendFailedError
+            └── PartialSendError
+
+One module holds each branch::
+
+    base.py       the root, and the way through the tree
+    requests.py   the request is wrong            not_found.py  … for it names what is not there
+    refusals.py   it is not allowed now           service.py    the fault is the service's
+    client.py     the SDK's own                   problems.py   documents become errors again
+
+Whoever raises or catches an error imports it from here.
+
+Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
+"""
+
+from __future__ import annotations
+
+from eruca.contract.errors.base import ErucaError, every_error
+from eruca.contract.errors.client import (
+    ClientError,
+    ClosedError,
+    DamagedMessageError,
+    NameServersUnreachableError,
+    NoCommittedOffsetError,
+    NoRouteError,
+    OffsetOutOfRangeError,
+    PartialSendError,
+    SendFailedError,
+    TimeoutExpiredError,
+    TransportError,
+)
+from eruca.contract.errors.not_found import (
+    BrokerNotFoundError,
+    CheckNotFoundError,
+    DeadLetterNotFoundError,
+    GroupNotFoundError,
+    KeyNotFoundError,
+    MemberNotFoundError,
+    MessageNotFoundError,
+    NotFoundError,
+    QueueNotFoundError,
+    RecordNotFoundError,
+    ScheduledNotFoundError,
+    TopicNotFoundError,
+    TransactionNotFoundError,
+    WebhookNotFoundError,
+)
+from eruca.contract.errors.problems import PROBLEM_MEDIA_TYPE, error_of_problem
+from eruca.contract.errors.refusals import (
+    AlreadyDecidedError,
+    AlreadyDeliveredError,
+    CheckOutOfTurnError,
+    ClientIdInUseError,
+    ConflictError,
+    CrossSiteError,
+    ExpiredHandleError,
+    OtherProducerGroupError,
+    PermissionDeniedError,
+    RangeDeletedError,
+    RefusedError,
+    StaleHandleError,
+    StaleLockError,
+    SubscriptionConflictError,
+    SystemTopicError,
+    TransactionIdInUseError,
+)
+from eruca.contract.errors.requests import (
+    FilterSyntaxError,
+    IdempotencyKeyReusedError,
+    MalformedBatchError,
+    MalformedBodyError,
+    MethodNotAllowedError,
+    NotAcceptableError,
+    RequestError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+from eruca.contract.errors.service import (
+    BrokerUnreachableError,
+    DatabaseUnavailableError,
+    DiskFullError,
+    InternalError,
+    NotReadyError,
+    OverloadedError,
+    SearchIncompleteError,
+    StoreFailedError,
+    UnavailableError,
+)
+
+__all__ = [
+    "PROBLEM_MEDIA_TYPE",
+    "AlreadyDecidedError",
+    "AlreadyDeliveredError",
+    "BrokerNotFoundError",
+    "BrokerUnreachableError",
+    "CheckNotFoundError",
+    "CheckOutOfTurnError",
+    "ClientError",
+    "ClientIdInUseError",
+    "ClosedError",
+    "ConflictError",
+    "CrossSiteError",
+    "DamagedMessageError",
+    "DatabaseUnavailableError",
+    "DeadLetterNotFoundError",
+    "DiskFullError",
+    "ErucaError",
+    "ExpiredHandleError",
+    "FilterSyntaxError",
+    "GroupNotFoundError",
+    "IdempotencyKeyReusedError",
+    "InternalError",
+    "KeyNotFoundError",
+    "MalformedBatchError",
+    "MalformedBodyError",
+    "MemberNotFoundError",
+    "MessageNotFoundError",
+    "MethodNotAllowedError",
+    "NameServersUnreachableError",
+    "NoCommittedOffsetError",
+    "NoRouteError",
+    "NotAcceptableError",
+    "NotFoundError",
+    "NotReadyError",
+    "OffsetOutOfRangeError",
+    "OtherProducerGroupError",
+    "OverloadedError",
+    "PartialSendError",
+    "PermissionDeniedError",
+    "QueueNotFoundError",
+    "RangeDeletedError",
+    "RecordNotFoundError",
+    "RefusedError",
+    "RequestError",
+    "ScheduledNotFoundError",
+    "SearchIncompleteError",
+    "SendFailedError",
+    "StaleHandleError",
+    "StaleLockError",
+    "StoreFailedError",
+    "SubscriptionConflictError",
+    "SystemTopicError",
+    "TimeoutExpiredError",
+    "TooLargeError",
+    "TopicNotFoundError",
+    "TransactionIdInUseError",
+    "TransactionNotFoundError",
+    "TransportError",
+    "UnavailableError",
+    "UnsupportedMediaTypeError",
+    "ValidationError",
+    "WebhookNotFoundError",
+    "error_of_problem",
+    "every_error",
+]

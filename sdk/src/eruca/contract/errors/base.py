@@ -1,0 +1,67 @@
+"""The root of the tree of errors, and the way through it."""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+
+class ErucaError(Exception):
+    """Anything Eruca reports. Subclasses fix ``code``, ``status``, ``title`` and ``default_fix``.
+
+    A subclass has no ``default_fix`` where only the detail can say what to do about it.
+    """
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "The request failed"
+    retryable: ClassVar[bool] = False
+    default_fix: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        fix: str | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        request_id: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.fix = fix or self.default_fix
+        self.errors = [dict(error) for error in errors]
+        self.request_id = request_id
+        self.retry_after_seconds = retry_after_seconds
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document."""
+        document: dict[str, Any] = {
+            "type": f"/problems/{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "request_id": request_id or self.request_id,
+            "retryable": self.retryable,
+            "fix": self.fix,
+        }
+        if self.errors:
+            document["errors"] = self.errors
+        return document
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.fix})" if self.fix else self.detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is, for other processes: an exception is made anew from its arguments otherwise,
+        # and those that are given by name are not among them.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+
+def every_error(root: type[ErucaError] = ErucaError) -> Iterator[type[ErucaError]]:
+    """Yield the whole tree, parents first."""
+    yield root
+    for child in root.__subclasses__():
+        yield from every_error(child)
