@@ -13,6 +13,7 @@ import pytest
 
 from eruca.contract import errors
 from eruca.contract.errors import (
+    AlreadyDecidedError,
     ClientError,
     ErucaError,
     FilterSyntaxError,
@@ -152,6 +153,34 @@ def test_a_document_of_nonsense_is_still_an_error(nonsense: object) -> None:
     assert isinstance(error, ErucaError)
     assert error.errors == []
     assert json.dumps(error.problem())
+
+
+@pytest.mark.parametrize(
+    ("error", "members"),
+    [
+        (FilterSyntaxError("x", position=4, excerpt="AND"), {"position": 4, "excerpt": "AND"}),
+        (AlreadyDecidedError("x", decision={"by": "check"}), {"decision": {"by": "check"}}),
+    ],
+)
+def test_what_a_kind_says_beyond_others_survives_the_wire(
+    error: ErucaError, members: dict[str, Any]
+) -> None:
+    document = error.problem()
+
+    assert members.items() <= document.items()
+    assert vars(error_of_problem(document, error.status)) == vars(error)
+
+
+@pytest.mark.parametrize("kind", [FilterSyntaxError, AlreadyDecidedError])
+@pytest.mark.parametrize("nonsense", [[["x"]], 1.5, None])
+def test_what_it_says_is_left_out_where_it_is_nonsense(
+    kind: type[ErucaError], nonsense: object
+) -> None:
+    members = dict.fromkeys(("position", "excerpt", "decision"), nonsense)
+
+    error = error_of_problem({"code": kind.code, "detail": "x"} | members, kind.status)
+
+    assert vars(error) == vars(kind("x"))
 
 
 def test_what_to_do_is_part_of_the_text() -> None:

@@ -35,6 +35,14 @@ class ErucaError(Exception):
         self.request_id = request_id
         self.retry_after_seconds = retry_after_seconds
 
+    @classmethod
+    def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a document of this kind holds beyond others, as the arguments it is made of.
+
+        A subclass that has such arguments says so here and in :meth:`problem`, the way back.
+        """
+        return {}
+
     def problem(self, request_id: str | None = None) -> dict[str, Any]:
         """Return the problem document."""
         document: dict[str, Any] = {

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from eruca.contract.errors.base import ErucaError, every_error
-from eruca.contract.errors.client import ClientError
 from eruca.contract.errors.not_found import NotFoundError
-from eruca.contract.errors.refusals import AlreadyDecidedError
-from eruca.contract.errors.requests import FilterSyntaxError, RequestError
+from eruca.contract.errors.refusals import RefusedError
+from eruca.contract.errors.requests import RequestError
 from eruca.contract.errors.service import InternalError, OverloadedError, UnavailableError
 
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
-_BY_CODE: Final = {kind.code: kind for kind in every_error() if not issubclass(kind, ClientError)}
+_BRANCHES: Final = (RequestError, RefusedError, UnavailableError, InternalError)  # that are sent
+_BY_CODE: Final = {ErucaError.code: ErucaError} | {
+    kind.code: kind for branch in _BRANCHES for kind in every_error(branch)
+}
 
 
 def error_of_problem(
@@ -29,33 +31,13 @@ def error_of_problem(
     if kind is None:
         kind = _kind_of_status(status)
     detail = document.get("detail") or document.get("title") or f"HTTP status {status}"
-    position, excerpt = document.get("position"), document.get("excerpt")
-    if kind is FilterSyntaxError:
-        return FilterSyntaxError(
-            str(detail),
-            position=position if isinstance(position, int) else None,
-            excerpt=_text(excerpt),
-            fix=_text(document.get("fix")),
-            errors=_field_errors(document.get("errors")),
-            request_id=_text(document.get("request_id")),
-            retry_after_seconds=retry_after_seconds,
-        )
-    if kind is AlreadyDecidedError:
-        decision = document.get("decision")
-        return AlreadyDecidedError(
-            str(detail),
-            decision=decision if isinstance(decision, dict) else None,
-            fix=_text(document.get("fix")),
-            errors=_field_errors(document.get("errors")),
-            request_id=_text(document.get("request_id")),
-            retry_after_seconds=retry_after_seconds,
-        )
     return kind(
         str(detail),
         fix=_text(document.get("fix")),
         errors=_field_errors(document.get("errors")),
         request_id=_text(document.get("request_id")),
         retry_after_seconds=retry_after_seconds,
+        **kind.extension_members(document),
     )
 
 

@@ -115,6 +115,12 @@ class AlreadyDecidedError(ConflictError):
         )
         self.decision = dict(decision or {})  # outcome, by, decided_at, reason …
 
+    @classmethod
+    def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was decided, if the document says it."""
+        decision = document.get("decision")
+        return {"decision": decision if isinstance(decision, dict) else None}
+
     def problem(self, request_id: str | None = None) -> dict[str, Any]:
         """Return the problem document, with what was decided."""
         document = super().problem(request_id)

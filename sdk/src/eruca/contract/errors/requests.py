@@ -56,6 +56,15 @@ class FilterSyntaxError(ValidationError):
         self.position = position  # of the first character that is wrong, from 0
         self.excerpt = excerpt  # what stands there
 
+    @classmethod
+    def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where the filter is wrong, as far as the document says it."""
+        position, excerpt = document.get("position"), document.get("excerpt")
+        return {
+            "position": position if isinstance(position, int) else None,
+            "excerpt": excerpt if isinstance(excerpt, str) else None,
+        }
+
     def problem(self, request_id: str | None = None) -> dict[str, Any]:
         """Return the problem document, with where the filter is wrong."""
         where = {"position": self.position, "excerpt": self.excerpt}
