@@ -24,8 +24,9 @@ long an answer may stay unread, nor how many bytes of unread answers there are i
 refusals are plain text. :class:`ServiceProtocol` mends these:
 
 - *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
+- *refusals* are problems, and the client is given the time to read them (:mod:`.refusing`);
 - *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
-  client offers h2c with its first request);
+  client offers h2c with its first request; :mod:`.upgrades`);
 - *unread answers* and *times* are watched over all connections (:mod:`.connection_watch`).
 
 Source: uvicorn 0.54, ``HttpToolsProtocol`` (whose attributes are relied upon: the tests over real
@@ -35,50 +36,37 @@ sockets notice when they change).
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final
 
 import httptools
 import structlog
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from eruca.contract.errors import ErucaError, OverloadedError, RequestError, TooLargeError
-from eruca_chassis.asgi import (
-    ClientGoneError,
-    Receive,
-    Scope,
-    Send,
-    joined_headers,
-    problem_body,
-    problem_headers,
-    request_id,
-    send_problem,
-)
+from eruca.contract.errors import ErucaError, TooLargeError
+from eruca_chassis.asgi import joined_headers
 from eruca_chassis.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
 from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
 from eruca_chassis.exchange import Exchange, RequestHead
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.known_heads import HEAD_END, KnownHeads
-from eruca_chassis.lending import lending_by, unread_size
+from eruca_chassis.lending import lending_by, lent_socket, unread_size
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
+from eruca_chassis.parsing import new_parser, unreadable
 from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
 from eruca_chassis.readiness import Readiness
+from eruca_chassis.refusing import Lingering, last_answer, refuse_connection
+from eruca_chassis.upgrades import AfterUpgrade, head_for_body
 
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
 AHEAD_MAX: Final = 64  # exchanges of one connection; a client further ahead is held back
 PIPELINE_MAX: Final = 256  # requests sent ahead of those; each costs about 2 KB
 REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
-LINGER_SECONDS: Final = 1.0  # for a refused client to read why
 SWEEP_SECONDS: Final = 1.0
 
 _BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body that it matters to copy once less
@@ -119,7 +107,7 @@ class ServiceProtocol(HttpToolsProtocol):
             transport.abort()
         elif count >= maximum:
             self._has_room = False
-            self.app = _refuse_connection
+            self.app = refuse_connection
         self.watch.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -145,7 +133,7 @@ class ServiceProtocol(HttpToolsProtocol):
                 data = self._without_upgrade(data[upgrade.args[0] :])
             except httptools.HttpParserError as error:
                 is_small = self._loose_size <= HEAD_SIZE_MAX
-                self.refuse(_unreadable(error) if is_small else _head_too_large())
+                self.refuse(unreadable(error) if is_small else _head_too_large())
                 return
         receiving = self._receiving
         if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
@@ -159,7 +147,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def _received(self) -> None:
         """Go on behind a body that did not pass the parser."""
         let_read(self.transport, self)
-        self.parser = _new_parser(self)
+        self.parser = new_parser(self)
         self.on_message_complete()
 
     def _without_known(self, data: bytes) -> bytes:
@@ -399,26 +387,12 @@ class ServiceProtocol(HttpToolsProtocol):
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[socket.socket]:
         """Lend the connection once everything that was written to it is on its way."""
-        transport = self.transport
-        if not transport.is_closing():
-            transport.set_write_buffer_limits(0)  # full as long as anything waits
-            await self.flow.drain()
-        if transport.is_closing():
-            raise ClientGoneError
-        # One of our own: the transport's may be closed meanwhile, and its number another's.
-        self._lent = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        self._lent.settimeout(0)  # it does not block as it is, but this object does not know that
-        try:
-            with self._lent:
-                try:
-                    yield self._lent
-                except BaseException:
-                    _sever(self._lent)  # whoever else holds it
-                    raise
-        finally:
-            self._lent = None
-            if not transport.is_closing():
-                transport.set_write_buffer_limits()
+        async with lent_socket(self.transport, self.flow.drain) as lent:
+            self._lent = lent
+            try:
+                yield lent
+            finally:
+                self._lent = None
 
     # --- What the server and its watch ask --------------------------------------------------------
 
@@ -479,87 +453,33 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def refuse(self, error: ErucaError) -> None:
         """Answer with a problem and close; or cut where an answer has begun."""
-        asgi = self._asgi_request()
-        has_begun = asgi is not None and asgi.response_started
-        if self._receiving is not None:
-            has_begun = bool(self._receiving.status)  # it was refused without its whole body
-        if self._exchanges and self._exchanges[0].unsent is not None:
-            has_begun = True
-        if self.transport.is_closing() or has_begun:
+        if self.transport.is_closing() or self._has_begun_answer():
             self.cut(error.detail)
             return
-        body = problem_body(error, None)
-        headers = [
-            *problem_headers(error, None),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ]
-        lines = [STATUS_LINE[error.status], *(b"%s: %s\r\n" % header for header in headers)]
-        self.transport.write(b"".join([*lines, b"\r\n", body]))
+        self.transport.write(last_answer(error))
         self.transport.write_eof()
         self._is_refused = True
-        let_read(self.transport, _Lingering(self))
+        let_read(self.transport, Lingering(self, self.transport))
         # What came first is answered by this, too: its handlers have no client any more.
         self._lose_requests()
 
+    def _has_begun_answer(self) -> bool:
+        """Tell whether a part of an answer, or one to a request that still arrives, is written."""
+        if self._exchanges and self._exchanges[0].unsent is not None:
+            return True
+        if self._receiving is not None:
+            return bool(self._receiving.status)  # it was refused without its whole body
+        asgi = self._asgi_request()
+        return asgi is not None and asgi.response_started
+
     def _without_upgrade(self, rest: bytes) -> bytes:
-        """Ignore the upgrade that the request offers, and return what to parse next.
-
-        The parser has taken the request to end with its head, whatever its headers say of a body
-        in *rest*. So the body is parsed by a new one, under a head that offers no upgrade.
-        """
-        framing = [h for h in self.headers if h[0] in (b"content-length", b"transfer-encoding")]
-        if not framing:
-            return rest
-        self.cycle.more_body = True
-        self.cycle.message_event.clear()
-        self.parser = _new_parser(_AfterUpgrade(self))
-        lines = [b"POST / HTTP/1.1", *(b"%s: %s" % header for header in framing)]
-        return b"\r\n".join([*lines, b"", rest])
-
-
-class _AfterUpgrade:
-    """Parser callbacks of a connection, but for a first head, which is made up."""
-
-    def __init__(self, connection: ServiceProtocol) -> None:
-        self._connection = connection
-        self._head_is_ours = True
-        self.on_body = connection.on_body
-        self.on_message_complete = connection.on_message_complete
-
-    def on_message_begin(self) -> None:
-        if not self._head_is_ours:
-            self._connection.on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        if not self._head_is_ours:
-            self._connection.on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._head_is_ours:
-            self._connection.on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        if not self._head_is_ours:
-            self._connection.on_headers_complete()
-        self._head_is_ours = False
-
-
-class _Lingering(asyncio.Protocol):
-    """The end of a refused connection: what still arrives is dropped.
-
-    Closing at once would reset the connection under a client that is still sending, which would
-    then never read why.
-    """
-
-    def __init__(self, refused: ServiceProtocol) -> None:
-        self._refused = refused
-        loop = asyncio.get_running_loop()
-        self._end = loop.call_later(LINGER_SECONDS, refused.transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end.cancel()
-        self._refused.connection_lost(exc)
+        """Ignore the upgrade that the request offers, and return what to parse next."""
+        head = head_for_body(self.headers)
+        if head:
+            self.cycle.more_body = True
+            self.cycle.message_event.clear()
+            self.parser = new_parser(AfterUpgrade(self))
+        return head + rest
 
 
 def protocol_class(
@@ -568,26 +488,6 @@ def protocol_class(
     """Return the protocol class of a service's connections, which *watch* looks after."""
     parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
     return type("ServedProtocol", (ServiceProtocol,), parts)
-
-
-def _new_parser(callbacks: object) -> httptools.HttpRequestParser:
-    """Return a parser that takes what uvicorn's does: requests behind one that closes, too."""
-    parser = httptools.HttpRequestParser(callbacks)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser
-
-
-def _unreadable(error: httptools.HttpParserError) -> RequestError:
-    """Return what is told of a request that the parser does not take."""
-    # A URL that passes there may fail when it is taken apart, in a callback.
-    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
-    if isinstance(cause, httptools.HttpParserInvalidURLError):
-        return RequestError(
-            "the request's URL cannot be read",
-            fix="write it in ASCII, and any other character as the %XX of its UTF-8",
-        )
-    reason = str(error)
-    return RequestError(f"what arrived is not HTTP/1.1: {reason[:1].lower()}{reason[1:]}")
 
 
 def _head_too_large() -> TooLargeError:
@@ -599,13 +499,3 @@ def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:
     if end - start < _BUFFERED_SIZE_MIN:
         return data[start:end]
     return bytearray(memoryview(data)[start:end])
-
-
-def _sever(connection: socket.socket) -> None:
-    with suppress(OSError):  # the client was faster
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-async def _refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None:
-    error = OverloadedError("connections_max connections are open already", retry_after_seconds=1)
-    await send_problem(send, error, request_id(scope), [(b"connection", b"close")])
