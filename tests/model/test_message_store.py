@@ -45,7 +45,7 @@ from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
 from support.limits import file_size_limit
 from support.log_model import Key, LogModel, keys_of, read_log
-from support.stores import abandon, batch, scratch_directory, small_settings
+from support.stores import abandon, batch, delete_oldest_segments, scratch_directory, small_settings
 
 Result = TypeVar("Result")
 
@@ -146,8 +146,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def delete_the_oldest_segments(self, count: int) -> None:
         """Delete what may go: nothing, or more or less, as flushes were fast."""
-        needed_from = self.run(self.store.needed_from())
-        for min_offset in self.store.delete_oldest_segments(count, needed_from):
+        for min_offset in self.run(delete_oldest_segments(self.store, count)):
             self.model.expire(min_offset)
 
     @rule(deleted=deletions)

@@ -32,7 +32,7 @@ from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
 from support.limits import file_size_limit
 from support.log_model import read_log
-from support.stores import abandon, scratch_directory, small_settings
+from support.stores import abandon, delete_oldest_segments, scratch_directory, small_settings
 from support.timer_model import TimerModel
 
 Result = TypeVar("Result")
@@ -172,7 +172,7 @@ class TimersMachine(RuleBasedStateMachine):
 
         No precondition says that there are any: after a kill that depends on how fast flushes are.
         """
-        ends = self.store.segment_ends()
+        ends = self.store.retention.segment_ends()
         if len(ends) == 1:
             return
         last = ends[min(count, len(ends) - 1) - 1]
@@ -262,9 +262,7 @@ class TimersMachine(RuleBasedStateMachine):
         return self.store._writer.last_store_timestamp
 
     def delete_up_to(self, count: int) -> None:
-        needed_from = self.run(self.store.needed_from())
-        for _ in self.store.delete_oldest_segments(count, needed_from):
-            pass
+        self.run(delete_oldest_segments(self.store, count))
 
     def forget_from(self, flushed: int) -> None:
         """Forget records and promises that a power cut may have taken back."""

@@ -35,7 +35,14 @@ from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
 from support.limits import file_size_limit
 from support.log_model import read_log
-from support.stores import STORE_HOST, abandon, batch, scratch_directory, small_settings
+from support.stores import (
+    STORE_HOST,
+    abandon,
+    batch,
+    delete_oldest_segments,
+    scratch_directory,
+    small_settings,
+)
 from support.transaction_model import TransactionModel
 from support.transaction_stores import CHECKER, GROUP, TOPIC, TransactionStore
 
@@ -244,7 +251,7 @@ class TransactionsMachine(RuleBasedStateMachine):
 
         No precondition says that there are any: after a kill that depends on how fast flushes are.
         """
-        ends = self.store.segment_ends()
+        ends = self.store.retention.segment_ends()
         if len(ends) == 1:
             return
         last = ends[min(count, len(ends) - 1) - 1]
@@ -379,9 +386,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.records[record.log_offset] = record
 
     def delete_up_to(self, count: int) -> None:
-        needed_from = self.run(self.store.needed_from())
-        for _ in self.store.delete_oldest_segments(count, needed_from):
-            pass
+        self.run(delete_oldest_segments(self.store, count))
 
     def cut_log(self, offset: int) -> None:
         for path in sorted((self.directory / "commitlog").iterdir()):

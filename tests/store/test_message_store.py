@@ -52,6 +52,7 @@ from support.stores import (
     abandon,
     all_answers,
     batch,
+    delete_oldest_segments,
     message,
     scratch_directory,
     small_settings,
@@ -428,8 +429,7 @@ async def test_a_batch_with_no_room_beside_the_snapshot_gets_a_segment_of_its_ow
 
     assert [receipt.log_offset % store.segment_size for receipt in receipts] == [0, 0, 0]
     assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2]
-    await store.flush()
-    *_, min_offset = store.delete_oldest_segments(9)
+    *_, min_offset = await delete_oldest_segments(store, 9)
     assert min_offset == receipts[2].log_offset - store.segment_size  # its snapshot is there
     await store.close()
     reopened = await opened(tmp_path)
@@ -454,8 +454,7 @@ async def test_a_state_larger_than_a_segment_is_written_in_parts(
     assert LogModel(read_log(tmp_path)).topics.keys() >= {"topic-0", "topic-199"}
     store = await opened(tmp_path, settings)
     assert all_answers(store) == before
-    await store.flush()
-    assert list(store.delete_oldest_segments(1_000))
+    assert await delete_oldest_segments(store, 1_000)
     await store.close()
     store = await opened(tmp_path, settings)
     assert store.state.topics.keys() == before["topics"].keys()  # type: ignore[attr-defined]
@@ -745,9 +744,9 @@ async def test_no_queue_leads_to_what_retention_has_deleted_while_files_were_sho
     store._queues.close()  # as if the descriptors had been needed for other queues
 
     with open_files_limit(0), pytest.raises(OSError, match="Too many open files"):
-        list(store.delete_oldest_segments(1))
+        await delete_oldest_segments(store, 1)
     while_short = [len(bodies(store, queue_id)) for queue_id in range(4)]
-    deleted = list(store.delete_oldest_segments(1))
+    deleted = await delete_oldest_segments(store, 1)
 
     assert while_short == [40] * 4
     assert deleted == [store.segment_size]
@@ -934,15 +933,15 @@ async def test_a_projection_whose_flush_failed_is_not_promised_again(
 # --- Retention ------------------------------------------------------------------------------------
 
 
-async def test_a_segment_is_kept_until_it_is_flushed(tmp_path: Path) -> None:
+async def test_what_goes_and_what_it_was_superseded_by_are_flushed_first(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.change(ORDERS)
     while store.segment_count < 4:
         await send(store, b"x" * 700)
 
-    assert list(store.delete_oldest_segments(9)) == []
-    await store.flush()
-    assert len(list(store.delete_oldest_segments(9))) == 3
+    assert store.flushed_offset < store.visible_offset
+    assert len(await delete_oldest_segments(store, 9)) == 3
+    assert store.flushed_offset == store.visible_offset
 
     assert store.log_min_offset == 3 * store.segment_size
     low, high = store.queue_range("orders", 0)
@@ -956,8 +955,7 @@ async def test_keys_still_to_be_indexed_may_expire(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.change(ORDERS)
     receipts = [await send(store, b"x" * 700) for _ in range(90)]
-    await store.flush()
-    *_, min_offset = store.delete_oldest_segments(2)
+    *_, min_offset = await delete_oldest_segments(store, 2)
 
     found = store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62)
 
@@ -1099,13 +1097,12 @@ async def test_nobody_waits_while_what_a_segment_took_is_freed(
     await store.change(ORDERS)
     while store.segment_count < 3:
         await send(store, b"x" * 700)
-    await store.flush()
     gone = tmp_path / "commitlog" / f"{0:020d} (deleted)"
     freeing = InThread(monkeypatch, "eruca_broker.store.commit_log.sync_directory")
 
-    list(store.delete_oldest_segments(1))
+    await delete_oldest_segments(store, 1)
     assert gone in open_files()
-    await store.let_deleted_go()
+    await store.retention.let_deleted_go()
 
     assert freeing.threads
     assert threading.get_ident() not in freeing.threads

@@ -12,7 +12,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, STRETCH_SIZE, Scrub
 from support.clocks import ManualClock
 from support.limits import file_size_limit
-from support.stores import batch, small_settings, without_log_lines
+from support.stores import batch, delete_oldest_segments, small_settings, without_log_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +169,7 @@ async def test_it_goes_on_behind_what_retention_has_deleted(tmp_path: Path) -> N
     scrub = Scrub(store, hours=1_000)
     await scrub.step()
     assert 0 < scrub.offset <= store.segment_size
-    assert list(store.delete_oldest_segments(2)) == [store.segment_size, 2 * store.segment_size]
+    assert await delete_oldest_segments(store, 2) == [store.segment_size, 2 * store.segment_size]
 
     fast = Scrub(store, hours=AT_ONCE)
     fast.offset = scrub.offset

@@ -18,7 +18,7 @@ from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.log_model import read_log
-from support.stores import abandon, batch, small_settings, without_log_lines
+from support.stores import abandon, batch, delete_oldest_segments, small_settings, without_log_lines
 from support.torn_logs import cut_copy
 
 SETTINGS = small_settings(segment_size=32 * 1024)
@@ -98,15 +98,14 @@ def test_retention_waits_until_what_it_carried_forward_is_durable(tmp_path: Path
         while store.segment_count == 1:
             await store.append(batch("orders", 0, [bytes(3_000)]))
         await store.flush()
-        await Timers(store, clock).carry_forward(store.segment_ends()[0])
-        assert list(store.delete_oldest_segments(9)) == []
+        await Timers(store, clock).carry_forward(store.retention.segment_ends()[0])
         carried = store.timers.oldest_id()
 
-        needed_from = await store.needed_from()
+        needed_from = await store.retention.needed_from()
 
         assert carried is not None
-        assert store.segment_ends()[0] <= needed_from <= carried < store.flushed_offset
-        assert len(list(store.delete_oldest_segments(9, needed_from))) == 1
+        assert store.retention.segment_ends()[0] <= needed_from <= carried < store.flushed_offset
+        assert len(await delete_oldest_segments(store, 9)) == 1
         await store.close()
 
     with without_log_lines():

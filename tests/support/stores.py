@@ -61,6 +61,13 @@ def batch(topic: str, queue_id: int, bodies: Sequence[bytes], **properties: str 
     return batch_of_records(topic, queue_id, records)
 
 
+async def delete_oldest_segments(store: MessageStore, count: int) -> list[int]:
+    """Delete up to *count* segments that nothing needs; return the log's start after each."""
+    retention = store.retention
+    steps = retention.deletion(count, await retention.needed_from())
+    return [min_offset for min_offset in steps if min_offset is not None]
+
+
 async def abandon(store: MessageStore) -> None:
     """Leave *store* as a killed process leaves it: what was under way stops where it is."""
     writer, log = store._writer, store._log

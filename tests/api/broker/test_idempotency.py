@@ -19,6 +19,7 @@ from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Dispatcher
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
+from support.stores import delete_oldest_segments
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -339,7 +340,7 @@ async def test_what_retention_has_deleted_is_stored_again(tmp_path: Path) -> Non
         for _ in range(4):  # fills segments
             await client.post("/topics/other/messages", json={"body": {"text": "x" * 40_000}})
         store = broker_of(app).store
-        deleted = list(store.delete_oldest_segments(1, await store.needed_from()))
+        deleted = await delete_oldest_segments(store, 1)
         assert deleted[0] > first.json()["log_offset"]
 
         again = await send(client, PAID)

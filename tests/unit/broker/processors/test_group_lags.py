@@ -14,7 +14,7 @@ from eruca_broker.core.group_events import CommittedOffset, GroupPut, GroupSetti
 from eruca_broker.core.group_events import OffsetsCommitted as Committed
 from eruca_broker.core.retention import RetentionRules
 from eruca_broker.core.topic_events import TopicDeleted, TopicPut
-from eruca_broker.loops.upkeep import Upkeep
+from eruca_broker.loops.retention import RetentionLoop
 from eruca_broker.processors import group_lags
 from eruca_broker.processors.group_lags import GroupLags, TopicLag
 from eruca_broker.processors.timers import Timers
@@ -50,7 +50,7 @@ async def send(store: MessageStore, count: int, *, size: int = 10, topic: str = 
 async def retain(store: MessageStore, lags: GroupLags) -> None:
     carry_forward = Timers(store, ManualClock()).carry_forward
     await store.flush()
-    await Upkeep(store, ALL_MAY_GO, carry_forward=carry_forward, lags=lags)._retain()
+    await RetentionLoop(store, ALL_MAY_GO, carry_forward, lags).step()
 
 
 def told(text: str) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Retention: how many of the oldest segments go, and whether the disk still takes writes.
+"""Retention: how many of the oldest segments go, what keeps them, and whether writes are taken.
 
 Rules, as RocketMQ's: in the hours named by ``delete_hours``, or above ``disk_high`` at any hour,
 segments that have not been written to for ``reserved_hours`` are deleted. Above ``disk_forced``
@@ -11,7 +11,7 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.CleanCommitLogService``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,3 +69,18 @@ def decide(
             count += 1
     limit = rules.disk_forced if was_refusing else rules.disk_refuse
     return RetentionDecision(count, disk_used > limit)
+
+
+def oldest_needed(
+    *, visible_offset: int, snapshot_offset: int, waiting: Iterable[int | None]
+) -> int:
+    """Return the log offset before which nothing is needed any more.
+
+    Args:
+        visible_offset: What lies behind it has not been read by anyone.
+        snapshot_offset: Where the latest whole snapshot of the state begins.
+        waiting: Where the oldest messages lie that wait for their time or for a decision; None
+            where none waits.
+    """
+    oldest = (offset for offset in waiting if offset is not None)
+    return min(visible_offset, snapshot_offset, *oldest)

@@ -7,6 +7,7 @@ This is what the rest of the broker sees. It owns the parts and lets each do its
     reader      pulls, look-ups, the log feed    store/reader.py
     state       topics, groups, offsets          core/state.py, a fold over control records
     timers      messages that wait               core/timers.py, told by queues and events
+    retention   how the oldest segments go       store/retention.py
 
 Everything here runs on the event loop's thread; only flushing and allocating leave it.
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,7 @@ import structlog
 
 from eruca.contract.errors import ErucaError, RecordNotFoundError, StoreFailedError
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.names import EVENTS_TOPIC, dead_letter_topic
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca.core.sql92 import Sql92Filter
 from eruca_broker.core.batch import Batch, batch_of_records
@@ -63,6 +64,7 @@ from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery import Recovered, recover
+from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Clock, Receipt, Writer
@@ -133,6 +135,9 @@ class MessageStore:
             publish=self._published,
         )
         self._writer.last_store_timestamp = recovered.last_store_timestamp
+        self.retention = Retention(
+            recovered, self._snapshots, self._writer, first_offset=self._first_offset
+        )
 
     @classmethod
     async def open(cls, directory: Path, settings: StoreSettings, clock: Clock) -> MessageStore:
@@ -511,78 +516,6 @@ class MessageStore:
         """See whether there is room again on a disk that was full, or what else was short."""
         await self._writer.probe()
 
-    def segment_ages(self) -> list[float]:
-        """Return when each segment was last written, oldest first, in seconds since the epoch."""
-        return [segment.modified_at() for segment in self._log.segments]
-
-    async def needed_from(self) -> int:
-        """Return the log offset before which nothing is needed any more, whatever happens now.
-
-        Needed is all from the latest snapshot of the state on, or from the oldest message that
-        waits for its time or for a decision. What a newer record has made superfluous counts only
-        once that record is durable: a power cut must not take the one after retention took the
-        other.
-
-        Raises:
-            StoreFailedError: The disk failed to flush the log; final.
-        """
-        needed_from = self._needed_from()
-        await self._writer.flush()
-        return min(needed_from, self.flushed_offset)
-
-    def delete_oldest_segments(self, count: int, needed_from: int | None = None) -> Iterator[int]:
-        """Delete up to *count* segments; yield the log's new start after each.
-
-        See :meth:`deletion`, which it goes through without a pause.
-        """
-        steps = self.deletion(count, needed_from)
-        return (min_offset for min_offset in steps if min_offset is not None)
-
-    def deletion(self, count: int, needed_from: int | None = None) -> Iterator[int | None]:
-        """Delete up to *count* segments, step by step, for thousands of queues take their time.
-
-        Yields the log's new start after each segment, and None after each queue: whatever happens
-        between two steps, and if there is no further one, what is in order stays so.
-
-        The last one stays, and so does what reaches beyond *needed_from*. What leads to a segment's
-        records goes before it does, so that whatever fails, nothing leads to a record that is gone.
-
-        Args:
-            count: How many at most.
-            needed_from: What :meth:`needed_from` has returned; None: it is looked up now, and
-                nothing goes while something is to be flushed.
-
-        Raises:
-            OSError: A segment is still there, and so are those behind it.
-        """
-        if needed_from is None:
-            is_flushed = self.flushed_offset >= self.visible_offset
-            needed_from = self._needed_from() if is_flushed else 0
-        for _ in range(count):
-            segment = self._log.expired(needed_from)
-            if segment is None:
-                return
-            for _ in self._queues.delete_expired(segment.end_offset):
-                yield None
-            self._index.delete_expired(segment.end_offset)
-            self._log.delete_oldest()
-            self.state.redriven.forget_before(
-                lambda group: self.queue_range(dead_letter_topic(group), 0)[0]
-            )
-            yield self._log.min_offset
-
-    async def let_deleted_go(self) -> None:
-        """Free what deleted segments took; to be awaited before a further one is deleted.
-
-        Raises:
-            OSError: That they are deleted is not durable.
-        """
-        await finished_in_thread(self._log.let_deleted_go)
-
-    def segment_ends(self) -> list[int]:
-        """Return the log offset behind each segment, oldest first."""
-        return [segment.end_offset for segment in self._log.segments]
-
     def log_file(self, log_offset: int) -> LogFile:
         """Return the file that holds *log_offset*, which is in the log."""
         segment = self._log.segment_at(log_offset)
@@ -590,13 +523,6 @@ class MessageStore:
         return LogFile(segment.path, segment.base_offset, segment.end_offset)
 
     # --- Inside -----------------------------------------------------------------------------------
-
-    def _needed_from(self) -> int:
-        needed_from = min(self.visible_offset, self._snapshots.latest_offset)
-        for oldest in (self.timers.oldest_id(), self.state.transactions.oldest_offset()):
-            if oldest is not None:
-                needed_from = min(needed_from, oldest)
-        return needed_from
 
     async def _begin(self, *, needs_snapshot: bool) -> None:
         """See to it that the log tells the whole state, before anything is served."""
@@ -641,6 +567,9 @@ class MessageStore:
 
     def _stored_next_offset(self, topic: str, queue_id: int) -> int:
         return self.queue_range(topic, queue_id)[1]
+
+    def _first_offset(self, topic: str, queue_id: int) -> int:
+        return self.queue_range(topic, queue_id)[0]
 
     def _ended_at(self, topic: str, queue_id: int) -> int:
         return self.state.queue_ends.get((topic, queue_id), 0)

@@ -1,0 +1,110 @@
+"""Retention: the oldest segments go when they are old, or the disk is full, and are not needed.
+
+What they hold and is still needed is carried forward first; and what groups lose with them, because
+they have not read it, is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import DiskFullError, ErucaError
+from eruca_broker.core.retention import RetentionRules, decide
+from eruca_broker.processors.group_lags import GroupLags
+from eruca_broker.store.message_store import MessageStore
+
+_PAUSE_BETWEEN_DELETIONS_SECONDS: Final = 0.1  # RocketMQ's: deleting a gigabyte stalls a disk
+_TURN_SECONDS: Final = 0.005  # of queues' deletions, before others have their turn
+_RETRY_AFTER_SECONDS: Final = 10.0
+
+logger = structlog.get_logger(__name__)
+
+
+class RetentionLoop:
+    """Applies the rules to one store, a round at each step.
+
+    Args:
+        store: Whose segments go.
+        rules: What is kept.
+        carry_forward: Stores again what the log before an offset holds and is still needed.
+        lags: Know what groups have not read.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        rules: RetentionRules,
+        carry_forward: Callable[[int], Awaitable[None]],
+        lags: GroupLags,
+    ) -> None:
+        self._store = store
+        self._rules = rules
+        self._carry_forward = carry_forward
+        self._lags = lags
+
+    async def step(self) -> None:
+        """Do what the rules say now: refuse writes, take them again, delete segments.
+
+        Raises:
+            ErucaError: What waits could not be carried forward, and keeps its segments.
+            OSError: A segment could not be deleted.
+        """
+        store = self._store
+        used = store.disk_used_ratio
+        is_full = isinstance(store.refusal, DiskFullError)
+        decision = decide(
+            self._rules,
+            written_at=store.retention.written_at(),
+            now=time.time(),
+            hour=datetime.now().astimezone().hour,
+            disk_used=used,
+            was_refusing=is_full,
+        )
+        if not (is_full and decision.is_refusing):
+            # Also where something else is short, or that would be told for ever.
+            await store.probe_disk()
+        if decision.is_refusing and store.refusal is None:
+            store.refusal = DiskFullError(
+                f"the disk is {used:.0%} full; writes are refused above "
+                f"{self._rules.disk_refuse:.0%}",
+                retry_after_seconds=_RETRY_AFTER_SECONDS,
+            )
+        if decision.delete_count:
+            await self._delete(decision.delete_count)
+
+    async def _delete(self, count: int) -> None:
+        refusal: ErucaError | None = None
+        retention = self._store.retention
+        end = retention.segment_ends()[count - 1]
+        try:
+            await self._carry_forward(end)
+        except ErucaError as error:
+            refusal = error  # what waits keeps its segments; those before may be the room it needs
+        needed_from = await retention.needed_from()
+        unread = await self._lags.unread_before(min(end, needed_from))
+        try:
+            await self._delete_segments(count, needed_from)
+        finally:
+            await self._lags.tell_lost(unread)
+        if refusal is not None:
+            raise refusal
+
+    async def _delete_segments(self, count: int, needed_from: int) -> None:
+        retention = self._store.retention
+        turn_ends = time.monotonic() + _TURN_SECONDS
+        for min_offset in retention.deletion(count, needed_from):
+            if min_offset is not None:
+                logger.info("segment deleted", log_min_offset=min_offset)
+                await retention.let_deleted_go()
+                await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
+            elif time.monotonic() < turn_ends:
+                continue
+            else:
+                await asyncio.sleep(0)
+            turn_ends = time.monotonic() + _TURN_SECONDS

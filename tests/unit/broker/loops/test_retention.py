@@ -1,0 +1,102 @@
+"""Retention's rounds, over a real store: refusals, turns for others, and what changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from eruca.contract.errors import DiskFullError, UnavailableError
+from eruca.contract.names import EVENTS_TOPIC
+from eruca_broker.core.retention import RetentionRules
+from eruca_broker.core.topic_events import TopicDeleted, TopicPut
+from eruca_broker.loops import retention
+from eruca_broker.loops.retention import RetentionLoop
+from eruca_broker.processors.group_lags import GroupLags
+from eruca_broker.processors.timers import Timers
+from eruca_broker.store.message_store import MessageStore
+from support.clocks import ManualClock
+from support.limits import open_files_limit
+from support.stores import batch, small_settings
+
+pytestmark = pytest.mark.anyio
+
+ALL_MAY_GO = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def loop_of(store: MessageStore, rules: RetentionRules) -> RetentionLoop:
+    carry_forward = Timers(store, ManualClock()).carry_forward
+    return RetentionLoop(store, rules, carry_forward, GroupLags(store))
+
+
+async def test_a_disk_that_is_full_is_told_of_once_nothing_else_is_short(tmp_path: Path) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    full = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1e-9)
+    loop = loop_of(store, full)
+    with open_files_limit(0):
+        await store.append(batch("orders", 0, [b"hidden"]))  # in the log; its queue cannot be made
+        await loop.step()
+        assert type(store.refusal) is UnavailableError
+        assert "ulimit -n" in str(store.refusal.fix)
+
+    await loop.step()
+
+    assert isinstance(store.refusal, DiskFullError)
+    assert "writes are refused above" in store.refusal.detail
+    await store.close()
+
+
+async def test_others_have_their_turn_while_queues_forget_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(retention, "_PAUSE_BETWEEN_DELETIONS_SECONDS", 0)
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 64, 64, "rw"))
+    for queue_id in range(64):
+        await store.append(batch("orders", queue_id, [b"x" * 1_000]))
+    await store.flush()
+    loop = loop_of(store, ALL_MAY_GO)
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    await loop.step()
+    other.cancel()
+
+    assert store.log_min_offset > 0
+    assert turns >= 64
+    await store.close()
+
+
+async def test_a_topic_that_is_deleted_while_queues_forget_a_segment_stays_deleted(
+    tmp_path: Path,
+) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    for topic in ("orders", "others"):
+        await store.change(TopicPut(topic, 4, 4, "rw"))
+        for queue_id in range(4):
+            await store.append(batch(topic, queue_id, [bytes(5_000)]))
+    await store.flush()
+
+    steps = store.retention.deletion(1, await store.retention.needed_from())
+    assert next(steps) is None
+    for topic in ("orders", "others"):
+        await store.change(TopicDeleted(topic))
+    assert [offset for offset in steps if offset is not None] == [store.log_min_offset]
+
+    assert store.log_min_offset > 0
+    assert {topic for topic, _ in store._queues} == {EVENTS_TOPIC}
+    await store.close()
