@@ -71,7 +71,7 @@ async def delete_oldest_segments(store: MessageStore, count: int) -> list[int]:
 async def abandon(store: MessageStore) -> None:
     """Leave *store* as a killed process leaves it: what was under way stops where it is."""
     writer, log = store._writer, store._log
-    store._stop_index_timer()
+    store._index_follower.stop()
     writer._accepted.clear()
     writer._written.clear()
     if writer._flush is not None:

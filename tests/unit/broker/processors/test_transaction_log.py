@@ -8,7 +8,7 @@ import pytest
 
 from eruca_broker.core.topic_events import TopicPut
 from eruca_broker.processors.transactions import log as transaction_log
-from eruca_broker.store import message_store
+from eruca_broker.store import index_follower
 from support.clocks import ManualClock
 from support.stores import small_settings
 from support.transaction_stores import TOPIC, TransactionStore
@@ -25,7 +25,7 @@ async def test_the_end_of_an_id_that_is_used_again_is_among_the_latest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_log, "RECENT_MAX", 2)
-    monkeypatch.setattr(message_store, "INDEX_DELAY_SECONDS", 3600)
+    monkeypatch.setattr(index_follower, "INDEX_DELAY_SECONDS", 3600)
     opened = await TransactionStore.open(tmp_path, small_settings(), ManualClock())
     await opened.store.change(TopicPut(TOPIC, 1, 1, "rw"))
     for transaction_id in ("again", "between"):

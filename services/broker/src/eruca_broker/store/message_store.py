@@ -3,7 +3,7 @@
 This is what the rest of the broker sees. It owns the parts and lets each do its own work::
 
     writer      appends, group commit            store/writer.py
-    dispatcher  log → consume queues, key index  store/dispatcher.py
+    dispatcher  log → consume queues, key index  store/dispatcher.py, store/index_follower.py
     reader      pulls, look-ups, the log feed    store/reader.py
     state       topics, groups, offsets          core/state.py, a fold over control records
     timers      messages that wait               core/timers.py, told by queues and events
@@ -58,6 +58,7 @@ from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.directories import sync_directory
 from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
@@ -73,7 +74,6 @@ from eruca_chassis.finishing import finished_in_thread
 logger = structlog.get_logger(__name__)
 
 ABORT_NAME: Final = "abort"
-INDEX_DELAY_SECONDS: Final = 0.02  # how long a few records may wait for the key index
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
@@ -118,8 +118,7 @@ class MessageStore:
         self._index: KeyIndex = recovered.index
         self._reader = Reader(self._log, self._queues, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
-        self._index_timer: asyncio.TimerHandle | None = None
-        self._is_index_failing = False
+        self._index_follower = IndexFollower(recovered.dispatcher)
         self._checkpoints = Checkpoints(directory, self._queues, self._index)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
@@ -405,7 +404,7 @@ class MessageStore:
         """
         known = self.state.topics.get(topic)
         if not is_latest_left_out:
-            self._catch_up_index()  # so that a client finds what it has just sent
+            self._index_follower.catch_up()  # so that a client finds what it has just sent
         return self._reader.by_key(
             topic,
             key,
@@ -533,7 +532,7 @@ class MessageStore:
             await self.save_config()
 
     def _let_go(self) -> None:
-        self._stop_index_timer()
+        self._index_follower.stop()
         self._queues.close()
         self._index.close()
         self._log.close()
@@ -585,10 +584,7 @@ class MessageStore:
             elif isinstance(event, TimersFired | TimersCancelled):
                 self.timers.finish(event.timers)
         self._set_timers([a for a in appended if a.batch.topic in DELAYED_TOPICS])
-        if self._index_timer is None and self._dispatcher.is_index_behind:
-            self._index_timer = asyncio.get_running_loop().call_later(
-                INDEX_DELAY_SECONDS, self._catch_up_index
-            )
+        self._index_follower.notice()
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
         if arrived:
             self.on_arrival(arrived)
@@ -604,24 +600,6 @@ class MessageStore:
                 self.timers.add(due_ms, timer_id)
         if waiting:
             self.on_timers()
-
-    def _catch_up_index(self) -> None:
-        self._stop_index_timer()
-        try:
-            self._dispatcher.catch_up_index()
-        except OSError as error:
-            if not self._is_index_failing:  # said once, not with every write
-                logger.warning("key index is behind", reason=error.strerror or str(error))
-            self._is_index_failing = True
-        else:
-            if self._is_index_failing:
-                logger.info("key index has caught up")
-            self._is_index_failing = False
-
-    def _stop_index_timer(self) -> None:
-        if self._index_timer is not None:
-            self._index_timer.cancel()
-            self._index_timer = None
 
 
 def _lock(directory: Path) -> DirectoryLock:
