@@ -18,7 +18,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -37,7 +37,8 @@ from eruca.contract.errors import (
     UnavailableError,
     ValidationError,
 )
-from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX, WAIT_SECONDS_MAX
+from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
+from eruca.core.receiving import ReceiveRounds
 from eruca.core.simple_settings import (
     RECEIVE_COUNT_DEFAULT,
     RECEIVE_SECONDS_DEFAULT,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from eruca.aio.delivery_api import DeliveryApi
     from eruca.core.delivery import Delivery
 
-HOLD_SECONDS: Final = 1.0  # at one broker of several, before the next one is asked
-_FAILURE_SECONDS: Final = 0.2  # before brokers are asked again that all failed
 _ROUTE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError)
 _PASSING_ERRORS: Final = (
     *_ROUTE_ERRORS,
@@ -68,11 +67,6 @@ _logger = logging.getLogger(__name__)
 class _Target(NamedTuple):
     topic: str
     broker_name: str
-
-
-class _Failure(NamedTuple):
-    error: ErucaError
-    retry_at: float  # by the loop's clock; the broker has asked for so much patience
 
 
 class AsyncSimpleConsumer:
@@ -121,42 +115,17 @@ class AsyncSimpleConsumer:
             check_invisible(invisible_seconds)
             seconds = invisible_seconds
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + max(wait, 0.0)
-        failures: dict[_Target, _Failure] = {}  # of those that have not answered since
-        is_first_round = True
+        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + max(wait, 0.0))
         while True:
             targets = await self._targets()
-            for target in targets:
-                if target in failures and loop.time() < failures[target].retry_at:
-                    continue
-                left = max(deadline - loop.time(), 0.0)
-                hold = 0.0 if is_first_round else _hold(left, len(targets))
-                try:
-                    found = await self._ask(target, max_count, seconds, hold)
-                except _PASSING_ERRORS as error:
-                    self._note(target, error)
-                    retry_at = loop.time() + (error.retry_after_seconds or 0.0)
-                    failures[target] = _Failure(error, retry_at)
-                    continue
-                if found:
-                    return found
-                failures.pop(target, None)
-                if left <= 0 and not is_first_round:
-                    break
-            failed = [failures[target] for target in targets if target in failures]
-            have_all_failed = len(failed) == len(targets)
-            if loop.time() >= deadline:
-                if have_all_failed:
-                    raise failed[-1].error
+            found = await self._ask_in_turn(targets, rounds, max_count, seconds)
+            if found:
+                return found
+            pause = rounds.pause(targets, loop.time())
+            if pause is None:
                 return []
-            if have_all_failed:
-                if all(isinstance(failure.error, TopicNotFoundError) for failure in failed):
-                    raise failed[-1].error
-                retry_at = min(failure.retry_at for failure in failed)
-                await asyncio.sleep(
-                    min(max(retry_at - loop.time(), _FAILURE_SECONDS), deadline - loop.time())
-                )
-            is_first_round = False
+            if pause:
+                await asyncio.sleep(pause)
 
     async def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
         """Finish messages: they do not come again. At each broker all of them, or none.
@@ -296,6 +265,33 @@ class AsyncSimpleConsumer:
         first = self._turn % len(targets)
         return targets[first:] + targets[:first]
 
+    async def _ask_in_turn(
+        self,
+        targets: Sequence[_Target],
+        rounds: ReceiveRounds[_Target],
+        max_count: int,
+        invisible_seconds: float,
+    ) -> list[Delivery]:
+        """Ask one broker after the other until one has messages; return what it has."""
+        loop = asyncio.get_running_loop()
+        for target in targets:
+            begun = loop.time()
+            if rounds.is_patient_with(target, begun):
+                continue
+            hold = rounds.hold(len(targets), begun)
+            try:
+                found = await self._ask(target, max_count, invisible_seconds, hold)
+            except _PASSING_ERRORS as error:
+                self._note(target, error)
+                rounds.failed(target, error, loop.time())
+                continue
+            if found:
+                return found
+            rounds.answered(target)
+            if rounds.is_last_asked(begun):
+                break
+        return []
+
     async def _ask(
         self, target: _Target, max_count: int, invisible_seconds: float, hold: float
     ) -> list[Delivery]:
@@ -340,10 +336,6 @@ class AsyncSimpleConsumer:
     def _check_usable(self) -> None:
         if self._is_closed:
             raise ClosedError("the consumer is closed")
-
-
-def _hold(left: float, target_count: int) -> float:
-    return min(left, WAIT_SECONDS_MAX if target_count == 1 else HOLD_SECONDS)
 
 
 def _by_broker(deliveries: Delivery | Iterable[Delivery]) -> dict[str, list[Delivery]]:

@@ -1,0 +1,101 @@
+"""A receive's rounds: nobody is waited for at first, and only what all brokers say is an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from eruca.contract.errors import ErucaError, TopicNotFoundError, TransportError, UnavailableError
+from eruca.contract.limits import WAIT_SECONDS_MAX
+from eruca.core.receiving import FAILURE_SECONDS, HOLD_SECONDS, ReceiveRounds
+
+A, B = "broker-a", "broker-b"
+CUT = TransportError("cut")
+BUSY = UnavailableError("busy", retry_after_seconds=3)
+
+
+def second_round(deadline: float, *failed: tuple[str, ErucaError]) -> ReceiveRounds[str]:
+    rounds: ReceiveRounds[str] = ReceiveRounds(deadline)
+    for target, error in failed:
+        rounds.failed(target, error, 0.0)
+    rounds.pause([A, B], 0.0)
+    return rounds
+
+
+def test_nobody_holds_the_first_request() -> None:
+    rounds: ReceiveRounds[str] = ReceiveRounds(100.0)
+
+    assert rounds.hold(1, 0.0) == rounds.hold(2, 0.0) == 0.0
+    assert not rounds.is_last_asked(100.0)
+
+
+def test_a_lone_broker_holds_for_all_that_is_left_and_one_of_several_for_a_moment() -> None:
+    rounds = second_round(1_000.0)
+
+    assert rounds.hold(1, 0.0) == WAIT_SECONDS_MAX
+    assert rounds.hold(1, 995.0) == 5.0
+    assert rounds.hold(2, 0.0) == HOLD_SECONDS
+    assert rounds.hold(2, 999.75) == 0.25
+    assert rounds.hold(2, 1_001.0) == 0.0
+
+
+def test_once_the_time_is_over_the_next_answer_is_the_last() -> None:
+    rounds = second_round(10.0)
+
+    assert not rounds.is_last_asked(9.9)
+    assert rounds.is_last_asked(10.0)
+
+
+def test_rounds_follow_each_other_at_once_until_the_time_is_over() -> None:
+    rounds: ReceiveRounds[str] = ReceiveRounds(10.0)
+
+    assert rounds.pause([A, B], 0.0) == 0.0
+    assert rounds.pause([A, B], 10.0) is None
+
+
+def test_one_that_fails_is_passed_over_for_as_long_as_it_asks() -> None:
+    rounds = second_round(10.0, (A, BUSY))
+
+    assert rounds.is_patient_with(A, 2.9)
+    assert not rounds.is_patient_with(A, 3.0)
+    assert not rounds.is_patient_with(B, 0.0)
+    assert rounds.pause([A, B], 1.0) == 0.0
+    assert rounds.pause([A, B], 10.0) is None  # … and is no error while another answers
+
+
+@pytest.mark.parametrize(
+    ("error", "now", "pause"),
+    [(CUT, 1.0, FAILURE_SECONDS), (BUSY, 1.0, 2.0), (BUSY, 9.9, 0.1), (CUT, 9.9, 0.1)],
+)
+def test_where_all_fail_there_is_a_pause_within_the_time(
+    error: ErucaError, now: float, pause: float
+) -> None:
+    rounds = second_round(10.0, (A, error), (B, BUSY))
+
+    assert rounds.pause([A, B], now) == pytest.approx(pause)
+
+
+def test_where_all_still_fail_at_the_end_the_last_says_why() -> None:
+    rounds = second_round(10.0, (A, CUT), (B, BUSY))
+
+    with pytest.raises(UnavailableError, match="busy"):
+        rounds.pause([A, B], 10.0)
+
+
+def test_who_answers_again_has_not_failed() -> None:
+    rounds = second_round(10.0, (A, CUT), (B, BUSY))
+
+    rounds.answered(B)
+
+    assert not rounds.is_patient_with(B, 0.0)
+    assert rounds.pause([A, B], 10.0) is None
+
+
+def test_a_topic_that_no_broker_knows_is_not_waited_for() -> None:
+    rounds: ReceiveRounds[str] = ReceiveRounds(10.0)
+    missing = TopicNotFoundError("no topic")
+    rounds.failed(A, missing, 0.0)
+
+    assert rounds.pause([A, B], 0.0) == 0.0  # the other one may
+    rounds.failed(B, missing, 0.0)
+    with pytest.raises(TopicNotFoundError):
+        rounds.pause([A, B], 0.0)
