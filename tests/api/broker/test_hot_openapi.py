@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from fastapi.routing import iter_route_contexts
 
 from eruca.contract import messages, models
 from eruca.contract.messages import NewMessage, NewMessages
@@ -50,6 +51,18 @@ def test_fastapi_answers_none_of_them_itself(tmp_path: Path) -> None:
     assert set(merged["paths"][SEND_PATH]) == {"get", "post"}  # find by key, and the hot route
     for path, method in ((RECORDS_PATH, "post"), (PULL_PATH, "get"), (MULTI_PULL_PATH, "post")):
         assert set(merged["paths"][path]) == {method}
+
+
+def test_the_router_knows_each_hot_route_once(tmp_path: Path) -> None:
+    app = create_app(BrokerSettings(store_dir=tmp_path))
+    known = [
+        (method, context.path)
+        for context in iter_route_contexts(app.routes)
+        for method in context.methods or ()
+    ]
+
+    for route in HotHandlers().routes.routes:
+        assert known.count((route.method, route.template)) == 1, route.template
 
 
 def _operations(document: dict[str, Any]) -> set[tuple[str, str]]:

@@ -110,6 +110,22 @@ _TAGS: Final = (
     {"name": "log", "description": "The log itself, for replicas and projections"},
     {"name": "status", "description": "Who the broker is and how it is doing"},
 )
+_ROUTERS: Final = (  # in the document's order
+    topics.router,
+    find.router,
+    offsets.router,
+    groups.router,
+    members.router,
+    queue_locks.router,
+    group_offsets.router,
+    log.router,
+    retries.router,
+    dead_letters.router,
+    deliveries.router,
+    scheduled.router,
+    transactions.router,
+    status.router,
+)
 _SHOWN_MAX: Final = 10  # topics that a line of the log names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
 
@@ -208,23 +224,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         description=_DESCRIPTION,
         version=version("eruca-broker"),
         tags=_TAGS,
-        routers=[
-            topics.router,
-            find.router,
-            offsets.router,
-            groups.router,
-            members.router,
-            queue_locks.router,
-            group_offsets.router,
-            log.router,
-            retries.router,
-            dead_letters.router,
-            deliveries.router,
-            scheduled.router,
-            transactions.router,
-            status.router,
-            shadow_router(),
-        ],
+        routers=[*_ROUTERS, shadow_router(_ROUTERS)],
         lifespan=lifespan,
         hot=handlers.routes,
         body_size_max=settings.body_size_max,

@@ -34,14 +34,14 @@ from eruca.contract.errors import (
 from eruca.contract.models import GroupName
 from eruca_broker.api import delivery_examples
 from eruca_broker.api.dependencies import TheBroker
-from eruca_broker.api.hot import dispatched_before
+from eruca_broker.api.hot import ACK_PATH, DELIVERIES_PATH, dispatched_before
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.nulls import with_nulls
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 
-router = APIRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
+router = APIRouter(tags=["deliveries"])
 Group = Annotated[GroupName, Path()]
 _HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -57,7 +57,7 @@ _HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.post(
-    "/deliveries",
+    DELIVERIES_PATH,
     operation_id="receiveDeliveries",
     summary="Receive messages for a time",
     response_class=Response,
@@ -94,7 +94,7 @@ async def receive_deliveries(
 
 
 @router.post(
-    "/deliveries:ack",
+    ACK_PATH,
     operation_id="ackDeliveries",
     summary="Acknowledge messages",
     status_code=HTTPStatus.NO_CONTENT,
@@ -114,7 +114,7 @@ async def ack_deliveries(
 
 
 @router.post(
-    "/deliveries:nack",
+    f"{DELIVERIES_PATH}:nack",
     operation_id="nackDeliveries",
     summary="Give messages up",
     responses=answer(delivery_examples.NACK_RESULTS)
@@ -140,7 +140,7 @@ async def nack_deliveries(
 
 
 @router.post(
-    "/deliveries:extend",
+    f"{DELIVERIES_PATH}:extend",
     operation_id="extendDeliveries",
     summary="Ask for more time",
     responses=answer(delivery_examples.EXTENDED)

@@ -1,15 +1,17 @@
 """The hot routes: which there are, and who answers them once the store is open.
 
-A hot route is dispatched before FastAPI sees the request. FastAPI's router is given the paths all
-the same, so that it answers 405 and not 404 where the method is another.
+A hot route is dispatched before FastAPI sees the request. FastAPI knows the paths all the same, so
+that it answers 405 and not 404 where the method is another: by the router that declares a route for
+the document, or else by its shadow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from eruca_broker.api.delivery_routes import DeliveryRoutes
 from eruca_broker.api.pull import PullRoutes
@@ -26,7 +28,7 @@ BEGIN_PATH: Final = "/v1/transactions"
 COMMIT_PATH: Final = "/v1/transactions/{transaction_id}:commit"
 ROLLBACK_PATH: Final = "/v1/transactions/{transaction_id}:rollback"
 DELIVERIES_PATH: Final = "/v1/groups/{group}/deliveries"
-ACK_PATH: Final = "/v1/groups/{group}/deliveries:ack"
+ACK_PATH: Final = f"{DELIVERIES_PATH}:ack"
 
 
 class HotHandlers:
@@ -73,12 +75,25 @@ class HotHandlers:
         self._ack.answer_by(deliveries.acknowledge, admit=deliveries.admit)
 
 
-def shadow_router() -> APIRouter:
-    """Return a router that knows the hot paths and is never asked to answer them."""
-    router = APIRouter()
+def shadow_router(routers: Iterable[APIRouter]) -> APIRouter:
+    """Return a router that knows the hot routes, but for those that *routers* declare.
+
+    It is never asked to answer them.
+    """
+    declared = {
+        (method, route.path)
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+    shadow = APIRouter()
     for route in HotHandlers().routes.routes:
-        router.add_route(route.template, _shadow(), methods=[route.method], include_in_schema=False)
-    return router
+        if (route.method, route.template) not in declared:
+            shadow.add_route(
+                route.template, _shadow(), methods=[route.method], include_in_schema=False
+            )
+    return shadow
 
 
 def dispatched_before() -> AssertionError:
