@@ -33,7 +33,7 @@ from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.writer import renewed
+from eruca_broker.store.refusals import renewed
 from eruca_chassis.clock import Clock
 
 Sent: TypeAlias = Callable[[Appended | Exception], None]

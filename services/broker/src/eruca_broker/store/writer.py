@@ -28,12 +28,11 @@ Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -44,7 +43,6 @@ from eruca.contract.errors import (
     StoreFailedError,
     TooLargeError,
     TopicNotFoundError,
-    UnavailableError,
 )
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batch import Batch
@@ -53,21 +51,12 @@ from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.queue_files import DamagedQueueError
+from eruca_broker.store.refusals import failed_flush, refusal_of, renewed
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)
-
-DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-SCARCITY_FIXES: Final = {
-    errno.EMFILE: "let the broker open more files (ulimit -n), or take fewer connections "
-    "(ERUCA_BROKER_CONNECTIONS_MAX)",
-    errno.ENFILE: "let the system open more files (fs.file-max)",
-    errno.ENOMEM: "let the broker have more memory, or more mappings (vm.max_map_count)",
-}
-"""What helps, by the error that says what is short for now; nothing is wrong with the disk."""
-RETRY_AFTER_SECONDS: Final = 5.0
 
 
 class Clock(Protocol):
@@ -489,10 +478,7 @@ class Writer:
             return
         error = flush.exception()
         if isinstance(error, OSError):
-            self.refusal = StoreFailedError(
-                f"the disk failed to flush the log: {error.strerror}",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            )
+            self.refusal = failed_flush(error)
             failed = self._flushing + self._written
             self._flushing, self._written = [], []
             self._fail(failed, self.refusal)
@@ -507,24 +493,6 @@ class Writer:
         self.write()
         if self._written:
             self._begin_flush()
-
-
-def renewed(error: ErucaError) -> ErucaError:
-    """Return an error like *error* to raise: one raised twice would gather tracebacks for ever."""
-    return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
-
-
-def refusal_of(error: OSError | DamagedQueueError, what: str) -> UnavailableError:
-    """Return why writes are refused after *error*: for good, or until :meth:`Writer.probe`."""
-    kind: type[UnavailableError] = StoreFailedError
-    reason, fix = str(error), None
-    if isinstance(error, OSError):
-        reason = error.strerror or reason
-        if error.errno in DISK_FULL_ERRNOS:
-            kind = DiskFullError
-        elif error.errno in SCARCITY_FIXES:
-            kind, fix = UnavailableError, SCARCITY_FIXES[error.errno]
-    return kind(f"{what}: {reason}", fix=fix, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 def _flush_all(segments: Sequence[Segment]) -> None:

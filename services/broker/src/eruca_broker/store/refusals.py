@@ -1,0 +1,54 @@
+"""Why a store takes no writes: what a disk's error means, and for how long.
+
+Of a full disk, and of what else is short, writes are refused until there is some again. Any other
+error is the end of writing: nobody knows what became of the bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from eruca.contract.errors import DiskFullError, ErucaError, StoreFailedError, UnavailableError
+from eruca_broker.store.queue_files import DamagedQueueError
+
+DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+SCARCITY_FIXES: Final = {
+    errno.EMFILE: "let the broker open more files (ulimit -n), or take fewer connections "
+    "(ERUCA_BROKER_CONNECTIONS_MAX)",
+    errno.ENFILE: "let the system open more files (fs.file-max)",
+    errno.ENOMEM: "let the broker have more memory, or more mappings (vm.max_map_count)",
+}
+"""What helps, by the error that says what is short for now; nothing is wrong with the disk."""
+RETRY_AFTER_SECONDS: Final = 5.0
+
+
+def refusal_of(error: OSError | DamagedQueueError, what: str) -> UnavailableError:
+    """Return why writes are refused after *error*: for good, or until there is room again.
+
+    Args:
+        error: What came of a write.
+        what: What could not be done.
+    """
+    kind: type[UnavailableError] = StoreFailedError
+    reason, fix = str(error), None
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        if error.errno in DISK_FULL_ERRNOS:
+            kind = DiskFullError
+        elif error.errno in SCARCITY_FIXES:
+            kind, fix = UnavailableError, SCARCITY_FIXES[error.errno]
+    return kind(f"{what}: {reason}", fix=fix, retry_after_seconds=RETRY_AFTER_SECONDS)
+
+
+def failed_flush(error: OSError) -> StoreFailedError:
+    """Return why nothing is acknowledged any more after a flush that failed, whatever the error."""
+    return StoreFailedError(
+        f"the disk failed to flush the log: {error.strerror}",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )
+
+
+def renewed(error: ErucaError) -> ErucaError:
+    """Return an error like *error* to raise: one raised twice would gather tracebacks for ever."""
+    return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
