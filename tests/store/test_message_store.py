@@ -41,8 +41,8 @@ from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_broker.store.directory_lock import DirectoryLock, StoreLockedError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import Reader
+from eruca_broker.store.receipts import Receipt
 from eruca_broker.store.settings import FlushMode, StoreSettings
-from eruca_broker.store.writer import Receipt
 from support.clocks import ManualClock
 from support.disks import ForgetfulDisk
 from support.limits import file_size_limit, open_files_limit

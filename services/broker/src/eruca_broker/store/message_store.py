@@ -64,11 +64,13 @@ from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import LogRead, QueueRead, Reader
+from eruca_broker.store.receipts import Receipt
 from eruca_broker.store.recovery import Recovered, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state_snapshots import StateSnapshots
-from eruca_broker.store.writer import Clock, Receipt, Writer
+from eruca_broker.store.writer import Writer
+from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)

@@ -32,7 +32,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -51,29 +50,14 @@ from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.queue_files import DamagedQueueError
+from eruca_broker.store.receipts import Receipt, receipt_to, receipts_to
 from eruca_broker.store.refusals import failed_flush, refusal_of, renewed
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
+from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)
-
-
-class Clock(Protocol):
-    """Where the store takes its time from."""
-
-    def now_ms(self) -> int:
-        """Return the wall clock in ms since the epoch."""
-        ...
-
-
-class Receipt(NamedTuple):
-    """Where a batch lies, once it is as durable as promised."""
-
-    queue_offset: int  # of the first message
-    log_offset: int  # of the first record
-    store_timestamp: int  # ms since the epoch
-    durability: str  # "flushed" or "written"
 
 
 class Writer:
@@ -183,7 +167,7 @@ class Writer:
     ) -> asyncio.Future[Receipt]:
         """Accept a batch as :meth:`append` does; the future is done when it is published."""
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self.append(batch, born_host, partial(self._settle, future), event=event)
+        self.append(batch, born_host, receipt_to(future, self.durability), event=event)
         return future
 
     def append_group(
@@ -226,17 +210,8 @@ class Writer:
     ) -> asyncio.Future[list[Receipt]]:
         """Accept a group as :meth:`append_group` does; the future is done when it is published."""
         future: asyncio.Future[list[Receipt]] = self._loop.create_future()
-
-        def settle(outcome: list[Appended] | ErucaError) -> None:
-            if future.done():  # cancelled: whoever waited has left
-                return
-            if isinstance(outcome, ErucaError):
-                future.set_exception(outcome)
-                future.exception()  # whoever waits gets it; nobody waiting is no defect
-            else:
-                future.set_result([self._receipt(appended) for appended in outcome])
-
-        self.append_group(parts, None, settle, despite_full_disk=despite_full_disk)
+        done = receipts_to(future, self.durability)
+        self.append_group(parts, None, done, despite_full_disk=despite_full_disk)
         return future
 
     async def write_snapshot(self) -> None:
@@ -250,7 +225,7 @@ class Writer:
         else:
             self._accept_snapshot(self._snapshot())
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._accepted[-1].done = partial(self._settle, future)
+        self._accepted[-1].done = receipt_to(future, self.durability)
         await future
 
     async def flush(self) -> None:
@@ -441,23 +416,6 @@ class Writer:
         if isinstance(appended.event, TopicDeleted):
             self._leaving[appended.event.topic] -= 1
             self._leaving += Counter()  # drops what is at zero
-
-    def _settle(self, future: asyncio.Future[Receipt], outcome: Appended | ErucaError) -> None:
-        if future.done():  # cancelled: whoever waited has left
-            return
-        if isinstance(outcome, ErucaError):
-            future.set_exception(outcome)
-            future.exception()  # whoever waits gets it; nobody waiting is no defect
-        else:
-            future.set_result(self._receipt(outcome))
-
-    def _receipt(self, appended: Appended) -> Receipt:
-        return Receipt(
-            appended.queue_offset,
-            appended.log_offset,
-            appended.store_timestamp,
-            self.durability,
-        )
 
     def _visible_offset(self) -> int:
         return self.flushed_offset if self._is_sync else self._log.written_offset
