@@ -199,21 +199,18 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             log_max_offset=store.log_max_offset,
             topics=len(store.state.topics),
         )
-        sessions = session_loop(broker.members)
+        # The name servers hear last of a broker that starts, and first of one that stops.
+        loops = (upkeep, timer_loop, session_loop(broker.members), registration)
         await broker.transaction_carrier.carry_imported()
-        upkeep.start()
-        timer_loop.start()
-        sessions.start()
-        registration.start()
+        for loop in loops:
+            loop.start()
         app.readiness.ready()
         try:
             yield
         finally:
             app.begin_stop()
-            await registration.stop()
-            await sessions.stop()
-            await timer_loop.stop()
-            await upkeep.stop()
+            for loop in reversed(loops):
+                await loop.stop()
             app.metrics_hooks.remove(broker.lags.measure)
             await store.close()
             app.registry.unregister(metrics)
