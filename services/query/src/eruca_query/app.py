@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,7 +27,7 @@ from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
-from eruca_postgres.settings import sqlalchemy_url
+from eruca_postgres.server import server_of
 from eruca_query.api import messages, status
 from eruca_query.api.metrics import QueryMetrics
 from eruca_query.explorer.listing import list_services
@@ -79,7 +78,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            url, server = await _postgres(stack, settings)
+            url, server = await stack.enter_async_context(server_of(settings))
             database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
             stack.push_async_callback(database.close)
             client = await stack.enter_async_context(
@@ -187,19 +186,6 @@ async def _share(service: QueryService) -> None:
         await service.shares.step()
     except DatabaseUnavailableError:
         return  # the service says so; work pauses by itself when the leases end
-
-
-async def _postgres(
-    stack: AsyncExitStack, settings: QuerySettings
-) -> tuple[str, EmbeddedServer | None]:
-    """Return where the database is, and the server, if it is one of our own, which ends with us."""
-    if settings.database_url is not None:
-        return settings.database_url, None
-    server = EmbeddedServer(settings.postgres_dir.absolute())
-    await asyncio.to_thread(server.start)
-    stack.push_async_callback(asyncio.to_thread, server.stop)
-    _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
-    return sqlalchemy_url(server.url), server
 
 
 def _wire(

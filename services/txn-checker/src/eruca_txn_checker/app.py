@@ -26,11 +26,10 @@ from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.announcing import Announcing, url_of
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.database import Database
-from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
-from eruca_postgres.settings import sqlalchemy_url
+from eruca_postgres.server import server_of
 from eruca_txn_checker.api import brokers, checks, status, transactions, webhooks
 from eruca_txn_checker.api.metrics import CheckerMetrics
 from eruca_txn_checker.checker import TransactionChecker
@@ -95,7 +94,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            url, server = await _postgres(stack, settings)
+            url, server = await stack.enter_async_context(server_of(settings))
             database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
             stack.push_async_callback(database.close)
             client = await stack.enter_async_context(
@@ -186,19 +185,6 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
     )
     app.stop_hooks.append(held.release_all)
     return app
-
-
-async def _postgres(
-    stack: AsyncExitStack, settings: TxnCheckerSettings
-) -> tuple[str, EmbeddedServer | None]:
-    """Return where the database is, and the server, if it is one of our own, which ends with us."""
-    if settings.database_url is not None:
-        return settings.database_url, None
-    server = EmbeddedServer(settings.postgres_dir.absolute())
-    await asyncio.to_thread(server.start)
-    stack.push_async_callback(asyncio.to_thread, server.stop)
-    _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
-    return sqlalchemy_url(server.url), server
 
 
 async def _share(shares: BrokerShares, clock: PostgresClock) -> None:
