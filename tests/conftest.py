@@ -25,6 +25,7 @@ import pytest
 from hypothesis import settings
 
 from support.certificates import read_certificates_once
+from support.initdb import copy_from
 from support.patience import be_patient
 
 LONGEST_FIRST: Final = ("spark", "crash", "system", "contract", "postgres", "model", "api", "store")
@@ -41,6 +42,14 @@ read_certificates_once()
 def anyio_backend() -> str:
     """Run the tests marked ``anyio`` on asyncio, the only loop the services run on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _initdb(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All processes that run the tests copy the same new PostgreSQL."""
+    directory = tmp_path_factory.getbasetemp()
+    is_one_of_many = "PYTEST_XDIST_WORKER" in os.environ
+    copy_from((directory.parent if is_one_of_many else directory) / "initdb")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -10,9 +10,12 @@ import gc
 import importlib
 from typing import Final
 
+from support.initdb import copy_as_parent
+
 SERVICES: Final = ("eruca_namesrv", "eruca_broker", "eruca_txn_checker", "eruca_query")
 
 for service in SERVICES:
     importlib.import_module(f"{service}.app")
+copy_as_parent()
 gc.collect()
 gc.freeze()
