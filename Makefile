@@ -47,7 +47,7 @@ check: $(VENV)/.synced
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -m quick tests/house tests/unit $(ARGS)
+	$(PYTEST) tests/house tests/unit $(ARGS)
 
 bench: $(VENV)/.synced
 	@$(BIN)/python -m bench $(ARGS)

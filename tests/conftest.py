@@ -10,8 +10,6 @@ Where several processes run the tests, each begins with a stretch of the list, a
 end of another's when it has none left. So the list begins with the folders whose tests take
 longest, or one process might be left alone with them at the end; and a folder's tests stay
 together, or each process would start a Spark of its own.
-
-The tests of ``make check`` are marked ``quick``, so that whoever has run these can run the others.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from support.initdb import copy_from
 from support.patience import be_patient
 
 LONGEST_FIRST: Final = ("spark", "crash", "system", "contract", "postgres", "model", "api", "store")
-QUICK: Final = ("house", "unit")
 
 settings.register_profile("eruca", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("eruca")
@@ -50,12 +47,6 @@ def _initdb(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.getbasetemp()
     is_one_of_many = "PYTEST_XDIST_WORKER" in os.environ
     copy_from((directory.parent if is_one_of_many else directory) / "initdb")
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what is quick, before anything is chosen by its marks."""
-    if _folder(item) in QUICK and item.get_closest_marker("slow") is None:
-        item.add_marker("quick")
 
 
 @pytest.hookimpl(trylast=True)
