@@ -11,9 +11,8 @@ import pytest
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_chassis.serving import START_EXIT_CODE
 from support.answers import check_answers
-from support.forked import forked_broker
+from support.forked import forked_broker, forked_to_the_end
 from support.log_model import LogModel, read_log
-from support.processes import run_to_the_end
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -63,7 +62,7 @@ def log_files(directory: Path) -> dict[str, bytes]:
 
 def test_a_second_broker_on_one_store_is_refused_and_names_the_first(tmp_path: Path) -> None:
     with forked_broker(settings(tmp_path)) as first:
-        code, text = run_to_the_end("eruca_broker", settings(tmp_path))
+        code, text = forked_to_the_end("eruca_broker", settings(tmp_path))
 
         assert code == START_EXIT_CODE
         assert f"{tmp_path} is in use by process {first.pid}" in text
@@ -88,7 +87,7 @@ def test_a_log_without_its_end_is_refused_and_left_alone_until_it_is_given_up(
     before = log_files(tmp_path)
 
     for _ in range(2):
-        code, text = run_to_the_end("eruca_broker", settings(tmp_path))
+        code, text = forked_to_the_end("eruca_broker", settings(tmp_path))
         refusal = text.splitlines()[-1]
         assert code == START_EXIT_CODE
         assert f"sound up to {hit.log_offset} " in refusal
@@ -118,7 +117,7 @@ def test_a_flipped_bit_in_flushed_records_is_refused_after_a_kill(tmp_path: Path
     last.write_bytes(whole[:hit] + b"," + whole[hit + 1 :])
     before = log_files(tmp_path)
 
-    code, text = run_to_the_end("eruca_broker", settings(tmp_path))
+    code, text = forked_to_the_end("eruca_broker", settings(tmp_path))
 
     assert code == START_EXIT_CODE
     assert "acknowledged messages are damaged" in text
@@ -131,7 +130,7 @@ def test_a_log_with_a_segment_missing_is_refused(tmp_path: Path) -> None:
     missing.unlink()
     before = log_files(tmp_path)
 
-    code, text = run_to_the_end("eruca_broker", settings(tmp_path))
+    code, text = forked_to_the_end("eruca_broker", settings(tmp_path))
 
     assert code == START_EXIT_CODE
     assert "a file of the log is missing" in text

@@ -28,7 +28,7 @@ from typing import Final
 import pytest
 
 from eruca_deploy import child, supervision
-from support.processes import ServiceProcess, clean_environment
+from support.processes import START_SECONDS, ServiceProcess, clean_environment
 
 _FORKING: Final = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(["support.preloaded"])
@@ -62,6 +62,14 @@ def forked(module: str, settings: Mapping[str, str]) -> Iterator[ServiceProcess]
 def started_by_fork(module: str, settings: Mapping[str, str]) -> ServiceProcess:
     """Start a service: ``python -m <module>``, but for the imports."""
     return ServiceProcess(_ForkedService(module, {**clean_environment(), **settings}))
+
+
+def forked_to_the_end(module: str, settings: Mapping[str, str]) -> tuple[int, str]:
+    """Run a service that is expected to end by itself; return its exit code and stderr."""
+    ending = _ForkedService(module, {**clean_environment(), **settings})
+    with ending.stderr as stderr:
+        text = stderr.read()
+        return ending.wait(START_SECONDS), text
 
 
 @contextmanager
