@@ -1,16 +1,18 @@
-"""Pictures of reports."""
+"""Pictures of reports.
+
+Matplotlib is imported by who draws: it takes most of a second, and most commands draw nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from matplotlib.axes import Axes
-from matplotlib.container import BarContainer
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
 
 _WIDTH: Final = 10.0  # inches
 _HEIGHT: Final = 4.0  # inches, of each chart
@@ -25,6 +27,8 @@ class Picture:
     """Charts below each other, in one file."""
 
     def __init__(self, title: str, count: int) -> None:
+        from matplotlib.figure import Figure
+
         self._figure = Figure(figsize=(_WIDTH, _HEIGHT * count), layout="constrained")
         self._figure.suptitle(title)
         self._axes: list[Axes] = [
@@ -81,6 +85,8 @@ class Picture:
         unit: str,
     ) -> None:
         """Draw lines over time; a single point is drawn as one."""
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
         axes = self._axes_for(title, is_empty=not series)
         if not series:
             return
