@@ -25,6 +25,7 @@ from hypothesis import settings
 from support.certificates import read_certificates_once
 from support.initdb import copy_from
 from support.patience import be_patient
+from support.routes import share_routes
 
 LONGEST_FIRST: Final = ("spark", "crash", "system", "contract", "postgres", "model", "api", "store")
 
@@ -33,6 +34,7 @@ settings.load_profile("eruca")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 be_patient()
 read_certificates_once()
+share_routes()
 
 
 @pytest.fixture(scope="session")
