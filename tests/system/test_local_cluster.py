@@ -7,8 +7,10 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,7 @@ from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.cluster import LocalCluster, StartError
 from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -147,13 +150,14 @@ def directory() -> Iterator[Path]:
         yield directory
 
 
+def command(directory: Path, *options: str) -> list[str]:
+    module = "eruca_deploy.local"
+    return [sys.executable, "-m", module, "--base-port=0", f"--data={directory}", *options]
+
+
 async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(directory: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "eruca_deploy.local",
-        "--base-port=0",
-        f"--data={directory}",
+        *command(directory),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
@@ -177,3 +181,72 @@ async def test_the_command_runs_until_ctrl_c_and_stops_brokers_first(directory: 
     assert re.search(r"namesrv-1 +http://127\.0\.0\.1:\d+ ", shown)
     stops = re.findall(r"^(broker-a|namesrv-1) +│.*\bstopped\b", shown, re.MULTILINE)
     assert stops == ["broker-a", "namesrv-1"]
+
+
+@contextmanager
+def shown_on(output: int, directory: Path, encoding: str = "utf-8") -> Iterator[psutil.Popen]:
+    """Run the command with a broker; its output is somewhere whence it is not read."""
+    process = psutil.Popen(
+        command(directory, "--no-txn-checker", "--no-query"),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **SMALL, "PYTHONIOENCODING": encoding},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+        process.wait(PATIENCE_SECONDS)
+
+
+async def until_it_runs(client: httpx.AsyncClient, process: psutil.Popen) -> None:
+    """Return once the command's broker is ready."""
+
+    async def is_ready() -> bool:
+        for child in process.children():
+            for connection in child.net_connections("tcp"):
+                url = f"http://127.0.0.1:{connection.laddr.port}"
+                if connection.status == psutil.CONN_LISTEN and "eruca_broker" in child.cmdline():
+                    return (await client.get(f"{url}/readyz")).status_code == httpx.codes.OK
+        return False
+
+    await until_told(is_ready, bool)
+
+
+async def test_a_terminal_that_is_closed_stops_everything_in_order(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    terminal, its_side = os.openpty()
+    with shown_on(its_side, tmp_path) as process:
+        os.close(its_side)
+        await until_it_runs(client, process)
+
+        os.close(terminal)
+        for _ in range(2):  # from the shell, and from the kernel when the shell has ended
+            process.send_signal(signal.SIGHUP)
+
+        code = await asyncio.to_thread(process.wait, PATIENCE_SECONDS)
+    assert code == 0
+    assert not (tmp_path / "broker-a" / "abort").exists()  # it was not killed
+
+
+@pytest.mark.parametrize(
+    ("output", "encoding"),
+    [("/dev/full", "utf-8"), ("/dev/null", "latin-1")],
+    ids=["no room", "other characters"],
+)
+async def test_what_cannot_be_shown_ends_nothing(
+    client: httpx.AsyncClient, tmp_path: Path, output: str, encoding: str
+) -> None:
+    shown = os.open(output, os.O_WRONLY)
+    with shown_on(shown, tmp_path, encoding) as process:
+        os.close(shown)
+        await until_it_runs(client, process)
+
+        process.terminate()
+
+        await asyncio.to_thread(process.wait, PATIENCE_SECONDS)
+    assert not (tmp_path / "broker-a" / "abort").exists()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -25,11 +27,15 @@ _SUPERVISOR: Final = "cluster"
 class ClusterConsole(Console):
     """Prints whole lines, so that the output of several children is never mixed within one.
 
-    When whoever reads the output goes away, it falls silent and calls ``on_reader_gone``.
+    When whoever reads the output goes away, a terminal's window included, it falls silent and calls
+    ``on_reader_gone``. What cannot be shown otherwise, as where a disk is full, is left out: no
+    service ends for that.
     """
 
     def __init__(self) -> None:
         super().__init__(markup=False, emoji=False)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # it may be of another encoding than the lines
         self.on_reader_gone: Callable[[], None] | None = None
         self._prefix_colours: dict[str, str] = {}
 
@@ -45,6 +51,16 @@ class ClusterConsole(Console):
         """Print what the supervisor has to say about the whole."""
         self._prefixed(_SUPERVISOR, "bold", Text(text, style="bold"))
 
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401  (rich's own)
+        """Print, if it can be."""
+        try:
+            super().print(*objects, **options)
+        except OSError as error:
+            if error.errno == errno.EIO:  # what a terminal says once its window is closed
+                self.on_broken_pipe()
+            else:
+                self._forget_unprinted()
+
     def on_broken_pipe(self) -> None:
         """Fall silent instead of ending the process: the children are to be stopped in order."""
         self.quiet = True
@@ -53,6 +69,12 @@ class ClusterConsole(Console):
         os.close(devnull)
         if self.on_reader_gone is not None:
             self.on_reader_gone()
+
+    def _forget_unprinted(self) -> None:
+        """Drop what could not be written, or it would be kept, and come with every further line."""
+        was_quiet, self.quiet = self.quiet, True
+        super().print()
+        self.quiet = was_quiet
 
     def _prefixed(self, name: str, colour: str, content: Text) -> None:
         prefix = Text(f"{name:<{_NAME_WIDTH}} │ ", style=colour)

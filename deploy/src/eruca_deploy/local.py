@@ -1,7 +1,7 @@
 """``eruca-local``, or ``python -m eruca_deploy.local``: a local cluster until Ctrl-C.
 
-Exit codes: 0 after Ctrl-C or SIGTERM, 1 when it could not start (a taken port, a child that
-ended), 2 for wrong options. A second Ctrl-C kills at once.
+Exit codes: 0 after Ctrl-C, SIGTERM or the end of its terminal, 1 when it could not start (a taken
+port, a child that ended), 2 for wrong options. A second Ctrl-C kills at once.
 """
 
 from __future__ import annotations
@@ -71,15 +71,18 @@ def default_data_dir(environment: Mapping[str, str]) -> Path:
 async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -> int:
     stop = asyncio.Event()
 
-    def on_signal() -> None:
+    def on_ctrl_c() -> None:
         if stop.is_set():
             console.say("killing")
             cluster.kill_all_now()
         stop.set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGINT, on_ctrl_c)
+    # Nobody's impatience: a shell whose terminal is closed sends SIGHUP, and then the kernel does;
+    # `timeout` sends SIGTERM to the process and to its group.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
     console.on_reader_gone = stop.set
 
     console.say("starting")
