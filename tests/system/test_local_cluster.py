@@ -138,6 +138,15 @@ async def test_a_setting_that_is_wrong_is_told_in_the_brokers_own_words() -> Non
         await cluster.start()
 
 
+async def test_processes_that_cannot_be_had_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    with pytest.raises(StartError, match=r"namesrv-1 cannot be started \(.*python"):
+        await LocalCluster(settings=SMALL).start()
+
+
 async def test_two_clusters_cannot_share_one_directory(tmp_path: Path) -> None:
     async with LocalCluster(data_dir=tmp_path, settings=SMALL):
         with pytest.raises(StartError, match=r"broker-a exited with code \d"):

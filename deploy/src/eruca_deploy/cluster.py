@@ -25,7 +25,6 @@ import httpx
 import psutil
 
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
-from eruca_deploy.backoff import exit_text
 from eruca_deploy.plan import (
     MODULES,
     QUERY_MODULE,
@@ -319,10 +318,8 @@ class LocalCluster:
     def _check_alive(self) -> None:
         for child in self._children.values():
             is_final = child.is_over and not child.was_stopped
-            if is_final and child.exit_code is not None:
-                raise StartError(
-                    f"{child.name} {exit_text(child.exit_code)} while starting{_printed(child)}"
-                )
+            if is_final and child.ending is not None:
+                raise StartError(f"{child.name} {child.ending} while starting{_printed(child)}")
 
     def _not_ready_report(self) -> str:
         tails = "".join(_printed(child) for child in self._children.values())

@@ -84,6 +84,7 @@ class Child:
         self.restarts = False
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)  # the last lines it printed
         self.exit_code: int | None = None  # of the last process that ended
+        self.ending: str | None = None  # what became of the last one, in words
         self._module = module
         self._environment = dict(environment)
         self._on_line = on_line
@@ -111,7 +112,7 @@ class Child:
         """Start the process; what becomes of it is seen later."""
         assert self.is_over
         self._stopping.clear()
-        self.exit_code = None
+        self.exit_code = self.ending = None
         self._task = asyncio.create_task(self._supervise(), name=f"child {self.name}")
 
     async def ended(self) -> int | None:
@@ -150,19 +151,24 @@ class Child:
         deaths = 0
         while True:
             started_at = clock()
-            code = await self._run()
+            self.ending = await self._run()
             if self._stopping.is_set() or not self.restarts:
                 return
             deaths = deaths_in_a_row(deaths, clock() - started_at)
             delay = restart_delay_seconds(deaths)
-            self._on_event(self.name, f"{exit_text(code)}; starting it again in {delay:g} s")
+            self._on_event(self.name, f"{self.ending}; starting it again in {delay:g} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
                 return
             self._on_event(self.name, "starting again")
 
-    async def _run(self) -> int:
-        process = await start_process(self._module, self._environment)
+    async def _run(self) -> str:
+        """Start a process, wait for its end, and tell what became of it."""
+        try:
+            process = await start_process(self._module, self._environment)
+        except OSError as error:  # the system has no process, or no file, for it: that may pass
+            self.exit_code = None
+            return f"cannot be started ({error})"
         self._process = process
         if self._stopping.is_set():  # it was asked to stop while it was being started
             self._signal(signal.SIGTERM)
@@ -172,7 +178,7 @@ class Child:
             self.exit_code = await process.wait()
         finally:
             self._process = None
-        return self.exit_code
+        return exit_text(self.exit_code)
 
     async def _relay(self, output: asyncio.StreamReader) -> None:
         rest = b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -126,6 +127,40 @@ async def test_stopping_during_the_pause_before_a_restart_ends_the_pause(tmp_pat
     await tiny.child.stop(seconds=20)
 
     assert tiny.child.is_over
+
+
+async def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = Watched(tmp_path, OBEDIENT)
+    tiny.child.start()
+    tiny.child.restarts = True
+    await tiny.line()
+    assert tiny.child.pid is not None
+
+    with monkeypatch.context() as while_it_is_installed_anew:
+        while_it_is_installed_anew.setattr(sys, "executable", str(tmp_path / "python"))
+        os.kill(tiny.child.pid, signal.SIGKILL)
+        assert "was killed" in await tiny.event()
+        assert await tiny.event() == "starting again"
+        assert re.match(r"cannot be started \(.*python.*\); starting it", await tiny.event())
+
+    assert await tiny.line() == "up"
+    await tiny.child.stop(seconds=20)
+
+
+async def test_a_child_that_cannot_be_started_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = Watched(tmp_path, OBEDIENT)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    tiny.child.start()
+
+    assert await tiny.child.ended() is None
+    await tiny.child.stop(seconds=20)
+
+    assert tiny.child.is_over
+    assert tiny.child.ending is not None
 
 
 async def test_long_lines_are_cut_and_bytes_that_are_no_text_are_survived(tmp_path: Path) -> None:
