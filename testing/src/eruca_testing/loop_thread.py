@@ -28,6 +28,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end = asyncio.Event()
         self._is_running = threading.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
         # A daemon: a test session that is broken off must not wait for it.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -43,7 +44,7 @@ class LoopThread:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancel what still runs, and end."""
+        """Cancel what still runs, and end when it has: it may have much to undo."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
@@ -51,7 +52,7 @@ class LoopThread:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run *coroutine* on the loop and return its result, from any other thread."""
         assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._listed(coroutine), self._loop)
         try:
             return future.result()
         except BaseException:
@@ -76,3 +77,17 @@ class LoopThread:
         self._loop = asyncio.get_running_loop()
         self._is_running.set()
         await self._end.wait()
+        for call in self._calls:
+            if not call.cancelling():  # or what it does in return would be broken off as well
+                call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    async def _listed(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        call = asyncio.current_task()
+        assert call is not None
+        self._calls.add(call)
+        try:
+            return await coroutine
+        finally:
+            self._calls.discard(call)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -62,3 +66,22 @@ def test_one_that_does_not_come_up_leaves_nothing() -> None:
         pass
 
     assert threading.active_count() == threads
+
+
+def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
+    cluster = RunningCluster(brokers=3)
+    found: list[Path] = []
+
+    def interrupt() -> None:
+        while not found:
+            time.sleep(0.01)
+            if (directory := cluster._cluster._temporary) is not None:
+                found.extend(directory.glob("broker-a"))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt), cluster:
+        threading.Event().wait()
+
+    [directory] = found
+    assert not directory.parent.exists()

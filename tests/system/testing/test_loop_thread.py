@@ -1,0 +1,52 @@
+"""The loop of a thread: what was broken off is undone before the thread ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from eruca_testing.loop_thread import LoopThread
+
+
+def test_what_an_interrupt_breaks_off_is_undone_to_the_end() -> None:
+    steps: list[str] = []
+    thread = LoopThread("tests")
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await thread._end.wait()
+            for _ in range(100):  # turns of the loop
+                await asyncio.sleep(0)
+            steps.append("undone")
+
+    with pytest.raises(KeyboardInterrupt), thread:
+        thread.call(work())
+
+    assert steps == ["undone"]
+
+
+def test_what_still_runs_at_the_end_is_cancelled() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("undone")
+
+    with LoopThread("tests") as thread:
+
+        async def begin() -> asyncio.Task[None]:
+            task = asyncio.create_task(work())
+            await asyncio.sleep(0)
+            return task
+
+        thread.call(begin())
+
+    assert steps == ["undone"]
