@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -59,15 +59,9 @@ class LoopThread:
             future.cancel()  # where it is the caller that was interrupted
             raise
 
-    @contextmanager
-    def within(self, block: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    def within(self, block: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
         """Enter *block* on the loop, and leave it there at the end."""
-        stack = AsyncExitStack()
-        value = self.call(stack.enter_async_context(block))
-        try:
-            yield value
-        finally:
-            self.call(stack.aclose())
+        return _Within(self, block)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=self._new_event_loop) as runner:
@@ -91,3 +85,26 @@ class LoopThread:
             return await coroutine
         finally:
             self._calls.discard(call)
+
+
+class _Within(AbstractContextManager[T, None]):
+    """A block that is entered and left on a thread's loop.
+
+    No generator: one that is never left would be, when the interpreter ends and collects it. The
+    loop does not run any more then, and the process would wait for it for ever.
+    """
+
+    def __init__(self, thread: LoopThread, block: AbstractAsyncContextManager[T]) -> None:
+        self._thread = thread
+        self._block = block
+
+    def __enter__(self) -> T:
+        return self._thread.call(self._block.__aenter__())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.call(self._block.__aexit__(None, None, None))

@@ -5,10 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from eruca_testing.loop_thread import LoopThread
+from support.patience import PATIENCE_SECONDS
+
+NEVER_LEFT = """
+from contextlib import asynccontextmanager
+from eruca_testing.loop_thread import LoopThread
+
+@asynccontextmanager
+async def block():
+    yield 17
+
+thread = LoopThread("tests")
+thread.__enter__()
+entered = thread.within(block())
+print(entered.__enter__())
+"""
 
 
 def test_what_an_interrupt_breaks_off_is_undone_to_the_end() -> None:
@@ -50,3 +67,15 @@ def test_what_still_runs_at_the_end_is_cancelled() -> None:
         thread.call(begin())
 
     assert steps == ["undone"]
+
+
+def test_a_block_that_is_never_left_keeps_no_process() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", NEVER_LEFT],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (0, "17\n")
