@@ -61,9 +61,11 @@ class Calls:
         """Call a plain function, in a thread."""
         try:
             returned = registration.function(*self._arguments(registration, messages, context))
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except BaseException as error:
             # A loop of the handler's own was cancelled: nobody here has cancelled anything. And
-            # sys.exit ends a thread, nowhere more than that; from here it would end the event loop.
+            # sys.exit ends a thread, nowhere more than that; from here it would end the event loop,
+            # and so would a KeyboardInterrupt, which no thread gets from the terminal, but which a
+            # pool of processes hands on from one of them.
             return self._raised(error, messages)
         return self._returned(returned)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,19 +24,35 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_sys_exit_in_a_plain_handler_is_a_failure_and_ends_no_event_loop() -> None:
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt("in a pool's process"), "KeyboardInterrupt: in a pool's process"),
+    ],
+    ids=["sys.exit", "interrupt"],
+)
+async def test_what_ends_processes_is_a_failure_of_a_plain_handler_and_ends_no_event_loop(
+    raised: BaseException, told: str
+) -> None:
+    def leave(_: ReceivedMessage) -> None:
+        raise raised
+
     record = encode_record(Record(topic="orders", body=b"poison"))
     message = ReceivedMessage(MessageQueue("orders", "a", 0), 0, record, 0, len(record))
-    leave = Registration(lambda _: sys.exit(3), Subscription("*"), False, takes_context=False)
+    registration = Registration(leave, Subscription("*"), False, takes_context=False)
     calls = Calls(PushSettings(group="billing"))
 
     with ThreadPoolExecutor(1) as threads:
-        outcome = await asyncio.get_running_loop().run_in_executor(
-            threads, calls.call, leave, [message], None
+        calling = asyncio.get_running_loop().run_in_executor(
+            threads, calls.call, registration, [message], None
         )
+        await asyncio.wait([calling])
 
+    assert calling.exception() is None
+    outcome = calling.result()
     assert outcome.status is ConsumeStatus.RECONSUME_LATER
-    assert outcome.error == "SystemExit: 3"
+    assert outcome.error == told
 
 
 QUEUE = MessageQueue("orders", "a", 0)
