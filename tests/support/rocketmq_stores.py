@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import Record, encode_record
+from support.log_model import read_log
 from support.stores import STORE_HOST
 
 SEGMENT_SIZE = 64 * 1024
@@ -25,7 +26,19 @@ class Stored(NamedTuple):
 
 def write_log(directory: Path, messages: Sequence[Stored], now_ms: int) -> None:
     """Write a log, left by a kill."""
-    data, ends = b"", dict[tuple[str, int], int]()
+    (directory / "commitlog").mkdir(parents=True)
+    (directory / "commitlog" / f"{0:020d}").write_bytes(bytes(SEGMENT_SIZE))
+    write_on(directory, messages, now_ms)
+
+
+def write_on(directory: Path, messages: Sequence[Stored], now_ms: int) -> None:
+    """Write behind what the log of one segment has, as a broker that is killed then."""
+    ends = dict[tuple[str, int], int]()
+    end = 0
+    for record in read_log(directory):
+        ends[record.topic, record.queue_id] = record.queue_offset + 1
+        end = record.log_offset + record.size
+    data = b""
     for message in messages:
         key = message.topic, message.queue_id
         data += encode_record(
@@ -34,7 +47,7 @@ def write_log(directory: Path, messages: Sequence[Stored], now_ms: int) -> None:
                 body=message.body,
                 queue_id=message.queue_id,
                 queue_offset=ends.setdefault(key, 0),
-                log_offset=len(data),
+                log_offset=end + len(data),
                 store_timestamp=now_ms,
                 born_timestamp=now_ms,
                 store_host=STORE_HOST,
@@ -43,8 +56,9 @@ def write_log(directory: Path, messages: Sequence[Stored], now_ms: int) -> None:
             )
         )
         ends[key] += 1
-    (directory / "commitlog").mkdir(parents=True)
-    (directory / "commitlog" / f"{0:020d}").write_bytes(data.ljust(SEGMENT_SIZE, b"\0"))
+    with (directory / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        segment.seek(end)
+        segment.write(data)
     (directory / "abort").touch()
 
 

@@ -12,7 +12,7 @@ from eruca.contract.names import HALF_TOPIC, OP_HALF_TOPIC
 from support.brokers import client_of, open_broker
 from support.clocks import ManualClock
 from support.log_model import read_log
-from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_config, write_log
+from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_config, write_log, write_on
 
 pytestmark = pytest.mark.anyio
 
@@ -111,3 +111,80 @@ async def test_a_half_message_that_names_no_transaction_holds_up_none(tmp_path: 
 
     async with opened(store) as app, client_of(app) as client:
         assert await pending(client) == ["A"]
+
+
+async def begin(client: httpx.AsyncClient, *transaction_ids: str) -> None:
+    for transaction_id in transaction_ids:
+        message = {"message_id": transaction_id, "body": {"text": transaction_id}}
+        begun = {"topic": "payments", "producer_group": "shop", "message": message}
+        answer = await client.post("/transactions", json=begun)
+        assert answer.status_code == 201, answer.text
+
+
+async def left_pending(directory: Path, *transaction_ids: str) -> Path:
+    """Have Eruca make a store in which these transactions are pending."""
+    async with opened(directory) as app, client_of(app) as client:
+        assert (await client.put("/topics/payments", json={})).is_success
+        await begin(client, *transaction_ids)
+    return directory
+
+
+async def test_what_rocketmq_decides_while_it_has_the_store_is_over(tmp_path: Path) -> None:
+    store = await left_pending(tmp_path, "A", "B", "C")
+    committed = Stored("payments", 0, {"UNIQ_KEY": "A"}, b"A")
+    write_on(store, [committed, op(0), op(2)], NOW)
+
+    for _ in range(2):
+        async with opened(store) as app, client_of(app) as client:
+            assert await pending(client) == ["B"]
+            again = await client.post("/transactions/A:commit", json={"producer_group": "shop"})
+            assert again.status_code == 404, again.text
+
+    assert [r.body for r in read_log(store) if r.topic == "payments"] == [b"A"]
+
+
+async def test_what_rocketmq_stored_again_is_decided_by_its_latest_half(tmp_path: Path) -> None:
+    store = await left_pending(tmp_path, "A", "B")
+    checked = {"TRANSACTION_CHECK_TIMES": "1"}
+    write_on(store, [half("A", **checked), half("B", **checked), half("B", **checked), op(3)], NOW)
+
+    async with opened(store) as app, client_of(app) as client:
+        assert await pending(client) == ["A"]
+        shown = (await client.get("/transactions/A")).json()
+        assert shown["checks"] == 0  # those that Eruca has granted
+
+    ended = [int(r.body.rstrip(b",")) for r in read_log(store) if r.topic == OP_HALF_TOPIC]
+    halves = [r.queue_offset for r in read_log(store) if r.topic == HALF_TOPIC]
+    assert ended == [3, 2]
+    assert halves[-1] == 5  # what stands for A now; RocketMQ would find it undecided
+
+
+async def test_what_rocketmq_begins_while_it_has_the_store_is_pending(tmp_path: Path) -> None:
+    store = await left_pending(tmp_path, "A")
+    write_on(store, [half("B"), half("C"), op(2)], NOW)
+
+    for _ in range(2):
+        async with opened(store) as app, client_of(app) as client:
+            assert await pending(client) == ["A", "B"]
+
+
+async def test_what_rocketmq_gives_up_while_it_has_the_store_is_over(tmp_path: Path) -> None:
+    store = await left_pending(tmp_path, "A", "B")
+    table = {f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS": {"0": 1}}
+    write_config(store, "consumerOffset.json", {"offsetTable": table})
+
+    for _ in range(2):
+        async with opened(store) as app, client_of(app) as client:
+            assert await pending(client) == ["B"]
+
+
+async def test_of_what_eruca_itself_wrote_last_nothing_is_taken_over(tmp_path: Path) -> None:
+    store = await left_pending(tmp_path, "A", "B")
+    async with opened(store) as app, client_of(app) as client:
+        rolled_back = await client.post("/transactions/A:rollback", json={"producer_group": "shop"})
+        assert rolled_back.status_code == 200, rolled_back.text
+    before = list(read_log(store))
+
+    async with opened(store) as app, client_of(app) as client:
+        assert await pending(client) == ["B"]
+    assert [r.log_offset for r in read_log(store)] == [r.log_offset for r in before]

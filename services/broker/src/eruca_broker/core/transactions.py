@@ -39,7 +39,7 @@ class LiveTransaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A transaction that is pending or parked; also as it stands in a snapshot.
 
     One that was imported from RocketMQ has no event before it is carried; both its offsets are its
-    half message's own.
+    half message's own. So is ``offset`` of one that RocketMQ has stored again.
     """
 
     transaction_id: str
@@ -49,7 +49,7 @@ class LiveTransaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     begun_at: int  # ms since the epoch
     immunity_ms: int | None  # no check before; None: as the checker is set
     begun_offset: int  # log offset of its beginning: also the order in which they are listed
-    offset: int  # log offset of the event right behind which its message lies now
+    offset: int  # log offset of the event right behind which its message lies now, or its own
     checks: int = 0
     checked_at: int | None = None  # ms since the epoch, the last time
     parked_at: int | None = None  # ms since the epoch; None: it is pending
@@ -117,6 +117,14 @@ class Transactions:
     def load(self, live: LiveTransaction) -> None:
         """Take over a transaction from a snapshot."""
         self._put(live)
+
+    def forget(self, transaction_id: str) -> None:
+        """Drop a pending transaction that RocketMQ has ended."""
+        del self._live[transaction_id]
+
+    def move(self, transaction_id: str, offset: int) -> None:
+        """Note that RocketMQ has stored a transaction's half message again, at *offset*."""
+        self._replace(self._live[transaction_id], offset=offset)
 
     def _put(self, live: LiveTransaction) -> None:
         shared = msgspec.structs.replace(

@@ -24,6 +24,7 @@ import structlog
 from eruca.contract.names import SCHEDULE_TOPIC
 from eruca.core.delay_levels import level_of_queue
 from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.timers_events import TimerRows
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
@@ -79,6 +80,15 @@ def steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
         entries = queue.entries(first, _ENTRIES_PER_STEP)
         first += len(entries)
         yield entries
+
+
+def first_since(queue: ConsumeQueue, log_offset: int) -> int:
+    """Return the queue offset of the first entry whose record lies at *log_offset* or behind."""
+
+    def is_before(queue_offset: int) -> bool:
+        return queue.entry(queue_offset).log_offset < log_offset
+
+    return partition_point(queue.min_offset, queue.max_offset, is_before)
 
 
 def _first_pending(queue: ConsumeQueue, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:

@@ -100,6 +100,11 @@ class Reader:
         self._queues = queues
         self._index = index
 
+    @property
+    def min_offset(self) -> int:
+        """Log offset of the first record that is still there."""
+        return self._log.min_offset
+
     def read(
         self,
         queue: ConsumeQueue | None,

@@ -2,7 +2,7 @@
 
 A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the queues
 that are there. Where RocketMQ has had the store since Eruca closed it, the topics, groups and
-offsets it has noted there are taken over on top.
+offsets it has noted there are taken over on top, and what it has made of transactions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import structlog
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
+from eruca_broker.core.consume_queue_entry import Entry
 from eruca_broker.core.events import (
     EVENTS_QUEUE_ID,
     SNAPSHOT_TAG,
@@ -30,7 +31,11 @@ from eruca_broker.store import config_snapshots
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.imported_transactions import CHECKS_GROUP, imported_transactions
+from eruca_broker.store.imported_transactions import (
+    CHECKS_GROUP,
+    imported_transactions,
+    take_over,
+)
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.reader import Reader
 from eruca_broker.store.timers_fold import TimersFold, imported
@@ -72,15 +77,18 @@ def fold(
     first = _latest_snapshot(queue, reader) if queue is not None else None
     if first is None and log.end_offset > log.min_offset:
         _import(directory, state, queues)
+    known_to = 0  # end of the last event's group; a snapshot that is not whole was a start's
     if queue is not None:
         start = queue.min_offset if first is None else first
-        for event, log_offset in _events(queue, reader, start):
-            state.apply(event, log_offset)
-            timers.apply(event, log_offset)
+        for event, entry in _events(queue, reader, start):
+            state.apply(event, entry.log_offset)
+            timers.apply(event, entry.log_offset)
+            if not isinstance(event, StateSnapshot) or event.part == event.parts:
+                known_to = entry.log_end + getattr(event, "group_size", 0)
     if queue is None or first is None:
         pending = imported(directory, queues, reader, log.min_offset, last_store_timestamp)
         progress = state.group_offsets(CHECKS_GROUP)
-        for live in imported_transactions(queues, reader, progress, log.min_offset):
+        for live in imported_transactions(queues, reader, progress):
             if state.transactions.get(live.transaction_id) is None:
                 state.transactions.load(live)
         return Folded(state, pending, log.min_offset, needs_snapshot=True)
@@ -88,6 +96,9 @@ def fold(
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
     has_changed = _import_changes(directory, state)
+    # Only while RocketMQ has the store do its checks pass anything.
+    progress = state.group_offsets(CHECKS_GROUP) if has_changed else {}
+    has_changed |= take_over(state.transactions, queues, reader, progress, known_to)
     return Folded(state, pending, snapshot_offset, needs_snapshot=has_changed or not is_covered)
 
 
@@ -115,10 +126,10 @@ def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:
     return None
 
 
-def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[Event, int]]:
+def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[Event, Entry]]:
     for offset in range(first, queue.max_offset):
-        log_offset = queue.entry(offset).log_offset
-        yield decode_event(reader.record(log_offset).body), log_offset
+        entry = queue.entry(offset)
+        yield decode_event(reader.record(entry.log_offset).body), entry
 
 
 def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:

@@ -22,7 +22,6 @@ from eruca.contract.properties import UNIQ_KEY
 from eruca.core.delay_levels import level_of_queue
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.events import Event
-from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.core.snapshots import StateSnapshot
 from eruca_broker.core.timers import NO_TIMERS, PendingTimers
@@ -30,7 +29,7 @@ from eruca_broker.core.timers_events import TimerRows, TimersCancelled, TimersFi
 from eruca_broker.store import delay_offsets
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.delay_offsets import steps
+from eruca_broker.store.delay_offsets import first_since, steps
 from eruca_broker.store.reader import Reader
 
 logger = structlog.get_logger(__name__)
@@ -65,7 +64,7 @@ class TimersFold:
         """
         parts, ended_parts = [self._rows], [np.array(self._ended, np.int64)]
         for _, queue in _delayed_queues(queues, *DELAYED_TOPICS):
-            first = _first_since(queue, self._since)
+            first = first_since(queue, self._since)
             parts += [_rows_of(entries) for entries in steps(queue, first)]
         delivered = delay_offsets.load(directory)
         for queue_id, queue in _delayed_queues(queues, SCHEDULE_TOPIC):
@@ -116,15 +115,6 @@ def _delayed_queues(queues: ConsumeQueues, *topics: str) -> Iterator[tuple[int, 
     for topic, queue_id in queues:
         if topic in topics:
             yield queue_id, queues.queue(topic, queue_id)
-
-
-def _first_since(queue: ConsumeQueue, log_offset: int) -> int:
-    """Return the queue offset of the first entry whose record lies at *log_offset* or behind."""
-
-    def is_before(queue_offset: int) -> bool:
-        return queue.entry(queue_offset).log_offset < log_offset
-
-    return partition_point(queue.min_offset, queue.max_offset, is_before)
 
 
 def _rows_of(entries: Entries) -> TimerRows:

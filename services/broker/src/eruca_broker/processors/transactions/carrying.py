@@ -69,7 +69,7 @@ class TransactionCarrier:
         )
 
     async def carry_imported(self) -> None:
-        """Store again what RocketMQ has begun, behind an event, of which checkers can learn it.
+        """Store again what RocketMQ has stored, behind an event, of which checkers can learn it.
 
         Raises:
             ErucaError: There is no room for it; it is pending all the same.

@@ -86,14 +86,14 @@ class TransactionLog:
     def message_offset(self, event_offset: int) -> int:
         """Return where the message lies that belongs to the event at *event_offset*.
 
-        What RocketMQ has begun has no event until it is carried: its half message lies there.
+        What RocketMQ has stored has no event until it is carried: the half message lies there.
         """
         record = self._store.record(event_offset)
         return event_offset + (0 if record.topic == HALF_TOPIC else record.size)
 
     def is_imported(self, live: LiveTransaction) -> bool:
-        """Tell whether RocketMQ has begun a transaction, and no event tells of it yet."""
-        return live.offset == live.begun_offset and self.message_offset(live.offset) == live.offset
+        """Tell whether RocketMQ has stored its half message, and no event tells of that yet."""
+        return self.message_offset(live.offset) == live.offset
 
     def message_of(self, live: LiveTransaction) -> tuple[memoryview, int]:
         """Return the half message, or parked message, of a transaction, and where it lies.
