@@ -73,6 +73,28 @@ async def test_a_failed_message_comes_again_under_its_own_topic(
     assert await committed(client, topic, topic) == 5
 
 
+async def test_a_failed_message_comes_again_where_queues_are_configured(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    seen: list[eruca.ReceivedMessage] = []
+    queues = (await client.context.routes.subscribe_view(topic)).queues
+    strategy = eruca.ByConfig(tuple(queues))
+    consumer = client.push_consumer(topic, start="earliest", strategy=strategy)
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
+        seen.append(message)
+        context.delay_seconds = 0
+        if message.attempt == 1:
+            raise ValueError("not this time")
+
+    await send(client, topic, range(5))
+    async with consumer:
+        await until(lambda: len(seen) == 10)
+
+    assert sorted(message.text() for message in seen if message.attempt == 2) == list("01234")
+
+
 async def test_what_an_ack_index_leaves_out_is_retried_alone(
     client: eruca.AsyncClient, topic: str
 ) -> None:

@@ -8,6 +8,10 @@ the same result.
 What *should* be read is not what *is* read: a member reads a queue only while it holds its lock.
 Views that differ for a moment therefore cause a pause, never two readers.
 
+Where each member is told which queues to read, nobody tells it of those of the group's retry topic,
+which its brokers make. In RocketMQ nobody reads them then, and what a handler fails at never comes
+again; here they are shared out evenly.
+
 Source: RocketMQ 5.3, ``RebalanceImpl``; there the list comes from a broker chosen at random.
 """
 
@@ -17,7 +21,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eruca.core.allocation import AllocationStrategy, allocate
+from eruca.contract.names import RETRY_TOPIC_PREFIX
+from eruca.core.allocation import AllocationStrategy, Averagely, ByConfig, allocate
 from eruca.core.message_queue import MessageQueue
 
 
@@ -58,6 +63,8 @@ def share_of(
     """
     if view.client_ids is None or client_id not in view.client_ids:
         return frozenset(queue for queue in current if queue.topic == view.topic)
+    if isinstance(strategy, ByConfig) and view.topic.startswith(RETRY_TOPIC_PREFIX):
+        strategy = Averagely()
     return frozenset(allocate(strategy, view.queues, view.client_ids, client_id))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eruca.core.allocation import AllocationError, AllocationFault, Averagely
+from eruca.core.allocation import AllocationError, AllocationFault, Averagely, ByConfig
 from eruca.core.message_queue import MessageQueue
 from eruca.core.rebalance import TopicView, changes, coordinator_of, share_of
 
@@ -43,6 +43,19 @@ def test_who_is_not_known_to_be_a_member_stays_with_what_it_has(
     of_another_topic = MessageQueue("payments", "broker-a", 0)
 
     assert share("me", client_ids, QUEUES[2], of_another_topic) == {QUEUES[2]}
+
+
+def test_where_queues_are_configured_the_members_share_the_retries() -> None:
+    retries = tuple(queue._replace(topic="%RETRY%billing") for queue in QUEUES)
+    view = TopicView("%RETRY%billing", retries, ("a", "b"))
+    configured = ByConfig(QUEUES[:1])
+
+    shares = [share_of(configured, member, view, ()) for member in ("a", "b")]
+
+    assert [len(share) for share in shares] == [2, 2]
+    assert shares[0] | shares[1] == set(retries)
+    orders = TopicView("orders", QUEUES, ("a", "b"))
+    assert share_of(configured, "a", orders, ()) == {QUEUES[0]}
 
 
 def test_a_strategy_without_an_answer_says_so() -> None:

@@ -1,7 +1,8 @@
 """Shares by configuration: each member reads the queues it was told to, whoever else is there.
 
 Nothing checks that the members' lists cover a topic or stay apart. A queue that is in no list is
-read by nobody; one that is in two is read by whichever member locked it.
+read by nobody; one that is in two is read by whichever member locked it. The group's retry topic
+needs no mention: :func:`eruca.core.rebalance.share_of` has all members share it.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueByConfig``, which returns the list for every topic the
 group subscribes to; :func:`eruca.core.allocation.allocate` keeps what belongs to the topic at hand.
