@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.errors import error_of_problem
 from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.records import SysFlag, decode_record
 from eruca.contract.wire import (
@@ -21,7 +22,9 @@ from eruca.contract.wire import (
     decode_multi_pull,
     decode_pull,
 )
+from eruca.core.refused_queues import refused_places
 from eruca_broker.app import BrokerApp
+from eruca_broker.store.consume_queue import ConsumeQueue
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
 from support.patience import PATIENCE_SECONDS
@@ -219,7 +222,7 @@ async def test_a_held_pull_whose_queue_cannot_be_read_is_nobody_elses_trouble(
             told = await filtered
             followed = await follower
 
-    assert (told.status_code, followed.status_code) == (500, 200)
+    assert (told.status_code, followed.status_code) == (503, 200)
     assert texts((await client.get(QUEUE, params={"offset": 1})).json()) == ["red"]
 
 
@@ -609,3 +612,35 @@ async def test_in_json_a_message_that_cannot_be_read_any_more_holds_up_none_behi
     assert handed_out.status_code == 200, handed_out.text
     deliveries = handed_out.json()["deliveries"]
     assert [one["message"]["body"]["text"] for one in deliveries] == ["first", "last"]
+
+
+async def test_a_queue_that_lags_is_pointed_at_and_does_not_hold_up_the_others(
+    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.put("/topics/lagging", json={"read_queue_count": 2, "write_queue_count": 2})
+    put_run = ConsumeQueue.put_run
+
+    def failing(queue: ConsumeQueue, first: int, entries: bytes) -> int:
+        if queue.files.directory.endswith("lagging/0"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return put_run(queue, first, entries)
+
+    monkeypatch.setattr(ConsumeQueue, "put_run", failing)
+    for queue_id in (0, 1):
+        url = f"/topics/lagging/messages?queue_id={queue_id}"
+        sent = await client.post(url, json={"body": {"text": "x"}})
+        assert sent.status_code == 201
+    queues = [{"topic": "lagging", "queue_id": queue_id, "offset": 0} for queue_id in (0, 1)]
+
+    both = await client.post("/pull", json={"queues": queues})
+    queues[1]["offset"] = 1
+    none = await client.post("/pull", json={"queues": queues, "wait_seconds": 30})
+    alone = await client.get("/topics/lagging/queues/0/messages?offset=0")
+    status = (await client.get("/status")).json()
+
+    assert [queue["queue_id"] for queue in both.json()["queues"]] == [1]
+    assert (none.status_code, none.json()["errors"][0]["pointer"]) == (503, "/body/queues/0")
+    assert (alone.status_code, alone.json()["code"]) == (503, "unavailable")
+    assert status["is_writable"]
+    assert status["projections"][0]["failure"] == os.strerror(errno.EIO)
+    assert refused_places(error_of_problem(none.json(), 503), 2) == [0]

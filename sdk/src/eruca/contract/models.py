@@ -355,6 +355,11 @@ class ProjectionStatus(Answer):
     name: str
     log_offset: int = Field(description="everything before it has been read")
     behind_bytes: int
+    failure: str | None = Field(
+        default=None,
+        description="why it lacks what it is behind, where that could not be written; the log goes "
+        "on, and it is tried again",
+    )
 
 
 class LogStatus(Answer):

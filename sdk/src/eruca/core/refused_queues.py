@@ -1,7 +1,8 @@
 """Which queues of a request a broker refuses, where it would serve the others.
 
 A request for many queues is refused as a whole when one of them cannot be read: its topic has been
-deleted, has fewer queues now, or may not be read; likewise a commit of offsets. The error points at
+deleted, has fewer queues now, or may not be read, or its file has failed; likewise a commit of
+offsets. The error points at
 such queues, so whoever asked goes on without them, and looks for them again now and then: they may
 come back.
 """
@@ -16,6 +17,7 @@ from eruca.contract.errors import (
     PermissionDeniedError,
     QueueNotFoundError,
     TopicNotFoundError,
+    UnavailableError,
 )
 
 UNREADABLE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
@@ -27,7 +29,7 @@ def refused_places(error: ErucaError, count: int) -> list[int]:
 
     None where the error is of the request as a whole.
     """
-    if not isinstance(error, UNREADABLE_ERRORS):
+    if not isinstance(error, (*UNREADABLE_ERRORS, UnavailableError)):
         return []
     found = (_POINTER.fullmatch(entry.get("pointer", "")) for entry in error.errors)
     places = {int(match[1]) for match in found if match is not None}

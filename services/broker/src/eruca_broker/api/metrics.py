@@ -62,9 +62,16 @@ class BrokerMetrics(Collector):
             "Bytes of the log a projection has not read",
             labels=["projection"],
         )
+        failing = GaugeMetricFamily(
+            "eruca_broker_projection_failing",
+            "1 while a projection lacks what could not be written",
+            labels=["projection"],
+        )
         for projection in store.projections():
             behind.add_metric([projection.name], max(end - projection.log_offset, 0))
+            failing.add_metric([projection.name], int(projection.failure is not None))
         yield behind
+        yield failing
         if (scrub := self._scrub) is not None:
             yield _gauge(
                 "eruca_broker_damaged_records",

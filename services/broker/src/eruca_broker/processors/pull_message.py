@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from eruca.contract.errors import ValidationError
+from eruca.contract.errors import UnavailableError, ValidationError
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.held_pulls import Examined, Position
 from eruca_broker.core.message_filter import MessageFilter
@@ -22,7 +22,6 @@ from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
-from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.reader import QueueRead
 
 
@@ -178,22 +177,37 @@ class Puller:
         """Read all queues once; *asked* has the offsets the client knows, where they differ."""
         self._topics.check_for_pulling(queues)
         with_news = []
+        faults: dict[int, UnavailableError] = {}
         for index, queue in enumerate(queues):
-            at_the_end = self._store.queue_range(queue.topic, queue.queue_id)[1] == queue.offset
-            if not at_the_end or (asked is not None and asked[index].offset != queue.offset):
+            try:
+                end = self._store.queue_range(queue.topic, queue.queue_id)[1]
+            except UnavailableError as error:
+                faults[index] = error
+                continue
+            if queue.offset != end or (asked is not None and asked[index].offset != queue.offset):
                 with_news.append(index)
+            elif (lag := self._store.lag_of(queue.topic, queue.queue_id)) is not None:
+                faults[index] = lag
         sections = []
         count, size, work = limits.max_count, limits.max_bytes, SCAN_WORK_MAX
         for done, index in enumerate(with_news):
             if count <= 0 or size <= 0:
                 break
             share = len(with_news) - done
-            read = self._read(queues[index], -(-count // share), -(-size // share), work // share)
+            try:
+                read = self._read(
+                    queues[index], -(-count // share), -(-size // share), work // share
+                )
+            except UnavailableError as error:
+                faults[index] = error
+                continue
             count -= read.count
             size -= read.size
             work = max(work - read.scan_work, 0)
             self._count(read)
             sections.append(Section(index, read))
+        if faults and not sections:  # else they are told once nobody waits for the others
+            raise _unreadable(faults)
         return sections
 
     def _count(self, read: QueueRead) -> None:
@@ -216,7 +230,7 @@ def examine(store: MessageStore, position: Position) -> Examined:
             tag_codes=position.filter.tag_codes,
             sql92=position.filter.sql92,
         )
-    except (OSError, DamagedQueueError):
+    except UnavailableError:
         return Examined(matches=True, next_offset=position.offset)
     if read.status is PullStatus.NO_MATCHED_MESSAGE:
         # Where more came than is looked at in one go, whoever waits is told how far that was.
@@ -228,6 +242,16 @@ def examine(store: MessageStore, position: Position) -> Examined:
 def position_of(queue: QueuePull) -> Position:
     """Return where a pull of *queue* waits."""
     return Position((queue.topic, queue.queue_id), queue.offset, queue.filter)
+
+
+def _unreadable(faults: dict[int, UnavailableError]) -> UnavailableError:
+    """Return the first fault, which points at all queues that have one."""
+    first = next(iter(faults.values()))
+    first.errors = [
+        {"pointer": f"/body/queues/{index}", "detail": fault.detail}
+        for index, fault in faults.items()
+    ]
+    return first
 
 
 def _check_distinct(queues: Sequence[QueuePull]) -> None:

@@ -58,7 +58,10 @@ def broker_status(
         ),
         projections=[
             ProjectionStatus(
-                name=p.name, log_offset=p.log_offset, behind_bytes=max(end - p.log_offset, 0)
+                name=p.name,
+                log_offset=p.log_offset,
+                behind_bytes=max(end - p.log_offset, 0),
+                failure=p.failure,
             )
             for p in store.projections()
         ],

@@ -7,6 +7,9 @@ Consume queues are brought up to date at once, because a pull waits for them. Th
 in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: hashing keys costs less in bulk. Until
 then their properties are kept, so that the log need not be read again.
 
+A file that cannot be written holds up nothing but itself: its queue, or the index, is noted as
+lagging (:mod:`eruca_broker.store.lagging`), passed over from then on, and catches up from the log.
+
 Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
 """
 
@@ -24,7 +27,13 @@ from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.core.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.batch_columns import LooseTexts
-from eruca_broker.core.consume_queue_entry import build_entries, encode_entry
+from eruca_broker.core.consume_queue_entry import (
+    ENTRY,
+    Entries,
+    build_entries,
+    encode_entry,
+    view_entries,
+)
 from eruca_broker.core.events import TopicDeleted, decode_event
 from eruca_broker.core.key_backlog import KeyBacklog, Many, One, prefix_hash
 from eruca_broker.core.property_hashes import (
@@ -35,11 +44,14 @@ from eruca_broker.core.property_hashes import (
     tag_and_keys,
 )
 from eruca_broker.core.property_shapes import AlikeTexts, tag_codes
+from eruca_broker.core.recovery import walk
 from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.store.appended import Appended
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.lagging import KEY_INDEX, Key, Lag, ProjectionError
+from eruca_broker.store.queue_files import DamagedQueueError
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
@@ -58,19 +70,21 @@ class Dispatcher:
         self._index = index
         self.queued_offset = log.min_offset  # everything before it is in the consume queues
         self.indexed_offset = log.min_offset  # everything before it is in the key index
+        self.lagging: dict[Key, Lag] = {}  # what could not be written; see KEY_INDEX
         self._backlog = KeyBacklog()
+        self._waiting: list[bytes] = []  # entries of messages that wait for their time
 
-    def dispatch(self, appended: Sequence[Appended], end_offset: int) -> None:
+    def dispatch(
+        self, appended: Sequence[Appended], end_offset: int
+    ) -> Sequence[tuple[Key, ProjectionError]]:
         """Make *appended*, which fill the log up to *end_offset*, visible.
 
         Their keys are kept for the index, which may be behind; see :meth:`bound_backlog`.
 
-        Raises:
-            OSError: A consume queue could not be written. Repeating the call is harmless.
+        Returns:
+            The queues that could not be written now, and why; they lag from here on.
         """
-        if appended and appended[0].log_offset < self.queued_offset:
-            appended = [item for item in appended if item.log_offset >= self.queued_offset]
-        runs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}  # by queue
+        runs: dict[Key, tuple[int, list[bytes]]] = {}  # by queue
         keyed: list[list[One] | Many] = []
         each: list[One] | None = None  # the last of keyed, if it is a list
         for item in appended:
@@ -85,12 +99,69 @@ class Dispatcher:
             else:
                 each = None
                 keyed.append(_take_all(item, batch.texts, entries))
-        for (topic, queue_id), (first, entries) in runs.items():
-            self._queues.queue(topic, queue_id).put_run(first, b"".join(entries))
-        self._backlog.add(keyed)
+        failed = []
+        for key, (first, entries) in runs.items():
+            run = b"".join(entries)
+            if key[0] in DELAYED_TOPICS:
+                self._waiting.append(run)
+            if key in self.lagging:
+                continue
+            try:
+                self._queues.queue(*key).put_run(first, run)
+            except (OSError, DamagedQueueError) as error:
+                self.lagging[key] = Lag(ENTRY.unpack_from(run)[0], error)
+                failed.append((key, error))
+        if not self.is_index_lagging:
+            self._backlog.add(keyed)
         self.queued_offset = end_offset
-        if not self._backlog.count:
+        if not self._backlog.count and not self.is_index_lagging:
             self.indexed_offset = end_offset
+        return failed
+
+    def take_waiting(self) -> Entries:
+        """Return the entries of messages that wait for their time, dispatched since the last call.
+
+        They come from memory: a queue's file may be slow to read, or not readable at all.
+        """
+        taken, self._waiting = self._waiting, []
+        return view_entries(b"".join(taken))
+
+    def forget_topic(self, topic: str) -> None:
+        """Let a deleted topic's queues lag no more: there is nothing they lack."""
+        for key in [key for key in self.lagging if key[0] == topic]:
+            del self.lagging[key]
+
+    @property
+    def lacking_from(self) -> int:
+        """Log offset of the first record that a lagging queue or the lagging index lacks."""
+        return min((lag.log_offset for lag in self.lagging.values()), default=self.queued_offset)
+
+    def catch_up(self) -> Iterator[None]:
+        """Give lagging projections what they lack, from the log; pauses between stretches of it.
+
+        What comes during a pause is part of it. What still cannot be written goes on lagging.
+        """
+        failed: dict[Key, Lag] = {}
+        position = self.lacking_from
+        while position < self.queued_offset and self.lagging.keys() - failed.keys():
+            segment = self._log.segment_at(position)
+            assert segment is not None  # retention leaves what something lacks
+            base, begun = segment.base_offset, position
+            stretch = memoryview(segment.buffer)[: self.queued_offset - base]
+            for step in walk(stretch, position - base, base):
+                if step.columns is not None:
+                    self._put_lacking(step.columns, step.topics, base, failed)
+                position = segment.end_offset if step.is_full else base + step.end
+                yield
+            if position == begun:  # a damaged record, which only a start can judge
+                return
+        for key in list(self.lagging):
+            if key in failed:
+                self.lagging[key] = failed[key]
+            elif position >= self.queued_offset:
+                del self.lagging[key]
+        if KEY_INDEX not in self.lagging and not self._backlog.count:
+            self.indexed_offset = self.queued_offset
 
     def bound_backlog(self) -> None:
         """Bring the key index up to date where it is as far behind as it may be.
@@ -107,18 +178,30 @@ class Dispatcher:
         """Whether records are visible whose keys are not indexed yet."""
         return self._backlog.count > 0
 
+    @property
+    def is_index_lagging(self) -> bool:
+        """Whether the key index catches up from the log, which :meth:`catch_up` sees to."""
+        return KEY_INDEX in self.lagging
+
     def catch_up_index(self) -> None:
         """Bring the key index up to where the consume queues are.
 
         Raises:
             OSError: The index could not be written; it stays behind, and the call may be repeated.
         """
+        if self.is_index_lagging:
+            return
         if self._backlog.count:
             hashes, log_offsets, timestamps = self._backlog.entries()
             first = int(np.searchsorted(log_offsets, self._log.min_offset))  # what retention left
             self._index.put_many(hashes[first:], log_offsets[first:], timestamps[first:])
             self._backlog.clear()
         self.indexed_offset = self.queued_offset
+
+    def let_index_lag(self, error: OSError) -> None:
+        """Let the key index, which could not be written, catch up from the log some time."""
+        self.lagging[KEY_INDEX] = Lag(self.indexed_offset, error)
+        self._backlog.clear()
 
     def unindexed(self) -> Iterator[int]:
         """Return the log offsets of the visible records not in the key index yet, descending."""
@@ -172,6 +255,30 @@ class Dispatcher:
                 topic = topics.names[int(topic_numbers[first])]
                 queue = self._queues.queue(topic, int(queue_ids[first]))
                 queue.put_run(int(offsets[first]), entries[first:last])
+
+    def _put_lacking(
+        self, columns: RecordColumns, topics: TopicColumn, base_offset: int, failed: dict[Key, Lag]
+    ) -> None:
+        """Give each lagging projection what it lacks of *columns*; note in *failed* who cannot."""
+        hashes = _hashes_of(columns)
+        codes = _with_delivery_times(columns, topics, hashes.tag_codes)
+        log_offsets = columns.starts + base_offset
+        for key in self.lagging.keys() - failed.keys():
+            lag = self.lagging[key]
+            try:
+                if key == KEY_INDEX:
+                    self._put_keys(columns, base_offset, topics, hashes)
+                elif key[0] in topics.names:
+                    is_its = topics.rows_of(key[0]) & (columns.queue_ids == key[1])
+                    is_lacking = is_its & columns.is_queued() & (log_offsets >= lag.log_offset)
+                    if is_lacking.any():
+                        first = columns.queue_offsets[is_lacking].item(0)
+                        entries = build_entries(
+                            log_offsets[is_lacking], columns.sizes[is_lacking], codes[is_lacking]
+                        )
+                        self._queues.queue(*key).put_run(first, entries)
+            except (OSError, DamagedQueueError) as error:
+                failed[key] = Lag(max(lag.log_offset, log_offsets.item(0)), error)
 
     def _put_keys(
         self,

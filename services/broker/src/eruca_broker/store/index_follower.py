@@ -2,7 +2,8 @@
 
 A few records wait for ``INDEX_DELAY_SECONDS`` at the most; many are taken in by whoever publishes
 them. Where the disk does not take it, the index stays behind, and it is tried again with what comes
-next: nothing but look-ups by key is concerned, and they read what it lacks from the log.
+next: nothing but look-ups by key is concerned, and they read what it lacks from the log. When too
+much has gathered it lags like a queue (:mod:`eruca_broker.store.lagging`), and is left alone here.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class IndexFollower:
     def catch_up(self) -> None:
         """Index now what is visible, if the disk lets it; that it does not is logged."""
         self.stop()
+        if self._dispatcher.is_index_lagging:
+            return
         try:
             self._dispatcher.catch_up_index()
         except OSError as error:

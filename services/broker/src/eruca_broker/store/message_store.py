@@ -30,9 +30,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 import structlog
 
-from eruca.contract.errors import ErucaError, RecordNotFoundError, StoreFailedError
+from eruca.contract.errors import (
+    ErucaError,
+    RecordNotFoundError,
+    StoreFailedError,
+    UnavailableError,
+)
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
@@ -45,7 +51,6 @@ from eruca_broker.core.events import (
     TopicDeleted,
     encode_event,
 )
-from eruca_broker.core.scheduled import DELAYED_TOPICS
 from eruca_broker.core.state import BrokerState
 from eruca_broker.core.timers import PendingTimers
 from eruca_broker.core.timers_events import TimersCancelled, TimersFired
@@ -60,6 +65,7 @@ from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.lagging import KEY_INDEX, index_failed, queue_failed
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -85,7 +91,8 @@ class Projection:
     """How far a projection has come."""
 
     name: str
-    log_offset: int
+    log_offset: int  # it has all before it
+    failure: str | None = None  # why it lacks what comes then, where it could not be written
 
 
 class LogFile(NamedTuple):
@@ -134,6 +141,7 @@ class MessageStore:
             next_offset=self._stored_next_offset,
             head_of_segment=self._snapshot_batches,
             publish=self._published,
+            caught_up=lambda queues: self.on_arrival(queues),
         )
         self._writer.last_store_timestamp = recovered.last_store_timestamp
         self.retention = Retention(
@@ -284,7 +292,23 @@ class MessageStore:
     # --- Reading ----------------------------------------------------------------------------------
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first offset that is still there and the one the next message becomes."""
+        """Return the first offset that is still there and the one the next message becomes.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        try:
+            return self._queue_range(topic, queue_id)
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
+
+    def lag_of(self, topic: str, queue_id: int) -> UnavailableError | None:
+        """Return why a queue lacks messages that are in the log; None where it does not."""
+        key = (topic, queue_id)
+        lag = self._dispatcher.lagging.get(key)
+        return None if lag is None else queue_failed(key, lag.error)
+
+    def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         queue = self._queues.existing(topic, queue_id)
         if queue is None or queue.min_offset == queue.max_offset:
             end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))
@@ -321,19 +345,27 @@ class MessageStore:
             tag_codes: Hashes of the tags wanted, or None for every message.
             sql92: What the messages' properties must meet; not together with *tag_codes*.
             scan_work_max: What looking at properties may cost; see ``store.property_scan``.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read, or lack what comes at *offset*.
         """
-        lowest, highest = self.queue_range(topic, queue_id)
-        return self._reader.read(
-            self._queues.existing(topic, queue_id),
-            offset,
-            min_offset=lowest,
-            max_offset=highest,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            tag_codes=tag_codes,
-            sql92=sql92,
-            scan_work_max=scan_work_max,
-        )
+        try:
+            lowest, highest = self._queue_range(topic, queue_id)
+            if offset >= highest and (lag := self.lag_of(topic, queue_id)) is not None:
+                raise lag
+            return self._reader.read(
+                self._queues.existing(topic, queue_id),
+                offset,
+                min_offset=lowest,
+                max_offset=highest,
+                max_count=max_count,
+                max_bytes=max_bytes,
+                tag_codes=tag_codes,
+                sql92=sql92,
+                scan_work_max=scan_work_max,
+            )
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
@@ -403,7 +435,12 @@ class MessageStore:
             end_ms: The last one.
             is_latest_left_out: Whether those that are not in the key index yet, at most
                 ``INDEX_BACKLOG_MAX`` records, are not wanted: this costs much less.
+
+        Raises:
+            UnavailableError: The key index could not be written, and so does not know all.
         """
+        if (lag := self._dispatcher.lagging.get(KEY_INDEX)) is not None:
+            raise index_failed(lag.error)
         known = self.state.topics.get(topic)
         if not is_latest_left_out:
             self._index_follower.catch_up()  # so that a client finds what it has just sent
@@ -457,18 +494,22 @@ class MessageStore:
 
     def projections(self) -> list[Projection]:
         """Return how far each projection has come."""
+        end, indexed_offset = self._dispatcher.queued_offset, self._dispatcher.indexed_offset
+        lagging = self._dispatcher.lagging
+        queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]
+        index = lagging.get(KEY_INDEX)
         return [
-            Projection("consume_queues", self._dispatcher.queued_offset),
-            Projection("key_index", self._dispatcher.indexed_offset),
-            Projection("state", self._dispatcher.queued_offset),
+            Projection("consume_queues", *min(queues, default=(end, None))),
+            Projection("key_index", indexed_offset, None if index is None else index.reason),
+            Projection("state", end),
         ]
 
     # --- Upkeep, called by the loops --------------------------------------------------------------
 
     @property
     def can_flush(self) -> bool:
-        """Whether the disk has not failed for good."""
-        return not isinstance(self._writer.refusal, StoreFailedError)
+        """Whether what has been written can be made durable."""
+        return self._writer.can_flush
 
     async def flush(self) -> None:
         """Make everything written durable; raises StoreFailedError."""
@@ -479,10 +520,10 @@ class MessageStore:
 
         Raises:
             StoreFailedError: The disk failed to flush the log; final.
-            OSError: A projection lacks something, or cannot be flushed.
+            OSError, DamagedQueueError: A projection lacks something, or cannot be flushed.
         """
         await self._writer.flush()
-        self._writer.retry_dispatch()
+        await self._writer.retry_dispatch()
         self._dispatcher.catch_up_index()
         self._queues.delete_left_over()
         await self._checkpoints.write(
@@ -585,22 +626,17 @@ class MessageStore:
                 self._snapshots.note(event, log_offset)
             elif isinstance(event, TimersFired | TimersCancelled):
                 self.timers.finish(event.timers)
-        self._set_timers([a for a in appended if a.batch.topic in DELAYED_TOPICS])
+        self._set_timers()
         self._index_follower.notice()
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
         if arrived:
             self.on_arrival(arrived)
 
-    def _set_timers(self, waiting: Sequence[Appended]) -> None:
-        for appended in waiting:
-            batch = appended.batch
-            queue = self._queues.queue(batch.topic, batch.queue_id)
-            entries = queue.entries(appended.queue_offset, batch.count)
-            for due_ms, timer_id in zip(
-                entries["tags_code"].tolist(), entries["log_offset"].tolist(), strict=True
-            ):
-                self.timers.add(due_ms, timer_id)
-        if waiting:
+    def _set_timers(self) -> None:
+        waiting = self._dispatcher.take_waiting()
+        if len(waiting):
+            rows = np.stack((waiting["tags_code"], waiting["log_offset"]), axis=1)
+            self.timers.add_rows(rows.astype(np.int64))
             self.on_timers()
 
 

@@ -10,7 +10,6 @@ import errno
 from typing import Final
 
 from eruca.contract.errors import DiskFullError, ErucaError, StoreFailedError, UnavailableError
-from eruca_broker.store.queue_files import DamagedQueueError
 
 DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCARCITY_FIXES: Final = {
@@ -23,7 +22,12 @@ SCARCITY_FIXES: Final = {
 RETRY_AFTER_SECONDS: Final = 5.0
 
 
-def refusal_of(error: OSError | DamagedQueueError, what: str) -> UnavailableError:
+def is_scarcity(error: OSError) -> bool:
+    """Tell whether *error* says that something is short for now, and not that a disk fails."""
+    return error.errno in DISK_FULL_ERRNOS or error.errno in SCARCITY_FIXES
+
+
+def refusal_of(error: OSError, what: str) -> UnavailableError:
     """Return why writes are refused after *error*: for good, or until there is room again.
 
     Args:
@@ -31,13 +35,12 @@ def refusal_of(error: OSError | DamagedQueueError, what: str) -> UnavailableErro
         what: What could not be done.
     """
     kind: type[UnavailableError] = StoreFailedError
-    reason, fix = str(error), None
-    if isinstance(error, OSError):
-        reason = error.strerror or reason
-        if error.errno in DISK_FULL_ERRNOS:
-            kind = DiskFullError
-        elif error.errno in SCARCITY_FIXES:
-            kind, fix = UnavailableError, SCARCITY_FIXES[error.errno]
+    fix = None
+    if error.errno in DISK_FULL_ERRNOS:
+        kind = DiskFullError
+    elif error.errno in SCARCITY_FIXES:
+        kind, fix = UnavailableError, SCARCITY_FIXES[error.errno]
+    reason = error.strerror or str(error)
     return kind(f"{what}: {reason}", fix=fix, retry_after_seconds=RETRY_AFTER_SECONDS)
 
 

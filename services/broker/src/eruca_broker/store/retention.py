@@ -65,7 +65,7 @@ class Retention:
             StoreFailedError: The disk failed to flush the log; final.
         """
         needed = oldest_needed(
-            visible_offset=self._dispatcher.queued_offset,
+            visible_offset=self._dispatcher.lacking_from,
             snapshot_offset=self._snapshots.latest_offset,
             waiting=(self._timers.oldest_id(), self._state.transactions.oldest_offset()),
         )

@@ -8,6 +8,7 @@ them makes it whole (:mod:`eruca_broker.core.snapshots`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from eruca_broker.core.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.core.timers import PendingTimers
 from eruca_broker.core.timers_events import TimersCancelled, TimersFired, timer_pieces
 from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.writer import Writer
 
 _ITEM_SIZE: Final = 1_024  # bytes of JSON, as a guess; hardly any item takes a third of it
@@ -95,8 +97,11 @@ class StateSnapshots:
     def _queue_ends(self, state: BrokerState, writer: Writer) -> Iterator[tuple[str, int, int]]:
         ends = dict(state.queue_ends)
         for topic, queue_id in self._queues:
-            end = self._queues.queue(topic, queue_id).max_offset
-            ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
+            # A queue that cannot be read must not keep the log from going on: its messages tell
+            # its end, and where there are none any more, what the state knew of it.
+            with suppress(OSError, DamagedQueueError):
+                end = self._queues.queue(topic, queue_id).max_offset
+                ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
         ends.update(writer.known_next_offsets())
         for (topic, queue_id), offset in ends.items():
             if offset and not writer.is_leaving(topic):

@@ -20,7 +20,8 @@ Failure: a write that fails takes back everything accepted since the last one, o
 and each append of it is refused; the log is as it was. Where it was for want of room, or of open
 files or memory, :meth:`Writer.probe` sees whether there is some again. A flush that fails is final:
 the kernel may have dropped the pages, so nothing is acknowledged any more until the store has been
-opened anew.
+opened anew. A projection that fails is no reason to refuse anything, unless room or else is short:
+it lags, and whoever needs it is told (:mod:`eruca_broker.store.lagging`).
 
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
@@ -49,9 +50,16 @@ from eruca_broker.core.events import Event, TopicDeleted
 from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.lagging import (
+    KEY_INDEX,
+    Key,
+    ProjectionError,
+    queue_failed,
+    reason_of,
+)
 from eruca_broker.store.queue_files import DamagedQueueError
 from eruca_broker.store.receipts import Receipt, receipt_to, receipts_to
-from eruca_broker.store.refusals import failed_flush, refusal_of, renewed
+from eruca_broker.store.refusals import failed_flush, is_scarcity, refusal_of, renewed
 from eruca_broker.store.segment import Segment
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
@@ -73,6 +81,7 @@ class Writer:
         next_offset: Callable[[str, int], int],
         head_of_segment: Callable[[], Sequence[tuple[Batch, Event]]],
         publish: Callable[[Sequence[Appended], Sequence[tuple[Event, int]]], None],
+        caught_up: Callable[[Sequence[Key]], None],
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher
@@ -83,6 +92,7 @@ class Writer:
         self._initial_next_offset = next_offset
         self._head_of_segment = head_of_segment
         self._publish_to = publish
+        self._tell_caught_up = caught_up
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
@@ -92,7 +102,8 @@ class Writer:
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
         self._flushing: list[Appended] = []  # … for the flush under way
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
-        self._undispatched: list[Appended] = []  # a projection could not be written
+        self._catching_up = asyncio.Lock()
+        self._flush_failed = False  # for good: what has been written may not be durable
         self._flush: asyncio.Future[None] | None = None  # the one under way
         self.flushed_offset = log.written_offset
         self.last_store_timestamp = 0
@@ -114,11 +125,19 @@ class Writer:
             logger.error("writes are refused", reason=error.detail)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset the next message will get."""
+        """Return the queue offset the next message will get.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read, so nobody knows.
+        """
         key = (topic, queue_id)
         offset = self._next_offsets.get(key)
         if offset is None:
-            offset = self._next_offsets[key] = self._initial_next_offset(topic, queue_id)
+            try:
+                offset = self._initial_next_offset(topic, queue_id)
+            except (OSError, DamagedQueueError) as error:
+                raise queue_failed(key, error) from error
+            self._next_offsets[key] = offset
         return offset
 
     def known_next_offsets(self) -> dict[tuple[str, int], int]:
@@ -144,7 +163,7 @@ class Writer:
         """Let a deleted topic's queues start anew."""
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
-        self._undispatched = [late for late in self._undispatched if late.batch.topic != topic]
+        self._dispatcher.forget_topic(topic)
 
     def append(
         self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
@@ -158,6 +177,7 @@ class Writer:
             raise renewed(self.refusal)
         if batch.topic in self._leaving:
             raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
+        self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
         if not self._log.fits(batch.size):
             self._roll(batch.size)
         self._accept(batch, born_host, done, event)
@@ -195,6 +215,7 @@ class Writer:
         for batch, _ in parts:
             if batch.topic in self._leaving:
                 raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
+            self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
         size = sum(batch.size for batch, _ in parts)
         if not self._log.fits(size):
             self._roll(size)
@@ -228,6 +249,11 @@ class Writer:
         self._accepted[-1].done = receipt_to(future, self.durability)
         await future
 
+    @property
+    def can_flush(self) -> bool:
+        """Whether no flush has failed: what has been written can be made durable."""
+        return not self._flush_failed
+
     async def flush(self) -> None:
         """Make everything written durable.
 
@@ -235,7 +261,8 @@ class Writer:
             StoreFailedError: The disk failed; final.
         """
         while self.flushed_offset < self._log.written_offset:
-            if isinstance(self.refusal, StoreFailedError):
+            if self._flush_failed:
+                assert self.refusal is not None
                 raise renewed(self.refusal)
             await asyncio.wait([self._begin_flush()])
 
@@ -261,17 +288,30 @@ class Writer:
         else:
             self._publish(accepted)
 
-    def retry_dispatch(self) -> None:
+    async def retry_dispatch(self) -> None:
         """Try again to write the projections that a full or failing disk has stopped.
 
         Raises:
-            OSError: Still not possible.
+            OSError, DamagedQueueError: Still not possible.
         """
-        if self._undispatched:
-            self._dispatcher.dispatch(self._undispatched, self._visible_offset())
-            late, self._undispatched = self._undispatched, []
-            self._publish_to(late, [])
+        async with self._catching_up:
+            late = set(self._dispatcher.lagging)
+            for _ in self._dispatcher.catch_up():
+                await asyncio.sleep(0)
+            if caught_up := late - self._dispatcher.lagging.keys():
+                logger.info("projections have caught up", count=len(caught_up))
+                self._tell_caught_up([key for key in caught_up if key != KEY_INDEX])
+        self.check_dispatched()
         self._dispatcher.bound_backlog()
+
+    def check_dispatched(self) -> None:
+        """Raise what has kept a projection from having all that is visible.
+
+        Raises:
+            OSError, DamagedQueueError: It lags.
+        """
+        for lag in self._dispatcher.lagging.values():
+            raise lag.error
 
     async def probe(self) -> None:
         """See whether what was short is there again, room or else, and accept writes if so."""
@@ -279,9 +319,9 @@ class Writer:
         if refusal is None or isinstance(refusal, StoreFailedError | NotReadyError):
             return
         try:
-            self.retry_dispatch()
+            await self.retry_dispatch()
             await finished_in_thread(self._log.prepare_next)
-        except OSError:
+        except (OSError, DamagedQueueError):
             return
         if self.refusal is refusal:  # no other has come meanwhile
             self.refusal = None
@@ -296,7 +336,7 @@ class Writer:
         try:
             self.write()
             await self.flush()
-            self.retry_dispatch()
+            await self.retry_dispatch()
         finally:
             self.refusal = self.refusal or NotReadyError("the broker is stopping")
             self._flusher.shutdown()
@@ -382,19 +422,15 @@ class Writer:
         self._fail(accepted, refusal)
 
     def _publish(self, published: list[Appended]) -> None:
-        waiting = [*self._undispatched, *published] if self._undispatched else published
-        try:
-            self._dispatcher.dispatch(waiting, self._visible_offset())
-        except (OSError, DamagedQueueError) as error:
-            # The messages are in the log; only their visibility is late. New ones are refused, so
-            # that what waits for dispatch stays bounded.
-            self._undispatched = list(waiting)
-            self.refusal = refusal_of(error, "a consume queue failed")
-        else:
-            self._undispatched = []
-            self._bound_backlog()
+        for (topic, queue_id), error in self._dispatcher.dispatch(
+            published, self._visible_offset()
+        ):
+            # The messages are in the log, flushed and acknowledged; only who reads them waits.
+            what = f"the consume queue {queue_id} of {topic!r} lags"
+            self._note_failure(error, what)
+        self._bound_backlog()
         events = [(a.event, a.log_offset) for a in published if a.event is not None]
-        self._publish_to([] if self._undispatched else waiting, events)
+        self._publish_to(published, events)
         for appended in published:
             self._conclude(appended)
             appended.settle(appended)
@@ -403,8 +439,22 @@ class Writer:
         try:
             self._dispatcher.bound_backlog()
         except OSError as error:
-            # Everything is visible; only its keys wait. They stay few, for nothing more is taken.
-            self.refusal = refusal_of(error, "the key index failed")
+            # Everything is visible; only its keys wait.
+            if is_scarcity(error):
+                self.refusal = refusal_of(error, "the key index failed")
+            else:
+                logger.error("the key index lags", reason=reason_of(error))
+                self._dispatcher.let_index_lag(error)
+
+    def _note_failure(self, error: ProjectionError, what: str) -> None:
+        """Refuse writes where a projection failed for want of something; else only tell it.
+
+        Where room is short, the log will not have any either; and it comes back by itself.
+        """
+        if isinstance(error, OSError) and is_scarcity(error):
+            self.refusal = refusal_of(error, what)
+        else:
+            logger.error(what, reason=reason_of(error))
 
     def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
         for appended in failed:
@@ -436,6 +486,7 @@ class Writer:
             return
         error = flush.exception()
         if isinstance(error, OSError):
+            self._flush_failed = True
             self.refusal = failed_flush(error)
             failed = self._flushing + self._written
             self._flushing, self._written = [], []
