@@ -27,7 +27,8 @@ from support.group_members import TestMember
 T = TypeVar("T")
 QUEUE_COUNT = 2
 queue_ids = st.integers(0, QUEUE_COUNT - 1)
-offsets = st.integers(0, 20)
+MESSAGE_COUNT = 20  # in each queue, or there would be nothing to commit
+offsets = st.integers(0, MESSAGE_COUNT)
 
 
 @dataclass
@@ -57,6 +58,10 @@ class GroupMachine(RuleBasedStateMachine):
         self.open(self.root / "0")
         counts = {"read_queue_count": QUEUE_COUNT, "write_queue_count": QUEUE_COUNT}
         self.run(self.client.put("/topics/orders", json=counts))
+        messages = {"messages": [{"body": {"text": "x"}}] * MESSAGE_COUNT}
+        for queue_id in range(QUEUE_COUNT):
+            url = f"/topics/orders/messages?queue_id={queue_id}"
+            self.run(self.client.post(url, json=messages))
         self.run(self.client.put("/groups/g", json={}))
         self.processes = [
             Process(TestMember(self.client, name, incarnation), is_static=name == "s")
@@ -87,6 +92,7 @@ class GroupMachine(RuleBasedStateMachine):
             process.member.beat(
                 session_seconds=session_seconds,
                 is_static=process.is_static,
+                start="earliest",
                 locks=[
                     {"topic": "orders", "queue_id": queue_id, "token": token}
                     for queue_id, token in process.believed.items()

@@ -252,3 +252,36 @@ async def test_a_reset_that_leads_nowhere_is_refused(
     if pointer is not None:
         assert answer.json()["errors"][0]["pointer"] == pointer
     assert (await member.commit((0, 1))).status_code == 204
+
+
+async def test_a_commit_behind_a_queue_s_end_is_refused_as_a_whole_and_says_where_it_ends(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    """What is stored up to there would be passed over, unread."""
+    await member.lock(1)
+    await member.commit((0, 1))
+
+    by_member = await member.commit((0, 2), (1, 4))
+    by_release = await member.release((0, 9))
+    body = {"offsets": [{"topic": "orders", "queue_id": 1, "offset": 4}]}
+    by_other = await client.put("/groups/other/offsets", json=body)
+
+    for answer in (by_member, by_release, by_other):
+        assert (answer.status_code, answer.json()["code"]) == (422, "validation-failed"), (
+            answer.text
+        )
+    [fault] = by_member.json()["errors"]
+    assert fault["pointer"] == "/body/offsets/1/offset"
+    assert fault["detail"] == "4 lies behind queue 1 of 'orders', which ends at 3"
+    assert by_release.json()["errors"][0]["pointer"] == "/body/queues/0/offset"
+    positions = (await client.get("/groups/g/offsets")).json()["offsets"]
+    assert [position["committed_offset"] for position in positions] == [1, None]
+    assert [position["owner"] for position in positions] == ["a", "a"]
+    assert (await client.get("/groups/other")).status_code == 404
+
+
+async def test_the_end_itself_may_be_committed(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    assert (await member.commit((0, 3))).status_code == 204
+    assert (await member.release((0, 3))).status_code == 204

@@ -150,7 +150,7 @@ async def test_groups_can_be_made_to_be_created_first(tmp_path: Path) -> None:
     ):
         await put_topic(client)
         member = TestMember(client)
-        commit = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 1}]}
+        commit = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 0}]}
 
         refused = await member.beat()
         assert refused.json()["code"] == "group-not-found"
@@ -179,7 +179,7 @@ async def test_a_group_that_only_ever_committed_has_the_default_settings(
     client: httpx.AsyncClient,
 ) -> None:
     await put_topic(client)
-    commit = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 1}]}
+    commit = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 0}]}
     await client.put("/groups/g/offsets", json=commit)
 
     assert (await client.get("/groups/g")).json().items() >= DEFAULTS.items()

@@ -192,6 +192,7 @@ async def test_a_static_member_s_successor_takes_over_at_once_and_fences_it(
 ) -> None:
     async with open_broker(tmp_path) as app, client_of(app) as client:
         await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
+        await client.post("/topics/orders/messages?queue_id=0", json={"body": {"text": "x"}})
         old, new = TestMember(client), TestMember(client, incarnation="2")
         await old.beat(is_static=True)
         await old.lock(0, 1)

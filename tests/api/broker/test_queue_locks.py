@@ -79,6 +79,7 @@ async def test_a_release_commits_and_hands_over_to_who_waits(
     pair: tuple[TestMember, TestMember], app: BrokerApp, client: httpx.AsyncClient
 ) -> None:
     a, b = pair
+    await send(client, count=19)
     await a.lock(0)
     waiting = await held_lock(app, b, 0)
 
@@ -180,6 +181,7 @@ async def test_locks_outlive_the_broker_and_their_owner_may_go_on(tmp_path: Path
         a, b = TestMember(client, "a"), TestMember(client, "b")
         for member in (a, b):
             await member.beat()
+        await send(client, count=5)
         await a.lock(0)
         await a.commit((0, 3))
 
@@ -240,6 +242,7 @@ async def test_locks_need_consumption_to_be_switched_on(
     pair: tuple[TestMember, TestMember], client: httpx.AsyncClient
 ) -> None:
     a, _ = pair
+    await send(client)
     await a.lock(0)
     await client.put("/groups/g", json={"consume_enabled": False})
 

@@ -18,9 +18,11 @@ from eruca.contract.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
     UnavailableError,
+    ValidationError,
 )
 
 UNREADABLE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
+_OFFSET_POINTER: Final = re.compile(r"/body/offsets/([0-9]{1,6})/offset", re.ASCII)
 _POINTER: Final = re.compile(r"/body/(?:queues|offsets)/([0-9]{1,6})", re.ASCII)
 
 
@@ -29,8 +31,12 @@ def refused_places(error: ErucaError, count: int) -> list[int]:
 
     None where the error is of the request as a whole.
     """
-    if not isinstance(error, (*UNREADABLE_ERRORS, UnavailableError)):
+    if isinstance(error, ValidationError):
+        pointer = _OFFSET_POINTER
+    elif isinstance(error, (*UNREADABLE_ERRORS, UnavailableError)):
+        pointer = _POINTER
+    else:
         return []
-    found = (_POINTER.fullmatch(entry.get("pointer", "")) for entry in error.errors)
+    found = (pointer.fullmatch(entry.get("pointer", "")) for entry in error.errors)
     places = {int(match[1]) for match in found if match is not None}
     return sorted(place for place in places if place < count)

@@ -10,6 +10,7 @@ from eruca.contract.errors import (
     QueueNotFoundError,
     StaleLockError,
     TopicNotFoundError,
+    UnavailableError,
     ValidationError,
 )
 from eruca.core.refused_queues import refused_places
@@ -26,6 +27,15 @@ def test_queues_that_cannot_be_read_are_those_pointed_at(error: type[ErucaError]
 
 def test_offsets_of_a_commit_are_pointed_at_likewise() -> None:
     assert refused_places(pointing(TopicNotFoundError, "/body/offsets/1"), 3) == [1]
+
+
+def test_an_offset_behind_its_queue_s_end_concerns_that_queue_alone() -> None:
+    assert refused_places(pointing(ValidationError, "/body/offsets/1/offset"), 3) == [1]
+
+
+def test_a_queue_whose_file_has_failed_is_pointed_at_and_an_overload_is_not() -> None:
+    assert refused_places(pointing(UnavailableError, "/body/queues/1"), 3) == [1]
+    assert refused_places(pointing(UnavailableError), 3) == []
 
 
 @pytest.mark.parametrize("error", [ValidationError, StaleLockError])

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final, Protocol
 
 from eruca.aio.group_api import GroupApi
@@ -18,6 +19,7 @@ from eruca.contract.errors import ErucaError, MemberNotFoundError, StaleLockErro
 from eruca.contract.groups import OffsetCommit, OffsetCommits
 from eruca.contract.limits import OFFSET_COUNT_MAX
 from eruca.core.message_queue import MessageQueue
+from eruca.core.refused_queues import refused_places
 
 _AGAIN_SECONDS: Final = 1.0  # after a failure, at least
 
@@ -58,29 +60,40 @@ class BrokerOffsets:
                 raise outcome
 
     async def _store_at(self, broker_name: str, offsets: dict[HeldQueue, int]) -> None:
-        pairs = list(offsets.items())
-        for start in range(0, len(pairs), OFFSET_COUNT_MAX):
-            part = pairs[start : start + OFFSET_COUNT_MAX]
-            commits = OffsetCommits(
-                offsets=[
-                    OffsetCommit(
-                        topic=held.queue.topic,
-                        queue_id=held.queue.queue_id,
-                        offset=offset,
-                        token=held.token,
-                    )
-                    for held, offset in part
-                ],
-                client_id=self._api.client_id,
-                incarnation=self._api.incarnation,
-            )
+        left = dict(offsets)
+        while left:
+            part = dict(islice(left.items(), OFFSET_COUNT_MAX))
             try:
-                await self._api.commit(self._url_of(part[0][0].queue), commits)
+                await self._commit(part)
+                done = list(part)
             except (StaleLockError, MemberNotFoundError):
                 self._on_doubt(broker_name)
                 raise
-            for held, offset in part:
-                held.committed = offset
+            except ErucaError as error:
+                done = [list(part)[place] for place in refused_places(error, len(part))]
+                if not done:
+                    raise
+                # Its next pull tells such a queue where to go on; till then there is nothing to
+                # commit, and the others are not to wait.
+                _logger.warning("offsets at broker %s are left out: %s", broker_name, error)
+            for held in done:
+                held.committed = left.pop(held)
+
+    async def _commit(self, offsets: Mapping[HeldQueue, int]) -> None:
+        commits = OffsetCommits(
+            offsets=[
+                OffsetCommit(
+                    topic=held.queue.topic,
+                    queue_id=held.queue.queue_id,
+                    offset=offset,
+                    token=held.token,
+                )
+                for held, offset in offsets.items()
+            ],
+            client_id=self._api.client_id,
+            incarnation=self._api.incarnation,
+        )
+        await self._api.commit(self._url_of(next(iter(offsets)).queue), commits)
 
 
 class Commits:

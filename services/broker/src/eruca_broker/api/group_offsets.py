@@ -74,7 +74,8 @@ async def commit_offsets(
 
     A member says who it is and gives each lock's token; one that is stale is refused
     (`stale-lock`). Anybody else may commit where no live member reads. The answer comes once the
-    positions are as durable as a message would be. They may go backwards.
+    positions are as durable as a message would be. They may go backwards. One that lies behind its
+    queue's end is refused (`validation-failed`): what comes up to there would never be read.
     """
     await broker.positions.commit(group, commits)
 

@@ -5,7 +5,8 @@ member reads the queue: its next commit would undo that, so there a reset is ask
 effect at the member as well.
 
 Source: RocketMQ 5.3, ``ConsumerManageProcessor``, ``AdminBrokerProcessor``. Unlike there, a group
-that never committed stands nowhere (null), not at 0, and a commit by who lost the queue is refused.
+that never committed stands nowhere (null), not at 0. A commit by who lost the queue is refused, and
+so is one behind the queue's end: what will be stored up to there would be passed over unread.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from eruca_broker.processors.group_lags import queues_of, standing
 from eruca_broker.processors.group_views import start_position
 from eruca_broker.processors.group_work import GroupWork
 from eruca_broker.processors.groups import Groups
-from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
+from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks, check_ends
 from eruca_broker.processors.topics import Topics
 
 
@@ -78,8 +79,8 @@ class PositionsOfGroups:
     async def commit(self, name: str, commits: OffsetCommits) -> None:
         """Store a group's positions, all or none; durable on return.
 
-        A position may lie anywhere, also before the last one or beyond the queue's end. A member
-        may commit as long as it holds the queue, even if the topic has fewer queues by now.
+        A position may lie anywhere up to the queue's end, also before the last one. A member may
+        commit as long as it holds the queue, even if the topic has fewer queues by now.
 
         Raises:
             TopicNotFoundError, QueueNotFoundError: Somebody else than a member commits, and one of
@@ -88,10 +89,12 @@ class PositionsOfGroups:
             StaleLockError: A member commits, and does not hold one of the queues by its token.
             ConflictError: Somebody else commits, and a live member reads one of the queues; or
                 the group is new, and there are as many groups as are allowed.
+            ValidationError: An offset lies behind its queue's end; ``errors`` points at each such.
         """
         async with self._work.changes.turn(name):
             if commits.client_id is None or commits.incarnation is None:
                 self._check_queues(commits.offsets)
+                check_ends(self._store, commits.offsets, pointer="/body/offsets")
                 group = await self._groups.created(name)
                 self._refuse_locked(group, commits.offsets)
             else:
@@ -103,6 +106,7 @@ class PositionsOfGroups:
                     held,
                     pointer="/body/offsets",
                 )
+                check_ends(self._store, commits.offsets, pointer="/body/offsets")
             await self._work.changes.record(
                 events.OffsetsCommitted(
                     name,

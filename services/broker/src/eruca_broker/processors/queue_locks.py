@@ -19,12 +19,15 @@ from eruca.contract.errors import (
     NotReadyError,
     PermissionDeniedError,
     StaleLockError,
+    ValidationError,
 )
 from eruca.contract.groups import (
     GrantedLock,
     LockAnswer,
     LockRelease,
     LockRequest,
+    OffsetCommit,
+    QueueRelease,
     RefusedLock,
 )
 from eruca_broker.core.events import Event
@@ -122,11 +125,13 @@ class QueueLocks:
         Raises:
             GroupNotFoundError: There is no such group.
             StaleLockError: One of the queues is not held by its token; nothing has changed.
+            ValidationError: An offset lies behind its queue's end; nothing has changed.
         """
         async with self._work.changes.turn(name):
             group = self._groups.get(name)
             held = [HeldQueue(q.topic, q.queue_id, q.token) for q in release.queues]
             self.check(group, release.client_id, release.incarnation, held, pointer="/body/queues")
+            check_ends(self._work.store, release.queues, pointer="/body/queues")
             await self._work.changes.record(
                 LocksReleased(
                     name,
@@ -276,6 +281,38 @@ class QueueLocks:
         if not self._work.membership.is_live(group.name, lock.owner, now):
             return "was locked by this token, but the session is over"
         return None
+
+
+def check_ends(
+    store: MessageStore, positions: Sequence[OffsetCommit | QueueRelease], *, pointer: str
+) -> None:
+    """Raise ValidationError where a position lies behind its queue's end.
+
+    A group that stood there would pass over, unread, what is stored up to there. It may come from a
+    miscount, from another topic of that name, or from before a power cut that took the queue's end.
+
+    Args:
+        store: Knows the ends.
+        positions: Where the group is to stand.
+        pointer: To the request's list, whose entries they are.
+    """
+    behind: dict[int, str] = {}
+    for index, place in enumerate(positions):
+        if place.offset:
+            end = store.queue_range(place.topic, place.queue_id)[1]
+            if place.offset > end:
+                queue = f"queue {place.queue_id} of {place.topic!r}"
+                behind[index] = f"{place.offset} lies behind {queue}, which ends at {end}"
+    if behind:
+        raise ValidationError(
+            next(iter(behind.values())),
+            errors=[
+                {"pointer": f"{pointer}/{index}/offset", "detail": detail}
+                for index, detail in behind.items()
+            ],
+            fix="commit the next offset to be read, the queue's end at most; whoever has read "
+            "further has read what a power cut took, or another topic of that name",
+        )
 
 
 def _refused(queue: Queue, owner: str | None, seconds: float) -> RefusedLock:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import httpx
 import pytest
 
 from eruca.aio.broker_fetcher import Prefetch
-from eruca.aio.push.commits import Commits
+from eruca.aio.group_api import GroupApi
+from eruca.aio.push.commits import BrokerOffsets, Commits
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.transport import HttpxTransport
+from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ValidationError
 from eruca.core.flow_control import FlowLimits
 from eruca.core.message_queue import MessageQueue
 from eruca.core.received_message import ReceivedMessage
@@ -40,17 +45,22 @@ class SlowStore:
             held.committed = offset
 
 
-async def test_what_is_to_be_committed_waits_for_what_is_under_way() -> None:
-    store = SlowStore()
-    commits = Commits(store, seconds=5)
-    held = HeldQueue(
-        MessageQueue("orders", "a", 0),
+def held_queue(queue_id: int, *, offset: int) -> HeldQueue:
+    return HeldQueue(
+        MessageQueue("orders", "a", queue_id),
         model="clustering",
         limits=FlowLimits(100, 1_000_000, None),
         prefetch=Prefetch(100, 1_000_000),
         intake=NoIntake(),
-        offset=1,
+        offset=offset,
+        token=7,
     )
+
+
+async def test_what_is_to_be_committed_waits_for_what_is_under_way() -> None:
+    store = SlowStore()
+    commits = Commits(store, seconds=5)
+    held = held_queue(0, offset=1)
     commits.note(held)
     first = asyncio.create_task(commits.flush())
     await asyncio.sleep(0)
@@ -65,3 +75,35 @@ async def test_what_is_to_be_committed_waits_for_what_is_under_way() -> None:
     store.may_end.set()
     await asyncio.gather(first, second)
     assert store.begun == [1, 2]
+
+
+async def test_an_offset_behind_its_queue_s_end_is_left_out_and_holds_up_no_other() -> None:
+    """As after a power cut that took what was read: the next pull says where to go on."""
+    requests: list[dict[int, int]] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        entries = json.loads(await request.aread())["offsets"]
+        requests.append({entry["queue_id"]: entry["offset"] for entry in entries})
+        faults = [
+            {"pointer": f"/body/offsets/{place}/offset", "detail": "behind the end"}
+            for place, entry in enumerate(entries)
+            if entry["offset"] > 5
+        ]
+        if not faults:
+            return httpx.Response(204)
+        problem = ValidationError("behind the end", errors=faults).problem("r")
+        return httpx.Response(422, json=problem, headers={"content-type": PROBLEM_MEDIA_TYPE})
+
+    beyond, within = held_queue(0, offset=9), held_queue(1, offset=4)
+    transport = HttpxTransport(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+    api = GroupApi(transport, "g", client_id="c", incarnation="1", timeout=20)
+    commits = Commits(BrokerOffsets(api, lambda _: "http://broker", lambda _: None), seconds=5)
+    for held in (beyond, within):
+        commits.note(held)
+    await commits.flush()
+    commits.note(beyond)
+    await commits.flush()
+    await transport.close()
+
+    assert [sorted(request.items()) for request in requests] == [[(0, 9), (1, 4)], [(1, 4)]]
+    assert within.committed == 4
