@@ -136,6 +136,31 @@ def test_deleted_queues_leave_no_file_and_may_begin_anew(tmp_path: Path) -> None
     queues.close()
 
 
+def test_a_deleted_topic_s_files_are_freed_apart_from_its_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of files take their time, which whoever deletes a topic does not have."""
+    queues = filled(tmp_path)
+    aside = tmp_path / "consumequeue.deleted"
+    with monkeypatch.context() as patch:
+        for name in ("unlink", "rmdir"):
+            patch.setattr(os, name, lambda *_, **__: pytest.fail("a file is freed"))
+        queues.delete_topic("orders")
+        fill(queues, A, 0, 3)
+        queues.delete_topic("orders")
+    assert not (tmp_path / "consumequeue" / "orders").exists()
+    assert len(list(aside.iterdir())) == 2
+
+    queues.free_deleted()
+
+    assert not aside.exists()
+    queues.delete_topic(C[0])
+    assert aside.exists()
+    queues.close()
+    open_queues(tmp_path).close()  # as after a crash in between
+    assert not aside.exists()
+
+
 @pytest.mark.parametrize("whole_topic", [False, True])
 def test_a_queue_begun_anew_has_nothing_of_its_predecessor(
     tmp_path: Path, *, whole_topic: bool

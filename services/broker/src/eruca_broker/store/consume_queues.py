@@ -7,6 +7,10 @@ of them are affordable; their entries stay on disk.
 At start-up the store calls :meth:`ConsumeQueues.verify` after an orderly close, or
 :meth:`ConsumeQueues.recover_all` after a crash. Both return what is damaged; each damaged queue is
 then removed with :meth:`ConsumeQueues.delete` and put again from the log, the others stay.
+
+A deleted topic's files, of which there may be thousands, are only moved aside, into a directory
+beside this one; :meth:`ConsumeQueues.free_deleted` frees them in a thread, and the next start what
+a stop has left there.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from eruca_broker.store.queue_check import (
 from eruca_broker.store.queue_files import DamagedQueueError, QueueFiles
 from eruca_broker.store.unflushed import Unflushed
 
+DELETED_SUFFIX: Final = ".deleted"  # of the directory beside, where deleted topics' files go
 OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit
 
 Key = tuple[str, int]
@@ -56,6 +61,9 @@ class ConsumeQueues:
     ) -> None:
         make_directory(directory)
         self._directory = str(directory)
+        self._deleted = f"{directory}{DELETED_SUFFIX}"
+        self._deleted_count = 0
+        self.free_deleted()
         self._entries_per_file = entries_per_file
         self._open_files = OpenFiles(open_files_max)
         self._unflushed = Unflushed()
@@ -109,7 +117,7 @@ class ConsumeQueues:
         self._unflushed.directories.add(f"{self._directory}/{topic}")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete all queues of a topic: they are gone at once, their files as soon as can be.
+        """Delete all queues of a topic: they are gone at once, and their files out of the way.
 
         What the disk does not let go now is left to :meth:`delete_left_over`.
         """
@@ -128,6 +136,13 @@ class ConsumeQueues:
         """
         for topic in list(self._left_over):
             self._delete_files(topic)
+
+    def free_deleted(self) -> None:
+        """Free what the files of deleted topics take; may be called in another thread.
+
+        What the disk does not let go is tried again with the next call.
+        """
+        shutil.rmtree(self._deleted, ignore_errors=True)
 
     def truncate(self, log_offset: int) -> None:
         """Remove, in all queues, the entries of records at or behind *log_offset*."""
@@ -217,8 +232,10 @@ class ConsumeQueues:
     def _delete_files(self, topic: str) -> None:
         directory = f"{self._directory}/{topic}"
         self._open_files.forget_below(directory)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(directory)
+        self._deleted_count += 1
+        if os.path.lexists(directory):
+            os.makedirs(self._deleted, exist_ok=True)  # noqa: PTH103 - paths are strings here
+            os.rename(directory, f"{self._deleted}/{self._deleted_count}")  # noqa: PTH104
         self._unflushed.directories.add(self._directory)
         self._left_over.discard(topic)
 

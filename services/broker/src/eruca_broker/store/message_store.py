@@ -15,6 +15,7 @@ Directory, as RocketMQ lays it out::
 
     commitlog/  consumequeue/  index/  config/  checkpoint  abort  lock
 
+``consumequeue.deleted`` is there while files of deleted topics wait to be freed.
 ``abort`` exists while the store is open: found at the next start, it says that the last process
 did not close it.
 """
@@ -523,9 +524,10 @@ class MessageStore:
             OSError, DamagedQueueError: A projection lacks something, or cannot be flushed.
         """
         await self._writer.flush()
-        await self._writer.retry_dispatch()
-        self._dispatcher.catch_up_index()
         self._queues.delete_left_over()
+        await finished_in_thread(self._queues.free_deleted)
+        await self._writer.retry_dispatch()  # nothing is awaited behind it: nothing is to come
+        self._dispatcher.catch_up_index()
         await self._checkpoints.write(
             self._writer.last_store_timestamp, self._writer.flushed_offset
         )
