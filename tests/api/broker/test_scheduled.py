@@ -143,6 +143,23 @@ async def test_a_message_comes_in_its_very_millisecond(
     assert message["stored_at"] == "2023-11-14T22:13:30.000Z"
 
 
+@pytest.mark.parametrize("delay", [{"delay_level": 1}, {"delay_seconds": 1}])
+async def test_after_a_clock_was_set_back_a_delay_is_as_long_as_ever(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, delay: dict[str, int]
+) -> None:
+    await send(client)
+    clock.advance(-3_600)
+    receipt = await send(client, **delay)
+    assert moment(receipt["deliver_at"]) == now_of(clock) + timedelta(seconds=1)
+
+    clock.advance(0.999)
+    assert not await broker_of(app).timers.fire()
+    clock.advance(0.001)
+    await nothing_waits(app)
+
+    assert len(await pull(client)) == 2
+
+
 async def test_a_clock_that_steps_neither_loses_nor_doubles_across_restarts(
     tmp_path: Path, clock: ManualClock
 ) -> None:

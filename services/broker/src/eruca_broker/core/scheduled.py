@@ -81,6 +81,15 @@ class Wait(NamedTuple):
     level: int = 0  # 1 and more; 0: until ``deliver_at_ms``
     deliver_at_ms: int = 0  # since the epoch
 
+    def beginning(self, now_ms: int, last_stored_ms: int) -> Wait:
+        """Return the same wait, which a clock that was set back does not make longer.
+
+        A level counts from the store time, and that of the log never goes back.
+        """
+        if self.level and last_stored_ms > now_ms:
+            return Wait(deliver_at_ms=LEVELS.deliver_at_ms(self.level, now_ms))
+        return self
+
     @property
     def place(self) -> Destination:
         """The queue it waits in."""

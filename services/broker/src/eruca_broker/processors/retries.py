@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from eruca.contract.errors import RecordNotFoundError, TooLargeError
@@ -84,7 +85,8 @@ class Retries:
                         f"the messages take more than {SENT_BACK_SIZE_MAX} bytes together",
                         fix="send fewer of them back at once",
                     )
-                verdicts.append(_verdict(group, message, raws[-1], now_ms))
+                last_stored_ms = self._work.store.last_store_timestamp
+                verdicts.append(_verdict(group, message, raws[-1], now_ms, last_stored_ms))
             await self._create_topics(name, verdicts)
             batches = _batches(name, request.messages, raws, verdicts)
             self._scheduled.check_sizes(batches)
@@ -123,9 +125,11 @@ class Retries:
             await self._topics.created(Topic(topic, 1, 1, "rw"), is_for_group=True)
 
 
-def _verdict(group: Group, message: SendBack, raw: memoryview, now_ms: int) -> Verdict:
+def _verdict(
+    group: Group, message: SendBack, raw: memoryview, now_ms: int, last_stored_ms: int
+) -> Verdict:
     asked_for = message.retry_max_times
-    return verdict(
+    found = verdict(
         decode_record(raw, check_crc=False).reconsume_times,
         times_max=group.settings.retry_max_times if asked_for is None else asked_for,
         policy=group.settings.retry_policy,
@@ -133,6 +137,9 @@ def _verdict(group: Group, message: SendBack, raw: memoryview, now_ms: int) -> V
         level=message.delay_level,
         delay_seconds=message.delay_seconds,
     )
+    if found.wait is None:
+        return found
+    return replace(found, wait=found.wait.beginning(now_ms, last_stored_ms))
 
 
 def _batches(

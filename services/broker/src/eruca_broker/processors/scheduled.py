@@ -248,7 +248,7 @@ class Scheduled:
         delay_ms = wait.time_ms(now_ms) - now_ms
         if delay_ms > self._delay_max_seconds * 1000:
             raise self._too_late(f"{pointer}/{ways[0]}", delay_ms / 1000)
-        return wait if delay_ms > 0 else None
+        return wait.beginning(now_ms, self._store.last_store_timestamp) if delay_ms > 0 else None
 
     def _too_late(self, pointer: str, seconds: float) -> ValidationError:
         return _fault(

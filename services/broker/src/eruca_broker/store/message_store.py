@@ -271,6 +271,11 @@ class MessageStore:
         """The store time that an append gets now, in ms, where it is settled already."""
         return self._writer.tick_timestamp
 
+    @property
+    def last_store_timestamp(self) -> int:
+        """Store time of the latest append, in ms; what follows has this one or a later one."""
+        return self._writer.last_store_timestamp
+
     def is_leaving(self, topic: str) -> bool:
         """Tell whether a topic's deletion is on its way."""
         return self._writer.is_leaving(topic)

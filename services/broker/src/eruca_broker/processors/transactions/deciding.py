@@ -88,6 +88,7 @@ class TransactionDeciding:
             destination = self._destination(live)
             if (wait := wait_of(half, now_ms)) is not None:
                 self._scheduled.check_room(1)
+                wait = wait.beginning(now_ms, self._writes.store.last_store_timestamp)
             final = committed(half, destination, half_offset, wait)
             place = destination if wait is None else wait.place
             batches.append(batch_of_records(*place, [final]))
