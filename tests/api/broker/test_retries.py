@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -10,6 +10,7 @@ import pytest
 
 from eruca_broker.app import BrokerApp
 from support.brokers import broker_of, rot, rotten_count
+from support.clocks import WrongClock
 from support.members import HoldingMember, joined
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +140,22 @@ async def test_without_a_policy_delays_grow_by_level(member: HoldingMember) -> N
     assert await delays(member, place(1, delay_level=0)) == 10
     assert await delays(member, place(1, delay_level=5)) == 60
     assert await delays(member, place(2, delay_level=-1)) is None
+
+
+async def test_after_a_clock_was_set_back_a_retry_waits_as_long_as_ever(
+    client: httpx.AsyncClient,
+    app: BrokerApp,
+    member: HoldingMember,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behind = WrongClock(ahead_seconds=-3_600)
+    monkeypatch.setattr(broker_of(app).clock, "now_ms", behind.now_ms)
+
+    answer = await member.send_back(place(0))
+
+    [result] = answer.json()["results"]
+    due = datetime.fromisoformat(result["deliver_at"])
+    assert due <= datetime.now(UTC) - timedelta(seconds=3_600 - 10)
 
 
 async def test_a_policy_says_how_long(client: httpx.AsyncClient, member: HoldingMember) -> None:
