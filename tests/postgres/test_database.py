@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -88,10 +89,7 @@ def scalar(server: EmbeddedServer, statement: str) -> object:
 
 
 def test_a_server_left_running_is_gone_on_with(tmp_path: Path) -> None:
-    with embedded_server() as server:
-        again = EmbeddedServer(Path(server._directory))
-        again.start()
-
+    with embedded_server() as server, EmbeddedServer(Path(server._directory)) as again:
         assert again.url == server.url
 
 
@@ -135,11 +133,9 @@ def test_a_server_whose_process_id_is_another_process_now_is_started_again() -> 
             (directory / name).write_text(f"{os.getpid()}\n{rest}")
 
         assert running_url(directory) is None
-        again = EmbeddedServer(directory)
-        again.start()
-
-        assert running_url(directory) == again.url
-        assert scalar(again, "SELECT 17") == 17
+        with EmbeddedServer(directory) as again:
+            assert running_url(directory) == again.url
+            assert scalar(again, "SELECT 17") == 17
 
 
 def test_a_server_that_was_stopped_is_not_started_again() -> None:
@@ -150,6 +146,22 @@ def test_a_server_that_was_stopped_is_not_started_again() -> None:
         assert not server.revive()
 
         assert running_url(directory) is None
+
+
+def test_of_a_server_that_was_stopped_nothing_is_left_to_do_on_exit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that ends would make the directory again, to lock it."""
+    left: list[object] = []
+    monkeypatch.setattr(atexit, "register", left.append)
+    monkeypatch.setattr(atexit, "unregister", left.remove)
+
+    with embedded_server() as server:
+        kill_server(server)
+        server.start()
+        assert left
+
+    assert left == []
 
 
 def test_the_command_explains_itself_and_starts_nothing(tmp_path: Path) -> None:

