@@ -62,7 +62,7 @@ class GroupMachine(RuleBasedStateMachine):
         for queue_id in range(QUEUE_COUNT):
             url = f"/topics/orders/messages?queue_id={queue_id}"
             self.run(self.client.post(url, json=messages))
-        self.run(self.client.put("/groups/g", json={}))
+        self.run(self.client.put("/groups/g", json={"start": "earliest"}))
         self.processes = [
             Process(TestMember(self.client, name, incarnation), is_static=name == "s")
             for name, incarnation in (("a", "1"), ("b", "1"), ("s", "1"), ("s", "2"))
@@ -92,7 +92,6 @@ class GroupMachine(RuleBasedStateMachine):
             process.member.beat(
                 session_seconds=session_seconds,
                 is_static=process.is_static,
-                start="earliest",
                 locks=[
                     {"topic": "orders", "queue_id": queue_id, "token": token}
                     for queue_id, token in process.believed.items()
