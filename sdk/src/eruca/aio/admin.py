@@ -50,7 +50,7 @@ from eruca.contract.models import (
     TopicSettings,
 )
 from eruca.contract.records import PORT_MAX, Host
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
@@ -251,7 +251,7 @@ class AsyncAdmin:
         ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
         last one stored then or earlier, or the queue's begin.
         """
-        url = await self._masters.url_of(queue)
+        url = await self._masters.url_of(checked_queue(queue))
         answer = await self._context.broker_api.offset_by_time(
             url, queue.topic, queue.queue_id, timestamp, boundary=boundary
         )

@@ -20,7 +20,7 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     ValidationError,
 )
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.pull_flow import QueueFlow
 from eruca.core.pull_settings import PullSettings
 from eruca.core.received_message import ReceivedMessage
@@ -64,7 +64,7 @@ class Assignment:
 
     def flow(self, queue: MessageQueue) -> QueueFlow:
         """Return a queue's flow; ValidationError for one that is not read."""
-        fetcher = self._fetchers.get(queue.broker_name)
+        fetcher = self._fetchers.get(checked_queue(queue).broker_name)
         flow = None if fetcher is None else fetcher.flows.get(queue)
         if flow is None:
             raise ValidationError(

@@ -52,7 +52,7 @@ from eruca.contract.retries import (
     RedriveAnswer,
     RedriveOutcome,
 )
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
     from eruca.aio.client_context import ClientContext
@@ -267,6 +267,8 @@ class AsyncGroupAdmin:
             ConflictError: A live member reads one of the queues; see :meth:`reset`.
         """
         commits: dict[str, list[OffsetCommit]] = {}
+        for queue in offsets:
+            checked_queue(queue, "offsets")
         for queue, offset in sorted(offsets.items()):
             with checked_request():
                 commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
@@ -308,6 +310,7 @@ class AsyncGroupAdmin:
         if queues is not None:
             ids = {}
             for queue in queues:
+                checked_queue(queue, "queues")
                 ids.setdefault(queue.broker_name, []).append(queue.queue_id)
             unknown = sorted(ids.keys() - urls.keys())
             if unknown or not ids:

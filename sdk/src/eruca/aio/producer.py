@@ -44,7 +44,7 @@ from eruca.core.checked_names import check_group
 from eruca.core.client_settings import checked_seconds
 from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
 from eruca.core.message import Message
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
 from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_in_order
 from eruca.core.send_result import SendResult, SendResults, Stored
@@ -443,7 +443,7 @@ def queue_of(
 ) -> MessageQueue:
     """Return the queue a message must go to: named, selected, or by its sharding key."""
     if queue is not None:
-        if queue.topic != message.topic:
+        if checked_queue(queue).topic != message.topic:
             raise ValidationError(
                 f"queue: it belongs to topic {queue.topic}, the message to {message.topic}"
             )

@@ -34,7 +34,7 @@ from eruca.aio.assignment import Assignment
 from eruca.aio.ownership import Ownership
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.handed_batch import HandedBatch
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.pull_flow import QueueFlow
 from eruca.core.pull_positions import StartPosition
 from eruca.core.pull_settings import PullSettings, check_aware
@@ -148,6 +148,8 @@ class AsyncPullConsumer:
         if offsets is None:
             await self._commit_positions(self._positions(self._batch.handed_count))
             return
+        for queue in offsets:
+            checked_queue(queue, "offsets")
         if any(offset < 0 for offset in offsets.values()):
             raise ValidationError(f"offsets: one of {sorted(offsets.values())} is below 0")
         await self._commit(offsets, leave_out_gone=False)
@@ -343,7 +345,7 @@ class AsyncPullConsumer:
         await self._assignment.complete()
 
     async def _url(self, queue: MessageQueue) -> str:
-        view = await self._context.routes.subscribe_view(queue.topic)
+        view = await self._context.routes.subscribe_view(checked_queue(queue).topic)
         return view.url_of(queue)
 
     async def _seek_to(

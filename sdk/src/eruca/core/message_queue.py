@@ -12,6 +12,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from eruca.contract.errors import ValidationError
+
 
 class MessageQueue(NamedTuple):
     """One queue of a topic."""
@@ -19,6 +21,21 @@ class MessageQueue(NamedTuple):
     topic: str
     broker_name: str
     queue_id: int  # 0, 1, … on this broker
+
+
+def checked_queue(queue: MessageQueue, argument: str = "queue") -> MessageQueue:
+    """Return *queue*, as a program gives it.
+
+    Raises:
+        ValidationError: It is something else, a queue's number, say; *argument* is for the error.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise ValidationError(
+            f"{argument}: {queue!r} is no MessageQueue",
+            fix='give topic, broker and number: eruca.MessageQueue("orders", "broker-a", 3); those '
+            "of a topic are in its route, and a message's own is message.queue",
+        )
+    return queue
 
 
 class ChoiceReason(StrEnum):

@@ -9,7 +9,7 @@ from typing import Final
 
 from eruca.contract.errors import ValidationError
 from eruca.core.checked_names import check_group, check_topic
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.pull_positions import (
     OUT_OF_RANGE_POLICIES,
     START_POSITIONS,
@@ -62,7 +62,7 @@ class PullSettings:
         """
         if group is not None:
             check_group(group)
-        named = tuple(dict.fromkeys(queues))
+        named = tuple(dict.fromkeys(checked_queue(queue, "queues") for queue in queues))
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if bool(several) == bool(named):
             raise ValidationError("give topics or queues to read, one of the two")

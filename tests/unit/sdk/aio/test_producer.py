@@ -12,7 +12,7 @@ import pytest
 
 import eruca
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError
+from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError, ValidationError
 from eruca.contract.properties import UNIQ_KEY, decode_properties
 from support.scripted_transport import (
     Request,
@@ -676,3 +676,15 @@ async def test_no_name_server_at_all_is_an_error_within_the_deadline() -> None:
     async with client, client.producer(send_timeout=0.05) as producer:
         with pytest.raises(eruca.TimeoutExpiredError, match="route of orders"):
             await producer.send(message())
+
+
+async def test_a_number_is_no_queue_to_send_to() -> None:
+    client, hot = client_of(storing)
+    async with client, client.producer() as producer:
+        for send in (producer.send, producer.submit):
+            with pytest.raises(ValidationError, match="3 is no MessageQueue"):
+                await send(message(), queue=3)  # type: ignore[arg-type]
+        with pytest.raises(ValidationError, match="3 is no MessageQueue"):
+            await producer.send_many([message(), message()], queue=3)  # type: ignore[arg-type]
+
+    assert hot.requests == []

@@ -14,7 +14,7 @@ import pytest
 import eruca
 from eruca.aio import broker_fetcher
 from eruca.aio.transport import HttpResponse
-from eruca.contract.errors import ErucaError, QueueNotFoundError
+from eruca.contract.errors import ErucaError, QueueNotFoundError, ValidationError
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import (
     PullStatus,
@@ -560,3 +560,14 @@ def test_another_event_loop_is_refused(queues: Queues, hot: ScriptedTransport) -
 async def until_filled(consumer: eruca.AsyncPullConsumer, count: int) -> None:
     await consumer.assignment()
     await until(lambda: sum(flow.count for flow in consumer._assignment.flows) == count)
+
+
+async def test_a_number_is_no_queue_to_read() -> None:
+    client = eruca.AsyncClient("http://127.0.0.1:1")
+    async with client:
+        with pytest.raises(ValidationError, match="queues: 3 is no MessageQueue"):
+            client.pull_consumer(queues=[3])  # type: ignore[list-item]
+        with pytest.raises(ValidationError, match="3 is no MessageQueue"):
+            await client.admin.offset_by_time(3, datetime.now(UTC))  # type: ignore[arg-type]
+        with pytest.raises(ValidationError, match="offsets: 3 is no MessageQueue"):
+            await client.admin.groups.commit("g", {3: 0})  # type: ignore[dict-item]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from eruca.core.message_queue import MessageQueue
+import pytest
+
+from eruca.contract.errors import ValidationError
+from eruca.core.message_queue import MessageQueue, checked_queue
 
 
 def test_queues_sort_by_topic_then_broker_then_number() -> None:
@@ -14,3 +17,10 @@ def test_queues_sort_by_topic_then_broker_then_number() -> None:
 
 def test_equal_queues_are_one_key() -> None:
     assert len({MessageQueue("a", "b", 1), MessageQueue("a", "b", 1)}) == 1
+
+
+@pytest.mark.parametrize("given", [3, "orders", ("orders", "a", 0), None])
+def test_what_is_no_queue_is_refused_and_told_what_would_be_one(given: object) -> None:
+    with pytest.raises(ValidationError, match=r"queue: .* is no MessageQueue") as refused:
+        checked_queue(given)  # type: ignore[arg-type]
+    assert "eruca.MessageQueue(" in (refused.value.fix or "")

@@ -31,7 +31,7 @@ from eruca.contract.groups import Heartbeat
 from eruca.contract.groups import Subscription as SubscriptionModel
 from eruca.contract.names import retry_topic
 from eruca.core.handler_table import HandlerTable
-from eruca.core.message_queue import MessageQueue
+from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.push_settings import PushSettings
 from eruca.core.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
 
@@ -167,7 +167,7 @@ class RunningConsumer:
 
     def _chosen(self, queues: Iterable[MessageQueue]) -> list[HeldQueue]:
         held = self._held
-        chosen = tuple(queues)
+        chosen = tuple(checked_queue(queue) for queue in queues)
         for queue in chosen:
             if queue not in held:
                 raise ValidationError(
