@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from eruca.contract.errors import DiskFullError
 from eruca.contract.limits import IDEMPOTENCY_KEY_SIZE_MAX
 from eruca_broker.app import BrokerApp
 from eruca_broker.processors.idempotent_send import LOOKED_AT_MAX
@@ -436,3 +437,22 @@ async def test_a_replay_changes_nothing(app: BrokerApp, client: httpx.AsyncClien
     await send(client, PAID | {"tag": "other"})
 
     assert store.log_max_offset == end
+
+
+async def test_a_replay_is_answered_while_writes_are_refused(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    """It writes nothing; what was not stored is refused as ever."""
+    first = await send(client, PAID)
+    broker_of(app).store.refusal = DiskFullError("the disk is 91% full")
+
+    assert is_replay(first, await send(client, PAID))
+    for key in ('"order-18"', '"order-19"'):
+        refused = await send(client, PAID, key)
+        assert (refused.status_code, refused.json()["code"]) == (503, "disk-full")
+    unkeyed = await client.post("/topics/orders/messages", json=PAID)
+    assert (unkeyed.status_code, unkeyed.json()["code"]) == (503, "disk-full")
+
+    broker_of(app).store.refusal = None
+    assert (await send(client, PAID, '"order-18"')).status_code == 201
+    assert await stored(client) == 2

@@ -57,8 +57,8 @@ class SendRoutes:
         request = exchange.request
         if request.meaning is None:
             request.meaning = _topic_and_wanted_queue(request)
-        topic, queue_id, _ = request.meaning
-        self._sender.admit(topic, queue_id)
+        topic, queue_id, key = request.meaning
+        self._sender.admit(topic, queue_id, may_be_stored=key is not None)
         exchange.expect_body(self._json_limit)
 
     def send_messages(self, exchange: Exchange) -> None:
@@ -85,8 +85,8 @@ class SendRoutes:
         request = exchange.request
         if request.meaning is None:
             request.meaning = _topic_and_queue(request)
-        topic, queue_id, _ = request.meaning
-        self._sender.admit(topic, queue_id)
+        topic, queue_id, key = request.meaning
+        self._sender.admit(topic, queue_id, may_be_stored=key is not None)
         exchange.expect_body(self._records_limit)
 
     def send_records(self, exchange: Exchange) -> None:

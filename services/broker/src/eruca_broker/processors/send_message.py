@@ -94,9 +94,13 @@ class Sender:
         self._creating: set[asyncio.Task[None]] = set()  # topics, for messages that wait for them
         self._turns: dict[str, int] = {}  # round robin: the queue each topic has its turn at
 
-    def admit(self, topic: str, queue_id: int | None) -> None:
-        """Raise what :meth:`send_records` would, as far as it is known without the body."""
-        if self._store.refusal is not None:
+    def admit(self, topic: str, queue_id: int | None, *, may_be_stored: bool = False) -> None:
+        """Raise what :meth:`send_records` would, as far as it is known without the body.
+
+        What may be stored already, under its idempotency key, is looked for though writes are
+        refused: answering it again writes nothing.
+        """
+        if self._store.refusal is not None and not may_be_stored:
             raise renewed(self._store.refusal)
         self._topics.for_sending(topic, queue_id)
 
