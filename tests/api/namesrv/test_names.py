@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -481,3 +482,29 @@ async def test_status_counts_what_is_known(client: httpx.AsyncClient) -> None:
     metrics = (await client.get("/metrics")).text
     assert "eruca_namesrv_brokers 1.0" in metrics
     assert "eruca_namesrv_topics 2.0" in metrics
+
+
+async def test_the_order_of_a_topic_is_in_its_route_although_who_set_it_has_left(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(client)
+    assert (await client.get("/v1/topics/flights/route")).json()["order_config"] is None
+    is_writing, may_end = threading.Event(), threading.Event()
+
+    def slow_fsync(_descriptor: int) -> None:
+        is_writing.set()
+        assert may_end.wait(60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eruca_namesrv.kv.os.fsync", slow_fsync)
+        order = {"value": "broker-a:4"}
+        putting = asyncio.create_task(client.put("/v1/kv/ORDER_TOPIC_CONFIG/flights", json=order))
+        assert await asyncio.to_thread(is_writing.wait, 60)
+        putting.cancel()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+
+    stored = await client.get("/v1/kv/ORDER_TOPIC_CONFIG/flights")
+    assert stored.json()["value"] == "broker-a:4"
+    assert (await client.get("/v1/topics/flights/route")).json()["order_config"] == "broker-a:4"

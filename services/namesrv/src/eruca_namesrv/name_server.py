@@ -189,15 +189,20 @@ class NameServer:
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a value of the key-value table."""
-        await self.kv.put(namespace, key, value)
-        self._kv_changed(namespace, key)
+        try:
+            await self.kv.put(namespace, key, value)
+        finally:  # also where who asked has left: what was begun is done all the same
+            self._kv_changed(namespace, key)
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Remove a key of the key-value table."""
-        await self.kv.delete(namespace, key)
-        self._kv_changed(namespace, key)
+        try:
+            await self.kv.delete(namespace, key)
+        finally:
+            self._kv_changed(namespace, key)
 
     def _kv_changed(self, namespace: str, key: str) -> None:
+        """Have the route made anew that an entry, which may have changed, is in."""
         if namespace == ORDER_NAMESPACE and self._returns_order_config:
             self._changed([key])
 
