@@ -793,3 +793,12 @@ async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
     assert "is damaged" in committed.json()["detail"]
     assert rolled_back.status_code == 200
     assert (await pull(client), rotten_count(app)) == ([], 1)
+
+
+async def test_an_idempotency_key_is_refused_and_not_ignored(client: httpx.AsyncClient) -> None:
+    headers = {"idempotency-key": '"order-17"'}
+    refused = await client.post("/transactions", json=new(), headers=headers)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+    assert refused.json()["errors"][0]["pointer"] == "/header/idempotency-key"
+    assert "message_id" in refused.json()["fix"]

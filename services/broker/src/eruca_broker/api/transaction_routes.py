@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from eruca.contract.errors import TransactionNotFoundError
+from eruca.contract.errors import TransactionNotFoundError, ValidationError
 from eruca.contract.limits import JSON_BODY_SIZE_MAX, TRANSACTION_ID_SIZE_MAX
 from eruca.contract.transaction_events import Outcome
 from eruca.contract.transactions import (
@@ -20,6 +20,7 @@ from eruca.contract.transactions import (
     NewTransaction,
     TransactionReceipt,
 )
+from eruca.core.idempotency_keys import HEADER
 from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
@@ -28,6 +29,7 @@ from eruca_broker.core.budget import Budget
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_chassis.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
 
+_KEY_HEADER: Final = HEADER.encode()
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 _DECIDE_SIZE_MAX: Final = 64 * 1024  # bytes
 _NEW: Final = msgspec.json.Decoder(NewTransaction)
@@ -49,6 +51,14 @@ class TransactionRoutes:
 
     def admit_begin(self, exchange: Exchange) -> None:
         """``POST /v1/transactions``: its head."""
+        if _KEY_HEADER in exchange.request.headers:
+            detail = "half messages take no idempotency key"
+            raise ValidationError(
+                detail,
+                errors=[{"pointer": "/header/idempotency-key", "detail": detail}],
+                fix="give the message a message_id instead: what comes again under it is answered "
+                "with the transaction that there is",
+            )
         self._admit(exchange, self._begin_limit)
 
     def begin(self, exchange: Exchange) -> None:
