@@ -1,5 +1,7 @@
 """What services are forked from: their code, imported, and left alone by garbage collections.
 
+What FastAPI makes of their routes is there too, or each would make it for its first request.
+
 A service collects garbage when it starts. In one that was forked, this would go through all that
 was imported before, and copy it page by page: as much computing as all the rest of its start.
 """
@@ -8,14 +10,31 @@ from __future__ import annotations
 
 import gc
 import importlib
+from collections.abc import Mapping
 from typing import Final
 
+from fastapi.routing import iter_route_contexts
+from pydantic_settings import BaseSettings
+
+from eruca_broker.settings import BrokerSettings
+from eruca_namesrv.settings import NamesrvSettings
+from eruca_query.settings import QuerySettings
+from eruca_txn_checker.settings import TxnCheckerSettings
 from support.initdb import copy_as_parent
+from support.routes import share_routes
 
-SERVICES: Final = ("eruca_namesrv", "eruca_broker", "eruca_txn_checker", "eruca_query")
+SERVICES: Final[Mapping[str, type[BaseSettings]]] = {
+    "eruca_namesrv": NamesrvSettings,
+    "eruca_broker": BrokerSettings,
+    "eruca_txn_checker": TxnCheckerSettings,
+    "eruca_query": QuerySettings,
+}
 
-for service in SERVICES:
-    importlib.import_module(f"{service}.app")
+share_routes()
+for service, settings in SERVICES.items():
+    as_they_come = settings.model_construct()  # whatever the environment says
+    app = importlib.import_module(f"{service}.app").create_app(as_they_come)
+    list(iter_route_contexts(app.routes))  # which makes what its applications share
 copy_as_parent()
 gc.collect()
 gc.freeze()
