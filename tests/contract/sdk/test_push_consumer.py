@@ -374,3 +374,24 @@ async def test_a_blocked_event_loop_is_told_of(
     await send(client, topic, [0])
     async with consumer:
         await until(lambda: blocked and "the event loop was blocked" in caplog.text)
+
+
+async def test_an_end_of_the_event_loop_that_breaks_off_a_handler_is_not_held_up_by_it(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    begun = asyncio.Event()
+    consumer = client.push_consumer(topic, start="earliest", stop_timeout=10 * PATIENCE_SECONDS)
+
+    @consumer.on(topic)
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await send(client, topic, range(1))
+    async with asyncio.timeout(2 * PATIENCE_SECONDS), consumer:
+        await begun.wait()
+        for task in asyncio.all_tasks():  # as asyncio.run does, after sys.exit in a handler
+            if task.get_name().startswith("eruca worker"):
+                task.cancel()
+
+    assert await committed(client, topic, topic) == 0  # it is handled again

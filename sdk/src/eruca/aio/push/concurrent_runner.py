@@ -193,9 +193,13 @@ class ConcurrentRunner:
             if batch.registration is None:
                 self._finish(batch, self._calls.unhandled(batch.messages[0]))
             elif batch.registration.is_async:
-                outcome = await self._calls.call_async(
-                    batch.registration, batch.messages, batch.context
-                )
+                try:
+                    outcome = await self._calls.call_async(
+                        batch.registration, batch.messages, batch.context
+                    )
+                except BaseException:  # the loop ends: by sys.exit in a handler, for example
+                    batch.held.end()  # nobody waits for it; what it was about is handled again
+                    raise
                 self._finish(batch, outcome)
                 if time.monotonic() >= rest_at:
                     await asyncio.sleep(0)  # a handler that never waits would keep the loop
