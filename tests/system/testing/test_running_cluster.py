@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import StartError
 from eruca_testing import RunningCluster
+from support.waiting import wait_until
 
 SYNC = {"ERUCA_BROKER_FLUSH_MODE": "sync"}
 
@@ -72,11 +72,12 @@ def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
     cluster = RunningCluster(brokers=3)
     found: list[Path] = []
 
+    def broker_directories() -> list[Path]:
+        directory = cluster._cluster._temporary
+        return [] if directory is None else list(directory.glob("broker-a"))
+
     def interrupt() -> None:
-        while not found:
-            time.sleep(0.01)
-            if (directory := cluster._cluster._temporary) is not None:
-                found.extend(directory.glob("broker-a"))
+        found.extend(wait_until(broker_directories))
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()

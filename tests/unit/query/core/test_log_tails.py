@@ -33,17 +33,24 @@ def test_what_occurs_everywhere_is_looked_for_once_in_each_record() -> None:
     ]
     tail = tail_of(b"".join(records))
     assert len(list(tail.messages())) == len(records)
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
     found = list(tail.messages(containing=b"z"))
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
 
     assert [message.log_offset for message in found] == [
         message.log_offset for message in tail.messages(containing=b"zzz")
     ]
     assert len(found) == 3
-    assert most - before < BODY_SIZE
+    # The least of several: threads that other tests have left may allocate meanwhile.
+    assert min(memory_of_a_search(tail) for _ in range(5)) < BODY_SIZE
+
+
+def memory_of_a_search(tail: LogTail) -> int:
+    """Return how many bytes a search for what occurs everywhere takes, at its most."""
+    tracemalloc.start()
+    for _ in tail.messages(containing=b"z"):
+        pass
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
 
 
 @pytest.mark.parametrize(
