@@ -13,7 +13,7 @@ from fastapi.routing import iter_route_contexts
 
 from eruca.contract import messages, models
 from eruca.contract.messages import NewMessage, NewMessages
-from eruca_broker.api import examples, pull, send
+from eruca_broker.api import examples, pull
 from eruca_broker.api.hot import (
     MULTI_PULL_PATH,
     PULL_PATH,
@@ -22,6 +22,7 @@ from eruca_broker.api.hot import (
     HotHandlers,
 )
 from eruca_broker.api.hot_openapi import add_hot_operations
+from eruca_broker.api.octets import DESCRIBING_PARAMETERS
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
 
@@ -72,7 +73,7 @@ def _operations(document: dict[str, Any]) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("path", "method", "known"),
     [
-        (SEND_PATH, "post", send.SEND_PARAMETERS),
+        (SEND_PATH, "post", DESCRIBING_PARAMETERS),
         (RECORDS_PATH, "post", frozenset()),
         (PULL_PATH, "get", pull.PULL_PARAMETERS),
         (MULTI_PULL_PATH, "post", frozenset()),

@@ -77,13 +77,18 @@ def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray, exam
         ) from error
 
 
-def _fault(message: str, kind: Any, example: str) -> ValidationError:  # noqa: ANN401
+def place_of(message: str) -> tuple[str, str]:
+    """Return what msgspec says without the place it says it of, and that as a JSON pointer."""
     place = _PLACE.search(message)
-    pointer = "/body"
-    if place:
-        message = message[: place.start()]
-        steps = _STEP.findall(place[1].replace("[...]", ""))  # a property's name is not told
-        pointer += "".join(f"/{name or index}" for name, index in steps)
+    if place is None:
+        return message, ""
+    steps = _STEP.findall(place[1].replace("[...]", ""))  # a property's name is not told
+    return message[: place.start()], "".join(f"/{name or index}" for name, index in steps)
+
+
+def _fault(message: str, kind: Any, example: str) -> ValidationError:  # noqa: ANN401
+    message, place = place_of(message)
+    pointer = f"/body{place}"
     unknown = _UNKNOWN_FIELD.search(message)
     field = unknown or _MISSING_FIELD.search(message)
     if unknown:

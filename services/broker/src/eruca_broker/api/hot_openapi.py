@@ -37,6 +37,7 @@ from eruca.contract.limits import (
     DERIVED_TOPIC_SIZE_MAX,
     FILTER_SIZE_MAX,
     IDEMPOTENCY_KEY_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
     PULL_SIZE_DEFAULT,
@@ -61,6 +62,7 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca_broker.api import examples
 from eruca_broker.api.hot import MULTI_PULL_PATH, PULL_PATH, RECORDS_PATH, SEND_PATH
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.api.octets import OCTETS_MEDIA_TYPE
 from eruca_broker.api.pull import MultiPullRequest
 from eruca_broker.api.query import QUEUE_ID_MAX
 from eruca_broker.api.transaction_openapi import TRANSACTION_OPERATIONS, TRANSACTION_STRUCTS
@@ -179,6 +181,40 @@ def _parameter(name: str, description: str, schema: Json, *, required: bool = Fa
     }
 
 
+def _schema_of(name: str) -> Json:
+    """Return the schema of a message's field, as a parameter that is there has it."""
+    schema: Json = _MESSAGE_SCHEMA["properties"][name]
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    found = kinds[0] if kinds else {key: schema[key] for key in schema if key != "default"}
+    if found["type"] == "string" and "format" not in found:
+        found = {"maxLength": PROPERTIES_SIZE_MAX} | found
+    return found
+
+
+_MESSAGE_SCHEMA: Final = msgspec.json.schema_components([NewMessage])[1]["NewMessage"]
+_DESCRIBED: Final = [
+    _parameter(name, f"{what} Only of `{OCTETS_MEDIA_TYPE}`: JSON says it in the body.", schema)
+    for name, what, schema in (
+        *(
+            (name, what, _schema_of(name))
+            for name, what in (
+                ("tag", "The message's tag."),
+                ("keys", "A key of the message; may be given several times."),
+                ("sharding_key", "What selects the queue: same key, same queue."),
+                ("message_id", "Its unique id."),
+                ("flag", "The application's own number."),
+                ("deliver_at", "When it is to be delivered (RFC 3339)."),
+                ("delay_seconds", "How long it waits before it is delivered."),
+                ("delay_level", "The same, by RocketMQ's levels."),
+            )
+        ),
+        (
+            "properties",
+            "A property of its own, as `NAME=VALUE`; may be given several times.",
+            {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.+$"}},
+        ),
+    )
+]
 _BARE: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~:/=@-]"
 _QUOTED: Final = r'([!#-\[\]-~]|\\["\\])'
 _SIZES: Final = f"{{1,{IDEMPOTENCY_KEY_SIZE_MAX}}}"
@@ -237,6 +273,8 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 "not the machine's, which may leave the beginning of a batch. A client that gets "
                 "no answer cannot know, and sends again: consumers must expect duplicates, unless "
                 "it sends under a key.\n\n"
+                f"As `{OCTETS_MEDIA_TYPE}` the body is one message's body as it is, and what JSON "
+                "has beside it is said in the query, under the same names.\n\n"
                 f"{_UNDER_A_KEY} The key becomes the message's id; the messages of a batch get "
                 "`KEY-0`, `KEY-1` … Where they bring ids, the first one's must be the key.\n\n"
                 "Messages of one `sharding_key` always go to the same queue; without one the "
@@ -250,6 +288,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                     "The queue; by default a sharding key selects it, or the queues take turns.",
                     _integer(0, QUEUE_ID_MAX),
                 ),
+                *_DESCRIBED,
                 _KEY,
             ],
             "requestBody": {
@@ -271,7 +310,8 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                                 },
                             },
                         },
-                    }
+                    },
+                    OCTETS_MEDIA_TYPE: _BINARY,
                 },
             },
             "responses": _responses(

@@ -18,8 +18,8 @@ JSON_MEDIA_TYPE: Final = "application/json"
 _TYPE_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
 
 
-def check_request(headers: Mapping[bytes, bytes], expected: str) -> None:
-    """Check that a body is of the media type *expected* and its answer may be JSON.
+def check_request(headers: Mapping[bytes, bytes], expected: str, *others: str) -> str:
+    """Return which of the media types a body is of, and check that its answer may be JSON.
 
     Raises:
         UnsupportedMediaTypeError: It is of another type, or compressed as a whole.
@@ -27,28 +27,37 @@ def check_request(headers: Mapping[bytes, bytes], expected: str) -> None:
     """
     if b"accept" in headers:
         choose(headers[b"accept"], (JSON_MEDIA_TYPE,))
-    check_body_type(headers, expected)
+    return check_body_type(headers, expected, *others)
 
 
-def check_body_type(headers: Mapping[bytes, bytes], expected: str) -> None:
-    """Raise UnsupportedMediaTypeError where a body is not plainly of the media type *expected*."""
-    check_content_type(headers.get(b"content-type"), expected)
+def check_body_type(headers: Mapping[bytes, bytes], expected: str, *others: str) -> str:
+    """Return which of the media types a body is of.
+
+    Raises:
+        UnsupportedMediaTypeError: None of them, or it is compressed as a whole.
+    """
+    found = check_content_type(headers.get(b"content-type"), expected, *others)
     if b"content-encoding" in headers:
         check_not_encoded(headers[b"content-encoding"])
+    return found
 
 
-def check_content_type(value: bytes | None, expected: str) -> None:
-    """Raise UnsupportedMediaTypeError where a body is not of the media type *expected*.
+def check_content_type(value: bytes | None, expected: str, *others: str) -> str:
+    """Return which of the media types a body is of; one of no named type is taken for JSON.
 
-    A body of no named type is taken for JSON.
+    Raises:
+        UnsupportedMediaTypeError: None of them.
     """
     if value is None and expected == JSON_MEDIA_TYPE:
-        return
-    if value is not None and _media_type(value[:_TYPE_SIZE_MAX]) == expected:
-        return
+        return expected
+    if value is not None:
+        found = _media_type(value[:_TYPE_SIZE_MAX])
+        if found == expected or found in others:
+            return found
     shown = "unnamed" if value is None else value[:80].decode("latin-1")
+    taken = " or ".join((expected, *others))
     raise UnsupportedMediaTypeError(
-        f"the body's type is {shown}; this operation takes {expected}",
+        f"the body's type is {shown}; this operation takes {taken}",
         fix=f"set the header Content-Type: {expected}",
     )
 

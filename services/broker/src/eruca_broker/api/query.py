@@ -21,8 +21,15 @@ _T = TypeVar("_T", bound=str)
 _DECIMAL: Final = re.compile(r"\d+(\.\d*)?", re.ASCII)
 
 
-def parse_query(raw: bytes, known: frozenset[str]) -> dict[str, str]:
+def parse_query(
+    raw: bytes, known: frozenset[str], lists: Mapping[str, list[str]] | None = None
+) -> dict[str, str]:
     """Return the query's parameters by name.
+
+    Args:
+        raw: The query string.
+        known: Every name there may be.
+        lists: By the names of those that may be given several times, where their values go.
 
     Raises:
         ValidationError: One is unknown, or given twice.
@@ -40,6 +47,9 @@ def parse_query(raw: bytes, known: frozenset[str]) -> dict[str, str]:
         if name not in known:
             names = ", ".join(sorted(known)) or "no parameters"
             raise fault("query", name, f"there is no such parameter; there are: {names}")
+        if lists is not None and name in lists:
+            lists[name].append(value)
+            continue
         if name in parameters:
             raise fault("query", name, "it is given twice")
         parameters[name] = value
@@ -99,7 +109,8 @@ def fault(part: str, name: str, detail: str) -> ValidationError:
 
 
 def _integer(part: str, name: str, text: str, *, least: int, most: int) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    digits = text.removeprefix("-") if least < 0 else text
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
     value = int(text) if is_number else least - 1
     if not least <= value <= most:
         raise fault(part, name, f"{_shown(text)} is no whole number from {least} to {most}")

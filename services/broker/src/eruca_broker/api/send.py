@@ -1,4 +1,4 @@
-"""Sending to a topic, as JSON or as records: hot routes.
+"""Sending to a topic, as JSON, as octets or as records: hot routes.
 
 What can be refused without the body is refused before it is read. An answer comes once the
 messages are as durable as the broker promises; a client that leaves earlier changes nothing about
@@ -14,14 +14,21 @@ from typing import Final
 
 import msgspec
 
-from eruca.contract.limits import JSON_BODY_SIZE_MAX
+from eruca.contract.errors import ValidationError
+from eruca.contract.limits import BODY_SIZE_MAX, JSON_BODY_SIZE_MAX
 from eruca.contract.messages import NewMessage, NewMessages, SendReceipts
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE
 from eruca.core.idempotency_keys import HEADER, REPLAYED_HEADER, decode_key
 from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
+from eruca_broker.api.octets import (
+    DESCRIBING_PARAMETERS,
+    OCTETS_MEDIA_TYPE,
+    parse_described,
+    with_body,
+)
 from eruca_broker.api.peers import born_host
-from eruca_broker.api.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
+from eruca_broker.api.query import QUEUE_ID_MAX, fault, optional_integer, parse_query, path_integer
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater
@@ -50,6 +57,7 @@ class SendRoutes:
         self._sender = sender
         self._idempotent = idempotent
         self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+        self._octets_limit = BodyLimit(in_flight, BODY_SIZE_MAX, "body_size_max")
         self._records_limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
     def admit_messages(self, exchange: Exchange) -> None:
@@ -57,20 +65,23 @@ class SendRoutes:
         request = exchange.request
         if request.meaning is None:
             request.meaning = _topic_and_wanted_queue(request)
-        topic, queue_id, key = request.meaning
+        topic, queue_id, key, described = request.meaning
         self._sender.admit(topic, queue_id, may_be_stored=key is not None)
-        exchange.expect_body(self._json_limit)
+        exchange.expect_body(self._json_limit if described is None else self._octets_limit)
 
     def send_messages(self, exchange: Exchange) -> None:
         """``POST /v1/topics/{topic}/messages``: its body."""
+        topic, queue_id, key, described = exchange.request.meaning
         body = exchange.body
-        is_batch = _IS_BATCH.match(body) is not None
-        if is_batch:
-            messages: Sequence[NewMessage] = decode_json(_MANY, body, _MANY_EXAMPLE).messages
+        is_batch = described is None and _IS_BATCH.match(body) is not None
+        messages: Sequence[NewMessage]
+        if described is not None:
+            messages, pointers = [with_body(described, bytes(body))], ["/query"]
+        elif is_batch:
+            messages = decode_json(_MANY, body, _MANY_EXAMPLE).messages
             pointers = [f"/body/messages/{index}" for index in range(len(messages))]
         else:
             messages, pointers = [decode_json(_ONE, body, _ONE_EXAMPLE)], ["/body"]
-        topic, queue_id, key = exchange.request.meaning
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer_messages, exchange, is_batch)
         if key is None:
@@ -135,12 +146,33 @@ def _topic_and_queue(request: RequestHead) -> tuple[str, int, str | None]:
     return parameters["topic"], queue_id, _key_of(request)
 
 
-def _topic_and_wanted_queue(request: RequestHead) -> tuple[str, int | None, str | None]:
-    """Return where JSON messages go, the queue and the idempotency key if they are named."""
-    wanted = parse_query(request.query, SEND_PARAMETERS)
-    queue_id = optional_integer(wanted, "queue_id", least=0, most=QUEUE_ID_MAX)
-    check_request(request.headers, JSON_MEDIA_TYPE)
-    return request.parameters["topic"], queue_id, _key_of(request)
+def _topic_and_wanted_queue(
+    request: RequestHead,
+) -> tuple[str, int | None, str | None, NewMessage | None]:
+    """Return where messages go, the queue and the idempotency key if they are named.
+
+    And, where the body is one message's octets, what the query says of it.
+    """
+    topic, described = request.parameters["topic"], None
+    media_type = check_request(request.headers, JSON_MEDIA_TYPE, OCTETS_MEDIA_TYPE)
+    if media_type == OCTETS_MEDIA_TYPE:
+        queue_id, described = parse_described(request.query)
+    else:
+        wanted = _parse_beside_json(request.query)
+        queue_id = optional_integer(wanted, "queue_id", least=0, most=QUEUE_ID_MAX)
+    return topic, queue_id, _key_of(request), described
+
+
+def _parse_beside_json(raw: bytes) -> dict[str, str]:
+    try:
+        return parse_query(raw, SEND_PARAMETERS)
+    except ValidationError as error:
+        name = error.errors[0]["pointer"].removeprefix("/query/")
+        if name not in DESCRIBING_PARAMETERS - SEND_PARAMETERS:
+            raise
+        raise fault(
+            "query", name, f"JSON says it in the body; beside {OCTETS_MEDIA_TYPE} it is said here"
+        ) from error
 
 
 def _key_of(request: RequestHead) -> str | None:

@@ -46,6 +46,12 @@ _END: Final = names.PROPERTY_SEPARATOR
 _crc32 = zlib_ng.crc32  # about ten times zlib's speed at 1 KiB
 
 
+class Octets(Body, frozen=True):
+    """A body that came by itself, and not in JSON."""
+
+    octets: bytes = b""
+
+
 class Encoded(NamedTuple):
     """Messages as records; each list has an element for each message, in order."""
 
@@ -133,6 +139,18 @@ def body_bytes(body: Body, pointer: str) -> bytes:
         ValidationError: Not exactly one form is given, it is empty, or it is not what it says.
         TooLargeError: It exceeds the limit.
     """
+    raw = body.octets if isinstance(body, Octets) else _named_bytes(body, pointer)
+    if not raw:
+        raise _fault(f"{pointer}/body", "a message's body has at least one byte")
+    if len(raw) > BODY_SIZE_MAX:
+        raise TooLargeError(
+            f"the body has {len(raw)} bytes, more than {BODY_SIZE_MAX}",
+            fix="split it, or store it elsewhere and send where",
+        )
+    return raw
+
+
+def _named_bytes(body: Body, pointer: str) -> bytes:
     text, json, base64 = body.text, body.json, body.base64
     if (text is UNSET) + (json is UNSET) + (base64 is UNSET) != 2:
         raise ValidationError.at(
@@ -154,13 +172,6 @@ def body_bytes(body: Body, pointer: str) -> bytes:
             raw = binascii.a2b_base64(base64, strict_mode=True)
         except ValueError as error:  # binascii.Error, or a character beyond ASCII
             raise _fault(f"{pointer}/body/base64", f"it is not base64: {error}") from error
-    if not raw:
-        raise _fault(f"{pointer}/body", "a message's body has at least one byte")
-    if len(raw) > BODY_SIZE_MAX:
-        raise TooLargeError(
-            f"the body has {len(raw)} bytes, more than {BODY_SIZE_MAX}",
-            fix="split it, or store it elsewhere and send where",
-        )
     return raw
 
 
