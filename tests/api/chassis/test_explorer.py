@@ -49,6 +49,14 @@ def explored_on(answer: httpx.Response) -> object:
     return json.loads(data)
 
 
+async def test_a_browser_is_led_to_the_page_and_nobody_else(client: httpx.AsyncClient) -> None:
+    browser = await client.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    other = await client.get("/")
+
+    assert (browser.status_code, browser.headers["location"]) == (307, "docs")
+    assert (other.status_code, other.json()["code"]) == (404, "not-found")
+
+
 async def test_every_file_of_the_page_is_served_here(client: httpx.AsyncClient) -> None:
     page = (await client.get("/docs")).text
 

@@ -14,12 +14,13 @@ import html
 import importlib.resources
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from string import Template
 from typing import Final, NamedTuple, TypeAlias
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
 from eruca_chassis.cross_origin import origin_of
@@ -99,6 +100,13 @@ def explorer_router(title: str, list_services: ListServices | None = None) -> AP
             **_NO_SNIFFING,
         }
         return HTMLResponse(page, headers=headers)
+
+    @router.get("/")
+    async def front(request: Request) -> RedirectResponse:
+        # Whoever opens a service's URL in a browser looks for something to read.
+        if "text/html" not in request.headers.get("accept", ""):
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        return RedirectResponse("docs", headers={"vary": "accept"})  # relative, as behind a proxy
 
     for name, (folder, media_type) in _FILES.items():
         router.add_api_route(f"/docs/{name}", _file(folder / name, media_type), response_model=None)
