@@ -145,5 +145,15 @@ def _broker_row(name: str, found: BrokerStatus | ErucaError) -> tuple[object, ..
         found.topics,
         found.held_requests,
         found.flush_mode,
-        "none" if found.is_writable else f"refuses writes: {found.refusal}",
+        _problem_of(found),
     )
+
+
+def _problem_of(broker: BrokerStatus) -> str:
+    problems = [] if broker.is_writable else [f"refuses writes: {broker.refusal}"]
+    problems += [
+        f"{projection.name} cannot be written: {projection.failure}"
+        for projection in broker.projections
+        if projection.failure is not None
+    ]
+    return "; ".join(problems) or "none"

@@ -183,6 +183,16 @@ def _disk(name: str, ratio: float) -> Finding:
 
 
 def _projections(name: str, status: BrokerStatus) -> Finding:
+    failing = [f"{p.name}: {p.failure}" for p in status.projections if p.failure is not None]
+    if failing:
+        return Finding(
+            name,
+            "projections",
+            Verdict.FAULT,
+            f"cannot be written: {'; '.join(failing)}",
+            "the messages are safe in the log; mend the disk, and if it does not catch up then, "
+            "restart the broker",
+        )
     behind = {p.name: p.behind_bytes for p in status.projections if p.behind_bytes > BEHIND_BYTES}
     if not behind:
         return Finding(name, "projections", Verdict.OK, "all are up with the log")

@@ -81,6 +81,15 @@ def test_a_healthy_broker_has_nothing_but_good_findings() -> None:
             "projections",
             Verdict.WARNING,
         ),
+        (
+            {
+                "projections": [
+                    ProjectionStatus(name="key index", log_offset=0, behind_bytes=0, failure="EIO")
+                ]
+            },
+            "projections",
+            Verdict.FAULT,
+        ),
     ],
 )
 def test_what_a_broker_says_of_itself_is_judged_check_by_check(
