@@ -6,9 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import psycopg
+import psycopg2
 import pytest
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
@@ -50,12 +52,18 @@ def openers(url: str, alchemy_url: str) -> dict[str, Callable[[], Any]]:
     engine = create_engine(alchemy_url, poolclass=NullPool)
     return {
         "psycopg": lambda: psycopg.connect(url),
+        "psycopg2": lambda: psycopg2.connect(url),
         "engine": engine.begin,
+        "engine of psycopg2": create_engine(over_psycopg2(alchemy_url), poolclass=NullPool).begin,
         "session": sessionmaker(engine).begin,
     }
 
 
-@pytest.mark.parametrize("kind", ["psycopg", "engine", "session"])
+def over_psycopg2(alchemy_url: str) -> str:
+    return alchemy_url.replace("+psycopg:", "+psycopg2:")
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "psycopg2", "engine", "engine of psycopg2", "session"])
 def test_a_handler_runs_once_whatever_it_is_connected_with(
     url: str, alchemy_url: str, kind: str
 ) -> None:
@@ -81,6 +89,9 @@ def insert(within: Any) -> Any:  # noqa: ANN401 - what is to be awaited, where i
     from sqlalchemy import text
 
     sql = "INSERT INTO inbox_test.done VALUES ('x')"
+    if isinstance(within, psycopg2.extensions.connection):
+        with within.cursor() as cursor:
+            return cursor.execute(sql)
     return within.execute(sql if hasattr(within, "pgconn") else text(sql))
 
 
@@ -117,13 +128,17 @@ async def test_an_async_handler_runs_once_whatever_it_is_connected_with(
 
 
 @pytest.mark.parametrize(("first_commits", "second_runs"), [(True, False), (False, True)])
+@pytest.mark.parametrize("driver", [psycopg, psycopg2], ids=["psycopg", "psycopg2"])
 def test_of_two_at_once_the_second_waits_for_what_becomes_of_the_first(
-    url: str, first_commits: bool, second_runs: bool
+    url: str,
+    driver: Any,  # noqa: ANN401 - its module
+    first_commits: bool,
+    second_runs: bool,
 ) -> None:
     inbox = Inbox("billing", table=TABLE)
     with (
-        psycopg.connect(url) as first,
-        psycopg.connect(url) as second,
+        closing(driver.connect(url)) as first,
+        closing(driver.connect(url)) as second,
         ThreadPoolExecutor(1) as threads,
     ):
         assert inbox.accept(first, received())
@@ -200,6 +215,36 @@ def test_autocommit_is_refused_unless_a_transaction_was_begun(url: str, alchemy_
                 inbox.accept(each, received())
         with connection.transaction():
             assert inbox.accept(connection, received())
+
+
+def test_autocommit_of_psycopg2_is_refused_unless_a_transaction_was_begun(
+    url: str, alchemy_url: str
+) -> None:
+    inbox = Inbox("billing", table=TABLE)
+    engine = create_engine(
+        over_psycopg2(alchemy_url), poolclass=NullPool, isolation_level="AUTOCOMMIT"
+    )
+    with closing(psycopg2.connect(url)) as connection, engine.connect() as of_engine:
+        connection.autocommit = True
+        for each in (connection, of_engine):
+            with pytest.raises(eruca.ValidationError, match="commits each statement by itself"):
+                inbox.accept(each, received())
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT")  # a block begins its transaction with the first statement
+            assert inbox.accept(connection, received())
+        assert not inbox.forget(connection, received("another"))
+        assert inbox.forget(connection, received())
+
+
+def test_psycopg2_runs_of_a_batch_what_is_not_done(url: str) -> None:
+    inbox = Inbox("billing", table=TABLE)
+    with closing(psycopg2.connect(url)) as connection:
+        inbox.create_table(connection)  # which is there already
+        first, second = received("first 100%"), received("second 'quoted' %(x)s")
+        assert inbox.accept_all(connection, [first]) == [first]
+        connection.commit()
+
+        assert inbox.accept_all(connection, [first, second, second]) == [second]
 
 
 @pytest.mark.anyio
