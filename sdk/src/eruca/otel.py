@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -37,6 +38,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from eruca.aio.client import AsyncClient
 from eruca.aio.local_calls import is_async
 from eruca.aio.push_consumer import AsyncPushConsumer
+from eruca.contract.errors import ValidationError
 from eruca.core.consume_status import ConsumeStatus
 from eruca.core.message import Message
 from eruca.core.received_message import ReceivedMessage
@@ -54,15 +56,31 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _PARENT: Final = "traceparent"
 _SYSTEM: Final = "eruca"
 _SUCCESSES: Final = (None, ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT)
+_instrumented: Final[WeakKeyDictionary[Client | AsyncClient, TracerProvider | None]] = (
+    WeakKeyDictionary()
+)
 
 
 def instrument(client: AnyClient, *, tracer_provider: TracerProvider | None = None) -> AnyClient:
     """Have all that *client* makes from now on tell its spans, and return it.
 
+    One that does so already is returned as it is.
+
     Args:
-        client: A client that was not instrumented before.
+        client: The client.
         tracer_provider: Where spans go; by default OpenTelemetry's global one.
+
+    Raises:
+        ValidationError: The client's spans go to another provider already.
     """
+    if client in _instrumented:
+        if _meant(tracer_provider) is not _meant(_instrumented[client]):
+            raise ValidationError(
+                "tracer_provider: the client's spans go to another one already",
+                fix="instrument a client once, or make one for each provider",
+            )
+        return client
+    _instrumented[client] = tracer_provider
     tracing = _Tracing(trace.get_tracer(_SYSTEM, tracer_provider=tracer_provider))
     for name, dress in (
         ("producer", tracing.dress_producer),
@@ -274,6 +292,10 @@ class _Handling:
     async def __aexit__(self, *raised: Any) -> None:  # noqa: ANN401
         self._block.__exit__(*raised)
         await self._handling.__aexit__(*raised)
+
+
+def _meant(tracer_provider: TracerProvider | None) -> TracerProvider:
+    return trace.get_tracer_provider() if tracer_provider is None else tracer_provider
 
 
 def _dressing(make: Callable[..., Any], dress: Callable[[Any], None]) -> Callable[..., Any]:

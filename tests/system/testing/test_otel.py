@@ -238,3 +238,33 @@ def test_without_an_sdk_messages_are_as_they_were(broker: InMemoryBroker) -> Non
         producer.send(eruca.Message(TOPIC, "x"))
 
     assert broker.messages(TOPIC)[0].properties == {}
+
+
+def test_a_client_that_is_instrumented_again_tells_each_span_once(
+    broker: InMemoryBroker, client: eruca.Client, spans: Spans
+) -> None:
+    assert otel.instrument(client, tracer_provider=spans.provider) is client
+
+    with client.producer() as producer:
+        producer.send(eruca.Message(TOPIC, "x"))
+
+    assert [span.name for span in spans.of(SpanKind.PRODUCER)] == ["send orders"]
+
+
+def test_the_global_provider_is_the_same_whether_it_is_named_or_not() -> None:
+    with eruca.Client() as client:
+        otel.instrument(client)
+        otel.instrument(client, tracer_provider=trace.get_tracer_provider())
+
+
+def test_a_client_cannot_tell_its_spans_to_two_providers(
+    broker: InMemoryBroker, client: eruca.Client, spans: Spans
+) -> None:
+    with pytest.raises(eruca.ValidationError, match="go to another one already"):
+        otel.instrument(client, tracer_provider=TracerProvider())
+    with pytest.raises(eruca.ValidationError, match="go to another one already"):
+        otel.instrument(client)
+
+    with client.producer() as producer:
+        producer.send(eruca.Message(TOPIC, "x"))
+    assert len(spans.of(SpanKind.PRODUCER)) == 1
