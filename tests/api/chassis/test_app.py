@@ -10,6 +10,7 @@ from typing import Annotated
 
 import httpx
 import pytest
+import structlog
 from anyio.lowlevel import checkpoint
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict
@@ -54,6 +55,9 @@ async def get_thing(name: str) -> Thing:
     """Get a thing."""
     if name == "gone":
         raise ClientGoneError
+    if name == "told":
+        structlog.get_logger().info("told")
+        return Thing(size=1)
     if name == "taken":
         raise ConflictError("somebody else has it", fix="take another")
     raise ZeroDivisionError(name)
@@ -281,7 +285,7 @@ async def test_an_error_of_the_contract_is_sent_as_it_is(client: httpx.AsyncClie
 async def test_a_defect_is_logged_under_its_request_id_and_tells_nothing(
     client: httpx.AsyncClient, *, is_hot: bool
 ) -> None:
-    headers = {"x-request-id": "find-me"}
+    headers = {"x-request-id": "find-me", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     with capture_logs() as logs:
         if is_hot:
             answer = await client.post("/v1/things/a/parts", content=b"broken", headers=headers)
@@ -292,8 +296,21 @@ async def test_a_defect_is_logged_under_its_request_id_and_tells_nothing(
     assert problem["request_id"] == "find-me"
     assert "ZeroDivision" not in answer.text
     [entry] = logs
-    assert entry["request_id"] == "find-me"
+    assert (entry["request_id"], entry["trace_id"]) == ("find-me", "a" * 32)
     assert entry["exc_info"]
+
+
+async def test_what_is_logged_on_a_request_s_behalf_names_it_and_its_trace(
+    client: httpx.AsyncClient,
+) -> None:
+    headers = {"x-request-id": "find-me"}
+    traced = headers | {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    with capture_logs([structlog.contextvars.merge_contextvars]) as logs:
+        for each in (traced, headers, headers | {"traceparent": "00-nonsense"}):
+            await client.get("/v1/things/told", headers=each)
+
+    told = {"event": "told", "log_level": "info", "request_id": "find-me"}
+    assert logs == [told | {"trace_id": "a" * 32}, told, told]
 
 
 async def test_a_client_that_left_is_counted_and_no_defect(

@@ -13,6 +13,7 @@ from eruca_chassis.asgi import (
     Message,
     Scope,
     declared_size,
+    log_names,
     problem_body,
     request_id,
     send_problem,
@@ -34,6 +35,42 @@ def test_any_other_request_id_is_replaced_once(sent: bytes) -> None:
 
     assert len(made) == 16
     assert request_id(scope) == made
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [TRACEPARENT, f"cc-{TRACE}-00f067aa0ba902b7-01", f"cc-{TRACE}-00f067aa0ba902b7-01-what-may-be"],
+)
+def test_log_lines_name_the_trace_that_a_request_is_of(sent: str) -> None:
+    headers = [(b"x-request-id", b"a"), (b"traceparent", sent.encode())]
+    assert log_names({"headers": headers}) == {"request_id": "a", "trace_id": TRACE}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [],
+        [""],
+        ["x"],
+        [TRACEPARENT.upper()],
+        [TRACEPARENT + "-what-may-not-be"],
+        [TRACEPARENT + "\n"],
+        [TRACEPARENT[:-1]],
+        [" " + TRACEPARENT],
+        [f"ff{TRACEPARENT[2:]}"],
+        [f"00-{'0' * 32}-00f067aa0ba902b7-01"],
+        [f"00-{TRACE}-{'0' * 16}-01"],
+        [f"cc-{TRACE}-00f067aa0ba902b7-01x"],
+        [TRACEPARENT, TRACEPARENT],
+    ],
+)
+def test_a_traceparent_that_names_no_trace_is_ignored(sent: list[str]) -> None:
+    headers = [(b"traceparent", value.encode()) for value in sent]
+    assert log_names({"headers": [(b"x-request-id", b"a"), *headers]}) == {"request_id": "a"}
 
 
 @pytest.mark.parametrize(

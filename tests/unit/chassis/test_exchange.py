@@ -29,6 +29,7 @@ pytestmark = pytest.mark.anyio
 OK = AnswerHead(200, (b"content-type", b"text/plain"))
 BUDGET_SIZE = 100
 LIMIT_SIZE = 50
+HEADERS = {b"x-request-id": b"find-me", b"traceparent": b"00-%b-%b-01" % (b"a" * 32, b"b" * 16)}
 
 
 class Carrier:
@@ -176,7 +177,7 @@ def test_an_error_is_the_answer_and_only_a_defect_is_logged() -> None:
 
     with capture_logs() as logs:
         for handle, expected in ((conflict, 409), (defect, 500)):
-            things = Things(handle, headers={b"x-request-id": b"find-me"})
+            things = Things(handle, headers=HEADERS)
             things.exchange.begin()
             things.exchange.complete()
             [(status, body)] = things.carrier.answers
@@ -186,6 +187,7 @@ def test_an_error_is_the_answer_and_only_a_defect_is_logged() -> None:
 
     [entry] = logs
     assert (entry["request_id"], entry["route"]) == ("find-me", "/v1/things")
+    assert entry["trace_id"] == "a" * 32
     assert isinstance(entry["exc_info"], ZeroDivisionError)
 
 

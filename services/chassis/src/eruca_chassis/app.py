@@ -46,6 +46,7 @@ from eruca_chassis.asgi import (
     body_too_large,
     declared_size,
     header,
+    log_names,
     problem_body,
     problem_headers,
     request_id,
@@ -215,7 +216,7 @@ class ServiceApp(FastAPI):
         except Exception:
             _log.exception(
                 "request failed",
-                request_id=request_id(scope),
+                **log_names(scope),
                 method=scope["method"],
                 path=scope["path"],
             )
@@ -261,7 +262,7 @@ class ServiceApp(FastAPI):
                 message = {**message, "headers": headers}
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=identity):
+        with structlog.contextvars.bound_contextvars(**log_names(scope)):
             # HEAD is GET without a body, which the server leaves out by its own copy of the scope.
             routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
             try:

@@ -1,6 +1,7 @@
 """Speaking ASGI directly: headers, request ids and problem documents without FastAPI.
 
-Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 section 10.2.3 (Retry-After).
+Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 section 10.2.3 (Retry-After); W3C
+Trace Context, section 3.2 (traceparent).
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ Handler: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[int]]
 """A raw handler: answers the request and returns the status it answered with."""
 
 REQUEST_ID_HEADER: Final = b"x-request-id"
+TRACEPARENT_HEADER: Final = b"traceparent"
 _REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
+# Version, trace id, the parent's id, flags. Versions after 00 may say more; ids are not all zeros.
+_TRACEPARENT = re.compile(
+    rb"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace_id>[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}"
+    rb"-[0-9a-f]{2}(?P<more>-.*)?\Z"
+)
 
 _DIGITS_MAX: Final = 19  # of a length in bytes; no body comes near
 _PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
@@ -80,6 +87,27 @@ def chosen_request_id(sent: bytes | None) -> str:
     """Return the id a client *sent* if it is sane, else a new one."""
     is_sane = sent is not None and _SANE_REQUEST_ID.match(sent)
     return sent.decode() if sent is not None and is_sane else secrets.token_hex(8)
+
+
+def log_names(scope: Scope) -> dict[str, str]:
+    """Return what log lines call the request: its id, and that of its trace where it is of one."""
+    sent = [value for name, value in scope["headers"] if name == TRACEPARENT_HEADER]
+    return names_in_log(request_id(scope), b",".join(sent))
+
+
+def names_in_log(request_id: str, traceparent: bytes | None) -> dict[str, str]:
+    """Return what log lines call the request of that id that came with this *traceparent*."""
+    names = {"request_id": request_id}
+    if traceparent and (trace_id := _trace_id_said(traceparent)):
+        names["trace_id"] = trace_id
+    return names
+
+
+def _trace_id_said(traceparent: bytes) -> str | None:
+    said = _TRACEPARENT.match(traceparent)
+    if said is None or (said["version"] == b"00" and said["more"]):
+        return None
+    return said["trace_id"].decode()
 
 
 def body_too_large(size_max: int, limit_name: str) -> TooLargeError:

@@ -38,11 +38,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from eruca.contract.errors import ErucaError, InternalError
 from eruca_chassis.asgi import (
     REQUEST_ID_HEADER,
+    TRACEPARENT_HEADER,
     ClientGoneError,
     Header,
     Message,
     body_too_large,
     chosen_request_id,
+    names_in_log,
     problem_body,
     problem_headers,
     size_said,
@@ -266,7 +268,7 @@ class Exchange:
             _log.error(
                 "request failed",
                 exc_info=error,
-                request_id=identity,
+                **names_in_log(identity, request.headers.get(TRACEPARENT_HEADER)),
                 method=request.method,
                 route=request.route.template,
                 parameters=dict(request.parameters),
