@@ -94,9 +94,9 @@ STATUS: Final = {
         "segment_count": 1,
     },
     "projections": [
-        {"name": "consume_queues", "log_offset": 8_201_775, "behind_bytes": 0},
-        {"name": "key_index", "log_offset": 8_201_544, "behind_bytes": 231},
-        {"name": "state", "log_offset": 8_201_775, "behind_bytes": 0},
+        {"name": "consume_queues", "log_offset": 8_201_775, "behind_bytes": 0, "failure": None},
+        {"name": "key_index", "log_offset": 8_201_544, "behind_bytes": 231, "failure": None},
+        {"name": "state", "log_offset": 8_201_775, "behind_bytes": 0, "failure": None},
     ],
     "held_requests": 16,
     "held_requests_max": 10_000,
