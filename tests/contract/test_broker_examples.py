@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from eruca.contract.properties import UNIQ_KEY, encode_properties
 from support.brokers import batch, open_broker, record
 from support.clocks import ManualClock
 from support.openapi_documents import kept_document
@@ -52,6 +53,12 @@ class Stage:
         await self.topic()
         path = f"/topics/flights/messages?queue_id={queue_id}"
         return await self.call("POST", path, MESSAGE | fields)
+
+    async def sent_under_a_key(self) -> None:
+        """Send what the example of a repeated send sends."""
+        example = SCENES.examples["sendMessages again"]
+        answer = await example.send(self.client, {})
+        assert answer.status_code == 201, answer.text
 
     async def group(self) -> None:
         await self.call("PUT", "/groups/billing", {"start": "earliest", "retry_max_times": 16})
@@ -159,10 +166,17 @@ async def _(stage: Stage) -> Changes:
     return {"offset": 0}
 
 
+@SCENES.add("sendMessages again", 201)
+async def _(stage: Stage) -> None:
+    await stage.sent_under_a_key()
+
+
 @SCENES.add("sendRecords", 201)
 async def _(stage: Stage) -> Changes:
     await stage.topic()
-    return {"content": batch([record("flights")])}
+    key = SCENES.examples["sendRecords"].headers["Idempotency-Key"]
+    properties = encode_properties({UNIQ_KEY: key})
+    return {"content": batch([record("flights", properties=properties)])}
 
 
 @SCENES.add("readLog", 200)

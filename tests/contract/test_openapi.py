@@ -124,7 +124,7 @@ def test_every_example_is_what_its_schema_wants(service: str) -> None:
     for _, operation in operations(document):
         owners = [*operation.get("parameters", ())]
         for bearer in (operation.get("requestBody", {}), *operation["responses"].values()):
-            owners += bearer.get("content", {}).values()
+            owners += [*bearer.get("content", {}).values(), *bearer.get("headers", {}).values()]
         for owner in owners:
             named = [example["value"] for example in owner.get("examples", {}).values()]
             for value in [*named, *([owner["example"]] if "example" in owner else [])]:

@@ -3,7 +3,8 @@
 An example is of a moment: the transaction of this id, the delivery of that handle. A test that runs
 one brings the service to such a moment, and names the values that are others there (``changes``).
 The answer is then held against what the document says of it: its status, its schema, and its
-*shape*, which is every member of every object of the example, in the type it has there.
+*shape*, which is every member of every object of the example, in the type it has there. A header
+that the document gives with examples has the one that is called as the request's, or is not there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Example:
     path: str  # the template
     path_values: Mapping[str, Any]
     query: Mapping[str, Any]
+    headers: Mapping[str, Any]
     body: Any  # of a JSON body, else None
     body_type: str | None
     answers: Mapping[str, Any]  # the document's response objects by status
@@ -50,7 +52,7 @@ class Example:
 
         Args:
             client: Of the service; its base URL has no path.
-            changes: None takes a query parameter or member away.
+            changes: None takes a query parameter, header or member away.
             content: A body that is not JSON.
         """
         path = self.path
@@ -58,12 +60,14 @@ class Example:
             path = path.replace(f"{{{name}}}", quote(str(changes.get(name, value)), safe=""))
         query = {name: changes.get(name, value) for name, value in self.query.items()}
         is_json = content is None and self.body is not None
-        headers = {} if content is None else {"content-type": str(self.body_type)}
+        headers = {name: changes.get(name, value) for name, value in self.headers.items()}
+        if content is not None:
+            headers["content-type"] = self.body_type
         return await client.request(
             self.method,
             path,
             params={name: value for name, value in query.items() if value is not None},
-            headers=headers,
+            headers={name: str(value) for name, value in headers.items() if value is not None},
             content=content,
             json=changed(self.body, changes) if is_json else None,
         )
@@ -75,7 +79,7 @@ def examples_of(document: dict[str, Any]) -> Iterator[Example]:
         for method, operation in item.items():
             if method not in METHODS:
                 continue
-            values: dict[str, dict[str, Any]] = {"path": {}, "query": {}}
+            values: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
             for parameter in operation.get("parameters", ()):
                 if "example" in parameter and parameter["in"] in values:
                     values[parameter["in"]][parameter["name"]] = parameter["example"]
@@ -91,6 +95,7 @@ def examples_of(document: dict[str, Any]) -> Iterator[Example]:
                     path=path,
                     path_values=values["path"],
                     query=values["query"],
+                    headers=values["header"],
                     body=body,
                     body_type=body_type,
                     answers=operation["responses"],
@@ -155,6 +160,7 @@ def check_answer(
     """Fail unless *answer* has the status, and is what the document says of it."""
     assert answer.status_code == status, answer.text
     assert str(status) in example.answers, f"{example.operation} does not document {status}"
+    check_headers(example, answer)
     contents = example.answers[str(status)].get("content", {})
     if not contents:
         assert not answer.content, answer.text
@@ -167,6 +173,15 @@ def check_answer(
     if not example.name or example.name == next(iter(example_names(example, document))):
         differences = list(shape_differences(media["example"], answer.json()))
         assert not differences, differences
+
+
+def check_headers(example: Example, answer: httpx.Response) -> None:
+    """Fail unless *answer* has of the headers with examples those that it is an example of."""
+    headers = example.answers[str(answer.status_code)].get("headers", {})
+    for name, header in headers.items():
+        if "examples" in header:
+            expected = header["examples"].get(example.name, {}).get("value")
+            assert answer.headers.get(name) == expected, name
 
 
 def example_names(example: Example, document: dict[str, Any]) -> list[str]:

@@ -233,6 +233,7 @@ _KEY: Final = {
         "examples": ["order-17"],
     },
 }
+_AGAIN: Final = "again"  # what the examples of a repeated send are called
 _REPLAYED: Final = {
     "Idempotent-Replayed": {
         "description": (
@@ -240,6 +241,7 @@ _REPLAYED: Final = {
             "receipts say where it lies. Else the header is not there."
         ),
         "schema": {"type": "string", "enum": ["true"]},
+        "examples": {_AGAIN: {"summary": "the same was sent before", "value": "true"}},
     }
 }
 _UNDER_A_KEY: Final = (
@@ -308,6 +310,10 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                                         {"body": {"base64": "c2Vjb25k"}, "tag": "AA"},
                                     ]
                                 },
+                            },
+                            _AGAIN: {
+                                "summary": "the same again, under its `Idempotency-Key`",
+                                "value": _MESSAGE_EXAMPLE,
                             },
                         },
                     },
