@@ -160,8 +160,11 @@ class Load:
             self._ledger.promise(bodies, answer.json()["queue_offset"])
 
     async def _commit(self) -> None:
+        """One position after the other, up to where the queue ends, and from its start again."""
         while True:
-            position = self._ledger.committed[0] + 1
+            told = await self._client.get(f"/topics/{JSON_TOPIC}/queues")
+            end = told.json()["queues"][0]["max_offset"]
+            position = (self._ledger.committed[0] + 1) % (end + 1)
             self._ledger.committed.append(position)
             commit = {"topic": JSON_TOPIC, "queue_id": 0, "offset": position}
             answer = await self._client.put(f"/groups/{GROUP}/offsets", json={"offsets": [commit]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -78,7 +77,7 @@ def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
 
     def interrupt() -> None:
         found.extend(wait_until(broker_directories))
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt), cluster:
