@@ -229,6 +229,10 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
             status = await asyncio.to_thread(command, "status", code=1)
             groups = await asyncio.to_thread(command, "group", "list", "-ojson", code=1)
             group = await asyncio.to_thread(command, "group", "show", "g-hung", "-ojson", code=1)
+            lists = [
+                await asyncio.to_thread(command, *words, "-ojson", code=1)
+                for words in (("dlq", "list", "g-hung"), ("scheduled", "list"), ("txn", "list"))
+            ]
         finally:
             os.kill(hung, signal.SIGCONT)
 
@@ -245,6 +249,9 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
     document = json.loads(group.stdout)
     assert (list(document["brokers"]), list(document["members"])) == (["broker-a"], ["broker-a"])
     assert (document["lag"], list(document["unanswered"])) == (None, ["broker-b"])
+    for told in lists:
+        assert json.loads(told.stdout) == []
+        assert "broker-b does not answer: " in told.stderr
 
 
 @pytest.mark.anyio

@@ -361,13 +361,19 @@ class AsyncAdmin:
 
     # Messages that are delivered later.
 
-    async def scheduled(self, topic: str | None = None) -> AsyncIterator[HeldScheduled]:
+    async def scheduled(
+        self, topic: str | None = None, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> AsyncIterator[HeldScheduled]:
         """Iterate over the messages that wait for their delivery, as they come due.
 
-        Those of all brokers are among them, and those that groups retry. With *topic*: only what
-        will be delivered to it. What is delivered meanwhile may be left out.
+        Those of all brokers are among them, and those that groups retry. What is delivered
+        meanwhile may be left out.
+
+        Args:
+            topic: Only what will be delivered to it.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
         """
-        async for held in Scheduled(self._context, self._masters).waiting(topic):
+        async for held in Scheduled(self._context, self._masters).waiting(topic, unanswered):
             yield held
 
     async def recall_scheduled(self, message_id: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from pydantic import BaseModel
 
 from eruca.aio.broker_api import checked_request, parsed, send_model
-from eruca.aio.masters import Masters, on_each, on_those_that_know
+from eruca.aio.masters import Masters, answered, on_each, on_those_that_know
 from eruca.aio.transport import HttpResponse, path_segment, target_of
 from eruca.contract.errors import ErucaError, GroupNotFoundError, ValidationError
 from eruca.contract.groups import (
@@ -353,6 +353,7 @@ class AsyncGroupAdmin:
         reason: str | None = None,
         begin: datetime | None = None,
         end: datetime | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
     ) -> AsyncIterator[HeldDeadLetter]:
         """Iterate over what *group* gave up on, broker by broker, oldest first.
 
@@ -362,30 +363,20 @@ class AsyncGroupAdmin:
             reason: Only those with this reason.
             begin: Only those that died then or later.
             end: Only those that died before then.
+            unanswered: Takes brokers that do not answer, and how, where others know the group;
+                None: that is an error.
         """
-        target = f"{_path(group)}/dead-letters"
-        for broker_name, url in sorted((await self._with_dead_letters(group)).items()):
-            cursor: str | None = None
-            while True:
-                page = await self._call(
-                    DeadLetterList,
-                    "GET",
-                    url,
-                    target_of(
-                        target,
-                        topic=topic,
-                        reason=reason,
-                        from_=None if begin is None else begin.isoformat(),
-                        to=None if end is None else end.isoformat(),
-                        cursor=cursor,
-                        limit=LIST_LIMIT_MAX,
-                    ),
-                )
-                for letter in page.dead_letters:
-                    yield HeldDeadLetter(broker_name, letter)
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
+        chosen = {
+            "topic": topic,
+            "reason": reason,
+            "from_": None if begin is None else begin.isoformat(),
+            "to": None if end is None else end.isoformat(),
+        }
+        urls = await self._with_dead_letters(group, unanswered)
+        for broker_name, url in sorted(urls.items()):
+            letters = self._dead_letters_at(url, group, chosen)
+            async for letter in answered(broker_name, letters, unanswered):
+                yield HeldDeadLetter(broker_name, letter)
 
     async def dead_letter(
         self, group: str, broker_name: str, dead_letter_id: int
@@ -470,7 +461,24 @@ class AsyncGroupAdmin:
                     if cursor is None:
                         break
 
-    async def _with_dead_letters(self, group: str) -> dict[str, str]:
+    async def _dead_letters_at(
+        self, url: str, group: str, chosen: Mapping[str, str | None]
+    ) -> AsyncIterator[DeadLetter]:
+        cursor: str | None = None
+        while True:
+            target = target_of(
+                f"{_path(group)}/dead-letters", **chosen, cursor=cursor, limit=LIST_LIMIT_MAX
+            )
+            page = await self._call(DeadLetterList, "GET", url, target)
+            for letter in page.dead_letters:
+                yield letter
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _with_dead_letters(
+        self, group: str, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, str]:
         """Return the URLs of the masters that have, or had, *group*, by broker name.
 
         Raises:
@@ -479,7 +487,7 @@ class AsyncGroupAdmin:
         urls = await self._masters.all()
         target = target_of(f"{_path(group)}/dead-letters", limit=1)
         known = await on_those_that_know(
-            urls, lambda url: self._send("GET", url, target), _unknown(group)
+            urls, lambda url: self._send("GET", url, target), _unknown(group), unanswered
         )
         return {name: urls[name] for name in known}
 

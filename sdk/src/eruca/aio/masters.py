@@ -8,7 +8,7 @@ only asks may have those that do not answer told instead, as long as one does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from eruca.aio.broker_api import parsed
@@ -140,6 +140,24 @@ async def on_each(
         if silent and not answers:
             raise next(iter(silent.values()))
     return answers
+
+
+async def answered(
+    broker_name: str,
+    stream: AsyncIterator[T],
+    unanswered: dict[str, ErucaError] | None = None,
+) -> AsyncIterator[T]:
+    """Yield what a broker's *stream* yields, up to where that broker does not answer any more.
+
+    That is an error, or is put into *unanswered* where it is given.
+    """
+    try:
+        async for item in stream:
+            yield item
+    except _NO_ANSWER as error:
+        if unanswered is None:
+            raise
+        unanswered[broker_name] = error
 
 
 async def on_those_that_know(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eruca.aio.broker_api import parsed, send_model
-from eruca.aio.masters import Masters, on_those_that_know
+from eruca.aio.masters import Masters, answered, on_those_that_know
 from eruca.aio.merging import merged
 from eruca.aio.transport import HttpResponse, path_segment, target_of
-from eruca.contract.errors import ScheduledNotFoundError
+from eruca.contract.errors import ErucaError, ScheduledNotFoundError
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 
@@ -35,10 +35,15 @@ class Scheduled:
         self._context = context
         self._masters = masters
 
-    async def waiting(self, topic: str | None) -> AsyncIterator[HeldScheduled]:
-        """Iterate over what waits, as it comes due."""
+    async def waiting(
+        self, topic: str | None, unanswered: dict[str, ErucaError] | None = None
+    ) -> AsyncIterator[HeldScheduled]:
+        """Iterate over what waits, as it comes due.
+
+        Brokers that do not answer are put into *unanswered*; where it is None, that is an error.
+        """
         streams = [
-            self._of_broker(name, url, topic)
+            answered(name, self._of_broker(name, url, topic), unanswered)
             for name, url in sorted((await self._masters.all()).items())
         ]
         async for held in merged(streams, key=lambda held: held.message.deliver_at):

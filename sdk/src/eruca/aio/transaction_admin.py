@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, Literal
 
 from eruca.aio.instances import Instances
-from eruca.aio.masters import Masters
+from eruca.aio.masters import Masters, answered
 from eruca.aio.merging import merged
 from eruca.aio.transaction_api import TransactionApi
 from eruca.aio.transport import path_segment
-from eruca.contract.errors import TransactionNotFoundError, ValidationError
+from eruca.contract.errors import ErucaError, TransactionNotFoundError, ValidationError
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.transactions import (
     Decide,
@@ -47,6 +47,7 @@ class AsyncTransactionAdmin:
         state: Literal["pending", "parked"] | None = None,
         producer_group: str | None = None,
         broker_name: str | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
     ) -> AsyncIterator[TransactionSummary]:
         """Iterate over what is pending or parked, oldest first.
 
@@ -55,9 +56,13 @@ class AsyncTransactionAdmin:
                 time; an operator may still commit it.
             producer_group: Only those of it.
             broker_name: Only those at this broker.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
         """
         urls = await self._masters.all(broker_name=broker_name)
-        streams = [self._of_broker(url, state, producer_group) for _, url in sorted(urls.items())]
+        streams = [
+            answered(name, self._of_broker(url, state, producer_group), unanswered)
+            for name, url in sorted(urls.items())
+        ]
         async for found in merged(streams, key=lambda summary: summary.begun_at):
             yield found
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eruca.aio.group_admin import HeldDeadLetter, Redriven
+    from eruca.contract.errors import ErucaError
 
 OriginOption = Annotated[
     str | None, typer.Option("--topic", "-t", help="Those that came from this topic.")
@@ -56,24 +57,30 @@ async def list_(
 ) -> int:
     """List what a group gave up on, oldest first, broker by broker.
 
-    Exit code 1 when a broker is away; what the others have is shown.
+    Exit code 1 when a broker does not answer; what the others have is shown.
     """
     found: list[HeldDeadLetter] = []
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
         letters = client.admin.groups.dead_letters(
-            group, topic=topic, reason=reason, begin=_moment(since), end=_moment(until)
+            group,
+            topic=topic,
+            reason=reason,
+            begin=_moment(since),
+            end=_moment(until),
+            unanswered=unanswered,
         )
         async for held in letters:
             if len(found) == count:
                 session.say(f"there are more than {count}; see --count")
                 break
             found.append(held)
-        away = await silent_brokers.away(client)
+        unanswered |= await silent_brokers.away(client)
     if session.is_json:
         session.show_json(
             [{"broker_name": h.broker_name} | h.letter.model_dump(mode="json") for h in found]
         )
-        return silent_brokers.said(session, away, is_in_document=False)
+        return silent_brokers.said(session, unanswered, is_in_document=False)
     session.show_table(
         [
             "id",
@@ -88,7 +95,7 @@ async def list_(
         (_row(held) for held in found),
         none="no dead letters",
     )
-    return silent_brokers.said(session, away)
+    return silent_brokers.said(session, unanswered)
 
 
 async def show(

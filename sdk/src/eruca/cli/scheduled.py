@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eruca.aio.scheduled import HeldScheduled
+    from eruca.contract.errors import ErucaError
 
 
 def register(app: typer.Typer) -> None:
@@ -37,27 +38,28 @@ async def list_(
     """List messages that wait for their delivery, in the order they come due.
 
     Messages that a consumer group is to get once more are among them, with its retry topic.
-    Exit code 1 when a broker is away; what the others have is shown.
+    Exit code 1 when a broker does not answer; what the others have is shown.
     """
     found: list[HeldScheduled] = []
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
-        async for held in client.admin.scheduled(topic):
+        async for held in client.admin.scheduled(topic, unanswered=unanswered):
             if len(found) == count:
                 session.say(f"there are more than {count}; see --count")
                 break
             found.append(held)
-        away = await silent_brokers.away(client)
+        unanswered |= await silent_brokers.away(client)
     if session.is_json:
         session.show_json(
             [{"broker_name": h.broker_name} | h.message.model_dump(mode="json") for h in found]
         )
-        return silent_brokers.said(session, away, is_in_document=False)
+        return silent_brokers.said(session, unanswered, is_in_document=False)
     session.show_table(
         ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes"],
         map(_row, found),
         none="no message waits for its delivery",
     )
-    return silent_brokers.said(session, away)
+    return silent_brokers.said(session, unanswered)
 
 
 async def recall(

@@ -14,6 +14,7 @@ from eruca.cli.session import Session
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eruca.contract.errors import ErucaError
     from eruca.contract.transaction_events import Outcome
     from eruca.contract.transactions import (
         TransactionDetail,
@@ -70,31 +71,34 @@ async def list_(
     """List transactions that are not over, oldest first.
 
     Pending ones wait for their producer, or for the answer to a check. Parked ones were rolled
-    back, for nobody decided in time; they can still be committed. Exit code 1 when a broker is
-    away; what the others have is shown.
+    back, for nobody decided in time; they can still be committed. Exit code 1 when a broker does
+    not answer; what the others have is shown.
     """
     found: list[TransactionSummary] = []
+    unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
         undecided = client.admin.transactions.undecided(
             state=None if state is None else state.value,
             producer_group=group,
             broker_name=broker,
+            unanswered=unanswered,
         )
         async for summary in undecided:
             if len(found) == count:
                 session.say(f"there are more than {count}; see --count")
                 break
             found.append(summary)
-        away = {} if broker is not None else await silent_brokers.away(client)
+        if broker is None:
+            unanswered |= await silent_brokers.away(client)
     if session.is_json:
         session.show_json(found)
-        return silent_brokers.said(session, away, is_in_document=False)
+        return silent_brokers.said(session, unanswered, is_in_document=False)
     session.show_table(
         ["transaction", "state", "group", "topic", "on", "begun at", "checks", "last check"],
         map(_row, found),
         none="no transactions",
     )
-    return silent_brokers.said(session, away)
+    return silent_brokers.said(session, unanswered)
 
 
 async def show(

@@ -233,13 +233,19 @@ class Admin:
             self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit
         )
 
-    def scheduled(self, topic: str | None = None) -> Iterator[HeldScheduled]:
+    def scheduled(
+        self, topic: str | None = None, *, unanswered: dict[str, ErucaError] | None = None
+    ) -> Iterator[HeldScheduled]:
         """Iterate over the messages that wait for their delivery, as they come due.
 
-        Those of all brokers are among them, and those that groups retry. With *topic*: only what
-        will be delivered to it. What is delivered meanwhile may be left out.
+        Those of all brokers are among them, and those that groups retry. What is delivered
+        meanwhile may be left out.
+
+        Args:
+            topic: Only what will be delivered to it.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
         """
-        return self._portal.iterate(self._twin.scheduled(topic))
+        return self._portal.iterate(self._twin.scheduled(topic, unanswered=unanswered))
 
     def recall_scheduled(self, message_id: str) -> list[str]:
         """Recall a message that waits, by its unique id; return which brokers had it.

@@ -192,6 +192,7 @@ class GroupAdmin:
         reason: str | None = None,
         begin: datetime | None = None,
         end: datetime | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
     ) -> Iterator[HeldDeadLetter]:
         """Iterate over what *group* gave up on, broker by broker, oldest first.
 
@@ -201,9 +202,13 @@ class GroupAdmin:
             reason: Only those with this reason.
             begin: Only those that died then or later.
             end: Only those that died before then.
+            unanswered: Takes brokers that do not answer, and how, where others know the group;
+                None: that is an error.
         """
         return self._portal.iterate(
-            self._twin.dead_letters(group, topic=topic, reason=reason, begin=begin, end=end)
+            self._twin.dead_letters(
+                group, topic=topic, reason=reason, begin=begin, end=end, unanswered=unanswered
+            )
         )
 
     def dead_letter(self, group: str, broker_name: str, dead_letter_id: int) -> DeadLetterDetail:

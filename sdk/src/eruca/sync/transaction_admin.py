@@ -14,6 +14,7 @@ from eruca.sync.portal import Portal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from eruca.contract.errors import ErucaError
     from eruca.contract.transactions import DecisionReceipt, TransactionDetail, TransactionSummary
 
 
@@ -30,6 +31,7 @@ class TransactionAdmin:
         state: Literal["pending", "parked"] | None = None,
         producer_group: str | None = None,
         broker_name: str | None = None,
+        unanswered: dict[str, ErucaError] | None = None,
     ) -> Iterator[TransactionSummary]:
         """Iterate over what is pending or parked, oldest first.
 
@@ -38,10 +40,14 @@ class TransactionAdmin:
                 time; an operator may still commit it.
             producer_group: Only those of it.
             broker_name: Only those at this broker.
+            unanswered: Takes brokers that do not answer, and how; None: that is an error.
         """
         return self._portal.iterate(
             self._twin.undecided(
-                state=state, producer_group=producer_group, broker_name=broker_name
+                state=state,
+                producer_group=producer_group,
+                broker_name=broker_name,
+                unanswered=unanswered,
             )
         )
 
