@@ -26,7 +26,7 @@ from eruca_postgres.positions import delete_position, read_positions
 from support.clocks import ManualClock
 from support.in_process_cluster import InProcessCluster, in_process_cluster, small_broker
 from support.services import serving
-from support.waiting import until_told
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 BROKER = "broker-a"
@@ -249,6 +249,27 @@ async def test_a_log_that_is_lost_and_found_is_told_once_each(
 
     told = [line["event"] for line in logs if line.get("broker") == BROKER]
     assert told == ["log not followed", "log followed again"]
+
+
+async def test_a_log_is_followed_again_though_nothing_comes(
+    database: Database, client: eruca.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_projector, "HOLD_SECONDS", HOLD_SECONDS)
+    await send(client, 5)
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, Offsets())
+        await read_to_the_end(projector, client)
+        await keeper.leave()
+        await projector.step()
+        assert projector.fault is not None
+        await keeper.step([BROKER])
+
+        waiting = asyncio.create_task(projector.step())
+        await until(lambda: projector.fault is None)
+
+        assert not waiting.done()  # nothing has come
+        projector.begin_stop()
+        await waiting
 
 
 async def test_a_position_that_was_set_back_is_noticed(

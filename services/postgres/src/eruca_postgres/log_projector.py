@@ -171,10 +171,7 @@ class LogProjector:
         except PositionMovedError as error:
             _log.info("log is read from another place", broker=self.broker_name, why=str(error))
         else:
-            if self.fault is not None:
-                _log.info("log followed again", broker=self.broker_name)
-            self.fault = None
-            self._pause = PAUSE_SECONDS
+            self._say_followed()
         if self._stopping.is_set():
             await self._drop_follower()
 
@@ -258,6 +255,8 @@ class LogProjector:
                 )
                 if not (reading.done() or stopping.done()):
                     await self._check_position()
+                    if self._last_block is not None:
+                        self._say_followed()  # the broker has told that block since the fault
         finally:
             stopping.cancel()
         if self._stopping.is_set():
@@ -322,6 +321,13 @@ class LogProjector:
         if self._follower is not None:
             await self._follower.close()
             self._follower = None
+
+    def _say_followed(self) -> None:
+        """Take back that the log cannot be followed, if that was said."""
+        if self.fault is not None:
+            _log.info("log followed again", broker=self.broker_name)
+        self.fault = None
+        self._pause = PAUSE_SECONDS
 
     async def _away(self, error: ErucaError | LeaseLostError) -> None:
         if self.fault is None:  # said once, not with every attempt
