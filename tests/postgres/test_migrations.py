@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from structlog.testing import capture_logs
 
 from eruca_chassis.start import StartError
-from eruca_postgres.migrations import upgrade
+from eruca_postgres.migrations import _lock_key, upgrade
 from eruca_postgres.tables import log_positions
 from eruca_query.app import MIGRATIONS as QUERY_MIGRATIONS
 from eruca_txn_checker.app import MIGRATIONS as CHECKER_MIGRATIONS
 from support.postgres import EXAMPLE
+from support.waiting import wait_until
 
 SECOND = '''"""Another column."""
 
@@ -57,6 +59,24 @@ def test_several_instances_that_start_at_once_make_one_schema(alchemy_url: str) 
             done.result()
 
     assert columns(alchemy_url, "at_once") == ["id"]
+
+
+def test_an_instance_says_that_it_waits_for_another_one(alchemy_url: str) -> None:
+    engine = create_engine(alchemy_url)
+    key = {"key": _lock_key("waited_for")}
+    with ThreadPoolExecutor(1) as pool, capture_logs() as logs, engine.connect() as first:
+        first.execute(text("SELECT pg_advisory_lock(:key)"), key)
+        second = pool.submit(upgrade, alchemy_url, "waited_for", EXAMPLE)
+        try:
+            wait_until(lambda: logs or second.done())
+        finally:
+            first.execute(text("SELECT pg_advisory_unlock(:key)"), key)
+        second.result()
+    engine.dispose()
+
+    [told] = logs
+    assert told["event"] == "another instance makes the schema; waiting for it"
+    assert told["schema"] == "waited_for"
 
 
 def test_a_newer_version_adds_what_is_missing(alchemy_url: str, two_versions: Path) -> None:

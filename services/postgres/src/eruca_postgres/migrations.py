@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
@@ -24,6 +25,8 @@ from eruca_chassis.start import StartError
 
 CONNECT_SECONDS: Final = 5
 _ENVIRONMENT: Final = Path(__file__).parent / "alembic"
+
+_log = structlog.get_logger()
 
 
 class UnreachableError(StartError):
@@ -44,7 +47,7 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
     )
     try:
         with engine.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _lock_key(schema)})
+            _lock(connection, schema)
             connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
             connection.commit()
             connection.execute(text(f'SET search_path TO "{schema}"'))
@@ -57,6 +60,15 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
         ) from error
     finally:
         engine.dispose()  # and with its connection goes the lock
+
+
+def _lock(connection: Connection, schema: str) -> None:
+    """Have other instances wait, or wait for the one that was first, and say so."""
+    key = {"key": _lock_key(schema)}
+    if connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), key):
+        return
+    _log.info("another instance makes the schema; waiting for it", schema=schema)
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), key)
 
 
 def _upgrade(config: Config, connection: Connection, schema: str) -> None:
