@@ -20,7 +20,7 @@ import struct
 from typing import Final
 
 from eruca.contract import properties as names
-from eruca.contract.limits import PROPERTIES_SIZE_MAX
+from eruca.contract.limits import DELAY_LEVEL_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import Host, Record, RecordLayout, SysFlag, encode_record, layout_of
 from eruca_broker.core.scheduled import (
@@ -120,16 +120,20 @@ def said_properties(text: str) -> dict[str, str]:
 
 
 def wait_of(half: bytes | memoryview, now_ms: int) -> Wait | None:
-    """Return how long a half message that is committed now is delayed; None: not at all."""
+    """Return how long a half message that is committed now is delayed; None: not at all.
+
+    What several properties say differently is as RocketMQ takes it: a level goes before a time, the
+    seconds before the milliseconds, and those before the moment; a level above the last is that.
+    """
     properties = properties_of(half)
     level = _number(property_of(properties, names.DELAY))
     if level:
-        return Wait(level=level)
+        return Wait(level=min(level, DELAY_LEVEL_MAX))
     delay_ms = _number(property_of(properties, names.TIMER_DELAY_MS))
     seconds = _number(property_of(properties, names.TIMER_DELAY_SECONDS))
     due_ms = _number(property_of(properties, names.TIMER_DELIVER_MS))
     if delay_ms or seconds:
-        due_ms = now_ms + (delay_ms or seconds * 1000)
+        due_ms = now_ms + (seconds * 1000 or delay_ms)
     return Wait(deliver_at_ms=due_ms) if due_ms > now_ms else None
 
 
