@@ -9,6 +9,7 @@ import pytest
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import encode_record
 from eruca_broker.core.half_messages import wait_of
+from eruca_broker.core.record_proof import TIMESTAMP_MAX
 from eruca_broker.core.scheduled import Wait
 from support.records import example_record
 
@@ -29,6 +30,9 @@ NOW_MS = 1_800_000_000_000
         ),
         ({"TIMER_DELIVER_MS": str(NOW_MS + 1)}, Wait(deliver_at_ms=NOW_MS + 1)),
         ({"TIMER_DELIVER_MS": str(NOW_MS)}, None),
+        ({"TIMER_DELAY_SEC": "0", "TIMER_DELAY_MS": "7"}, None),
+        ({"TIMER_DELAY_SEC": "x"}, None),
+        ({"TIMER_DELAY_SEC": "9" * 18}, Wait(deliver_at_ms=TIMESTAMP_MAX)),
     ],
 )
 def test_what_it_says_is_taken_as_rocketmq_takes_it(

@@ -23,6 +23,7 @@ from eruca.contract import properties as names
 from eruca.contract.limits import DELAY_LEVEL_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import Host, Record, RecordLayout, SysFlag, encode_record, layout_of
+from eruca_broker.core.record_proof import TIMESTAMP_MAX
 from eruca_broker.core.scheduled import (
     WAITING_NAMES,
     Destination,
@@ -123,18 +124,22 @@ def wait_of(half: bytes | memoryview, now_ms: int) -> Wait | None:
     """Return how long a half message that is committed now is delayed; None: not at all.
 
     What several properties say differently is as RocketMQ takes it: a level goes before a time, the
-    seconds before the milliseconds, and those before the moment; a level above the last is that.
+    seconds before the milliseconds, and those before the moment; a level above the last is that. A
+    time of its own that cannot be read, which RocketMQ would not have stored, delays nothing.
     """
     properties = properties_of(half)
     level = _number(property_of(properties, names.DELAY))
     if level:
         return Wait(level=min(level, DELAY_LEVEL_MAX))
-    delay_ms = _number(property_of(properties, names.TIMER_DELAY_MS))
-    seconds = _number(property_of(properties, names.TIMER_DELAY_SECONDS))
-    due_ms = _number(property_of(properties, names.TIMER_DELIVER_MS))
-    if delay_ms or seconds:
-        due_ms = now_ms + (seconds * 1000 or delay_ms)
-    return Wait(deliver_at_ms=due_ms) if due_ms > now_ms else None
+    for name, unit_ms, from_ms in (
+        (names.TIMER_DELAY_SECONDS, 1_000, now_ms),
+        (names.TIMER_DELAY_MS, 1, now_ms),
+        (names.TIMER_DELIVER_MS, 1, 0),
+    ):
+        if said := property_of(properties, name):
+            due_ms = min(from_ms + _number(said) * unit_ms, TIMESTAMP_MAX)
+            return Wait(deliver_at_ms=due_ms) if due_ms > now_ms else None
+    return None
 
 
 def committed(
