@@ -67,6 +67,15 @@ def test_one_that_does_not_come_up_leaves_nothing() -> None:
     assert threading.active_count() == threads
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Have SIGINT mean what it means in a terminal, whatever other tests have made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
     cluster = RunningCluster(brokers=3)
     found: list[Path] = []

@@ -113,11 +113,20 @@ class ClientContext:
         self._children.pop(child, None)
 
     async def close(self, *, drain: bool, failed: bool) -> None:
-        """Close what was adopted, then the connections; closing again does nothing."""
+        """Close what was adopted, then the connections; closing again does nothing.
+
+        The last one made comes first: a consumer's last handlers may send by a producer that was
+        there before it. What one of them fails at keeps none of the others open; it is raised in
+        the end.
+        """
         if self._is_closed:
             return
-        for child in tuple(self._children):
-            await child.leave(drain=drain, failed=failed)
+        errors: list[BaseException] = []
+        for child in tuple(reversed(self._children)):
+            leaving = child.leave(drain=drain, failed=failed)
+            [outcome] = await asyncio.gather(leaving, return_exceptions=True)
+            if isinstance(outcome, BaseException):
+                errors.append(outcome)
         self._is_closed = True
         if self._routes is not None:
             await self._routes.close()
@@ -125,3 +134,8 @@ class ClientContext:
         if self.held_transport is not self.hot_transport:
             transports.append(self.held_transport)
         await asyncio.gather(*(transport.close() for transport in transports))
+        if errors:
+            first, *others = errors
+            for other in others:
+                first.add_note(f"closing failed elsewhere, too: {other!r}")
+            raise first
