@@ -13,6 +13,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import StartError
 from eruca_testing import RunningCluster
+from support.patience import PATIENCE_SECONDS
 from support.waiting import wait_until
 
 SYNC = {"ERUCA_BROKER_FLUSH_MODE": "sync"}
@@ -68,15 +69,22 @@ def test_one_that_does_not_come_up_leaves_nothing() -> None:
 
 
 @pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Have SIGINT mean what it means in a terminal, whatever other tests have made of it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+def interrupted() -> Iterator[threading.Event]:
+    """Have SIGINT mean what it means in a terminal, whatever others have made of it; and tell."""
+    told = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        told.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    yield told
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("ctrl_c")
-def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
+def test_one_that_is_interrupted_while_it_starts_leaves_nothing(
+    interrupted: threading.Event,
+) -> None:
     cluster = RunningCluster(brokers=3)
     found: list[Path] = []
 
@@ -88,9 +96,13 @@ def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
         found.extend(wait_until(broker_directories))
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
+    def wait_in_vain() -> None:
+        threading.Event().wait(PATIENCE_SECONDS)
+        pytest.fail(f"it was not interrupted: {found=}, {interrupted.is_set()=}")
+
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt), cluster:
-        threading.Event().wait()
+        wait_in_vain()
 
     [directory] = found
     assert not directory.parent.exists()
