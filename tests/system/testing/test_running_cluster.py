@@ -78,7 +78,9 @@ def interrupted() -> Iterator[threading.Event]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, interrupt)
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     yield told
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     signal.signal(signal.SIGINT, before)
 
 
