@@ -29,6 +29,12 @@ from eruca.contract.properties import (
 from eruca.contract.records import SysFlag
 
 LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+TIMER_UNITS: Final = (
+    (TIMER_DELAY_SECONDS, 1_000, True),
+    (TIMER_DELAY_MS, 1, True),
+    (TIMER_DELIVER_MS, 1, False),
+)
+"""Timer properties: name, ms of the unit, whether it counts from now. The first there is wins."""
 UNKNOWN_LEVEL_DELAY_MS: Final = 1_000  # of a level that is not in the table
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
@@ -155,17 +161,13 @@ def place(
 
 
 def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
-    for name, unit_ms, start_ms in (
-        (TIMER_DELAY_SECONDS, 1_000, now_ms),
-        (TIMER_DELAY_MS, 1, now_ms),
-        (TIMER_DELIVER_MS, 1, 0),
-    ):
+    for name, unit_ms, is_from_now in TIMER_UNITS:
         text = properties.get(name)
         if text is not None:
             number = _java_long(text)
             if number is None:
                 raise TimerError(f"property {name} is {text!r}, which is no number")
-            return _int64(start_ms + number * unit_ms)
+            return _int64(is_from_now * now_ms + number * unit_ms)
     return None
 
 

@@ -90,7 +90,7 @@ Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
 
 from __future__ import annotations
 
-from eruca.contract.errors.base import ErucaError, every_error
+from eruca.contract.errors.base import ErucaError, errors_at, every_error
 from eruca.contract.errors.client import (
     ClientError,
     ClosedError,
@@ -227,5 +227,6 @@ __all__ = [
     "ValidationError",
     "WebhookNotFoundError",
     "error_of_problem",
+    "errors_at",
     "every_error",
 ]

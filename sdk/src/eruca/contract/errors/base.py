@@ -68,6 +68,22 @@ class ErucaError(Exception):
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
+def errors_at(
+    pointer: str, details: Mapping[int, str], *, member: str = ""
+) -> list[dict[str, str]]:
+    """Return ``errors`` for entries of a request's list.
+
+    Args:
+        pointer: To the list.
+        details: What is wrong, by the entries' numbers.
+        member: ``/name`` of what is wrong within each entry; empty: the entry is.
+    """
+    return [
+        {"pointer": f"{pointer}/{index}{member}", "detail": detail}
+        for index, detail in details.items()
+    ]
+
+
 def every_error(root: type[ErucaError] = ErucaError) -> Iterator[type[ErucaError]]:
     """Yield the whole tree, parents first."""
     yield root

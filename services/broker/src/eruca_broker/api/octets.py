@@ -60,13 +60,7 @@ def parse_described(raw: bytes) -> tuple[int | None, NewMessage]:
 
 
 def with_body(described: NewMessage, octets: bytes) -> NewMessage:
-    """Return the message that a query describes, with its body.
-
-    Raises:
-        ValidationError: There is no body.
-    """
-    if not octets:
-        raise ValidationError.at("/body", "a message's body has at least one byte")
+    """Return the message that a query describes, with its body."""
     return msgspec.structs.replace(described, body=Octets(octets=octets))
 
 

@@ -23,6 +23,7 @@ from eruca.contract import properties as names
 from eruca.contract.limits import DELAY_LEVEL_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import Host, Record, RecordLayout, SysFlag, encode_record, layout_of
+from eruca.core.delay_levels import TIMER_UNITS
 from eruca_broker.core.record_proof import TIMESTAMP_MAX
 from eruca_broker.core.scheduled import (
     WAITING_NAMES,
@@ -123,21 +124,17 @@ def said_properties(text: str) -> dict[str, str]:
 def wait_of(half: bytes | memoryview, now_ms: int) -> Wait | None:
     """Return how long a half message that is committed now is delayed; None: not at all.
 
-    What several properties say differently is as RocketMQ takes it: a level goes before a time, the
-    seconds before the milliseconds, and those before the moment; a level above the last is that. A
-    time of its own that cannot be read, which RocketMQ would not have stored, delays nothing.
+    What several properties say differently is as RocketMQ takes it: see
+    :mod:`eruca.core.delay_levels`. A time that cannot be read, which RocketMQ would not have
+    stored, delays nothing.
     """
     properties = properties_of(half)
     level = _number(property_of(properties, names.DELAY))
     if level:
         return Wait(level=min(level, DELAY_LEVEL_MAX))
-    for name, unit_ms, from_ms in (
-        (names.TIMER_DELAY_SECONDS, 1_000, now_ms),
-        (names.TIMER_DELAY_MS, 1, now_ms),
-        (names.TIMER_DELIVER_MS, 1, 0),
-    ):
+    for name, unit_ms, is_from_now in TIMER_UNITS:
         if said := property_of(properties, name):
-            due_ms = min(from_ms + _number(said) * unit_ms, TIMESTAMP_MAX)
+            due_ms = min(is_from_now * now_ms + _number(said) * unit_ms, TIMESTAMP_MAX)
             return Wait(deliver_at_ms=due_ms) if due_ms > now_ms else None
     return None
 

@@ -47,7 +47,7 @@ _crc32 = zlib_ng.crc32  # about ten times zlib's speed at 1 KiB
 
 
 class Octets(Body, frozen=True):
-    """A body that came by itself, and not in JSON."""
+    """A body that came by itself, as that of the request, and not in JSON."""
 
     octets: bytes = b""
 
@@ -139,9 +139,12 @@ def body_bytes(body: Body, pointer: str) -> bytes:
         ValidationError: Not exactly one form is given, it is empty, or it is not what it says.
         TooLargeError: It exceeds the limit.
     """
-    raw = body.octets if isinstance(body, Octets) else _named_bytes(body, pointer)
+    if isinstance(body, Octets):
+        raw, place = body.octets, "/body"
+    else:
+        raw, place = _named_bytes(body, pointer), f"{pointer}/body"
     if not raw:
-        raise _fault(f"{pointer}/body", "a message's body has at least one byte")
+        raise _fault(place, "a message's body has at least one byte")
     if len(raw) > BODY_SIZE_MAX:
         raise TooLargeError(
             f"the body has {len(raw)} bytes, more than {BODY_SIZE_MAX}",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from eruca.contract.errors import UnavailableError, ValidationError
+from eruca.contract.errors import UnavailableError, ValidationError, errors_at
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.held_pulls import Examined, Position
 from eruca_broker.core.message_filter import MessageFilter
@@ -247,10 +247,8 @@ def position_of(queue: QueuePull) -> Position:
 def _unreadable(faults: dict[int, UnavailableError]) -> UnavailableError:
     """Return the first fault, which points at all queues that have one."""
     first = next(iter(faults.values()))
-    first.errors = [
-        {"pointer": f"/body/queues/{index}", "detail": fault.detail}
-        for index, fault in faults.items()
-    ]
+    details = {index: fault.detail for index, fault in faults.items()}
+    first.errors = errors_at("/body/queues", details)
     return first
 
 

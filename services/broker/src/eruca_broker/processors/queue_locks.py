@@ -20,6 +20,7 @@ from eruca.contract.errors import (
     PermissionDeniedError,
     StaleLockError,
     ValidationError,
+    errors_at,
 )
 from eruca.contract.groups import (
     GrantedLock,
@@ -172,10 +173,7 @@ class QueueLocks:
             more = len(stale) - _NAMED_QUEUES_MAX
             raise StaleLockError(
                 shown + (f"; and {more} more" if more > 0 else ""),
-                errors=[
-                    {"pointer": f"{pointer}/{index}", "detail": detail}
-                    for index, detail in stale.items()
-                ],
+                errors=errors_at(pointer, stale),
             )
 
     def live_owner(self, group: Group, queue: Queue) -> str | None:
@@ -306,10 +304,7 @@ def check_ends(
     if behind:
         raise ValidationError(
             next(iter(behind.values())),
-            errors=[
-                {"pointer": f"{pointer}/{index}/offset", "detail": detail}
-                for index, detail in behind.items()
-            ],
+            errors=errors_at(pointer, behind, member="/offset"),
             fix="commit the next offset to be read, the queue's end at most; whoever has read "
             "further has read what a power cut took, or another topic of that name",
         )

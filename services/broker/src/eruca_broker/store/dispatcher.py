@@ -118,11 +118,14 @@ class Dispatcher:
             self.indexed_offset = end_offset
         return failed
 
-    def take_waiting(self) -> Entries:
+    def take_waiting(self) -> Entries | None:
         """Return the entries of messages that wait for their time, dispatched since the last call.
 
-        They come from memory: a queue's file may be slow to read, or not readable at all.
+        None where there are none, as mostly. They come from memory: a queue's file may be slow to
+        read, or not readable at all.
         """
+        if not self._waiting:
+            return None
         taken, self._waiting = self._waiting, []
         return view_entries(b"".join(taken))
 

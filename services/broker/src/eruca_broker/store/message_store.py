@@ -641,7 +641,7 @@ class MessageStore:
 
     def _set_timers(self) -> None:
         waiting = self._dispatcher.take_waiting()
-        if len(waiting):
+        if waiting is not None:
             rows = np.stack((waiting["tags_code"], waiting["log_offset"]), axis=1)
             self.timers.add_rows(rows.astype(np.int64))
             self.on_timers()

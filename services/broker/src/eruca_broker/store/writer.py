@@ -177,8 +177,8 @@ class Writer:
             raise renewed(self.refusal)
         if batch.topic in self._leaving:
             raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
-        self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
         if not self._log.fits(batch.size):
+            self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
             self._roll(batch.size)
         self._accept(batch, born_host, done, event)
 
@@ -344,13 +344,13 @@ class Writer:
     def _accept(
         self, batch: Batch, born_host: Host | None, done: Done | None, event: Event | None
     ) -> Appended:
+        key = (batch.topic, batch.queue_id)
+        queue_offset = self.next_offset(*key)
         if not self._is_amid_tick:  # the first of its tick, which has one store time
             self._is_amid_tick = True
             self._loop.call_soon(self._end_tick)
             # A clock set back must not make store times go backwards within a queue.
             self.last_store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
-        key = (batch.topic, batch.queue_id)
-        queue_offset = self.next_offset(*key)
         appended = Appended(
             batch, queue_offset, self._log.end_offset, self.last_store_timestamp, done, event
         )

@@ -13,6 +13,7 @@ from eruca.contract.errors import (
     ExpiredHandleError,
     StaleHandleError,
     ValidationError,
+    errors_at,
 )
 from eruca_broker.core.group_state import Queue
 from eruca_broker.core.lease_handles import Handle, MalformedHandleError, decode_handle
@@ -110,8 +111,5 @@ def _refusal(kind: type[ErucaError], faults: dict[int, str]) -> ErucaError:
     more = len(faults) - _NAMED_MAX
     return kind(
         f"{shown}{f'; and {more} more' if more > 0 else ''}; nothing has been done",
-        errors=[
-            {"pointer": f"/body/handles/{index}", "detail": fault}
-            for index, fault in sorted(faults.items())
-        ],
+        errors=errors_at("/body/handles", dict(sorted(faults.items()))),
     )
