@@ -135,7 +135,8 @@ for alone, status_ in (
     ("metrics", 200),
     ("describeProblem", 200),
     ("getStatus", 200),
-    ("putTopic", 201),
+    ("putTopic plain", 201),
+    ("putTopic ordered", 201),
     ("sendMessages one", 201),
     ("sendMessages batch", 201),
     ("putGroup", 201),
@@ -144,7 +145,7 @@ for alone, status_ in (
     SCENES.add(alone, status_)(nothing_yet)
 
 
-@SCENES.add("putTopic", 200)
+@SCENES.add("putTopic plain", 200)
 @SCENES.add("getTopic", 200)
 @SCENES.add("deleteTopic", 204)
 @SCENES.add("listTopics", 200)

@@ -66,7 +66,7 @@ def test_a_topic_is_created_shown_listed_and_deleted(eruca: Eruca) -> None:
 
 def test_creating_a_topic_again_changes_at_each_broker_only_what_is_named(eruca: Eruca) -> None:
     eruca("topic", "create", "t-again", "--queues=6", "--ordered")
-    eruca("topic", "create", "t-again", "--queues=8", "--broker=broker-b")
+    wider = eruca("topic", "create", "t-again", "--queues=8", "--broker=broker-b")
 
     same = eruca("topic", "create", "t-again")
     changed = eruca("topic", "create", "t-again", "--permission=r")
@@ -76,6 +76,7 @@ def test_creating_a_topic_again_changes_at_each_broker_only_what_is_named(eruca:
         "broker-b had t-again already: nothing changed",
     ]
     assert "broker-a had t-again already: permission rw → r" in changed.stderr
+    assert "ordered over broker-a:6, broker-b:6 → over broker-a:6, broker-b:8" in wider.stderr
     held = eruca.json("topic", "show", "t-again")["brokers"]
     settings = {
         name: (c["read_queue_count"], c["permission"], c["ordered"]) for name, c in held.items()

@@ -41,6 +41,10 @@ async def pull_all(client: eruca.AsyncClient, topic: str) -> list[eruca.Received
     return messages
 
 
+def keyed(number: int) -> eruca.Message:
+    return eruca.Message("orders", str(number), sharding_key=f"customer-{number}")
+
+
 async def every_name_server_knows(client: eruca.AsyncClient, *, brokers: int) -> None:
     """Wait until the name servers know so many brokers, as they do some seconds after a start."""
 
@@ -75,6 +79,40 @@ async def test_sending_goes_on_while_a_broker_is_killed_and_nothing_acknowledged
     await cluster.restart("broker-a")
     counts = Counter(message.message_id for message in await pull_all(client, "orders"))
     assert acknowledged <= counts.keys()
+
+
+async def test_keys_of_an_ordered_topic_wait_for_their_broker_and_go_elsewhere_if_it_is_given_up(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=2, ordered=True)
+    async with client.producer() as producer:
+        sent = [await producer.send(keyed(number)) for number in range(16)]
+    place = {number: its.queue for number, its in enumerate(sent)}
+    at_a = next(n for n, queue in place.items() if queue.broker_name == "broker-a")
+    at_b = next(n for n, queue in place.items() if queue.broker_name == "broker-b")
+    await cluster.stop_one("broker-b")
+    await every_name_server_knows(client, brokers=1)
+    for name in ("namesrv-1", "namesrv-2"):
+        await cluster.restart(name)  # they know what the brokers that are there tell them
+    await every_name_server_knows(client, brokers=1)
+
+    async with eruca.AsyncClient(cluster.namesrv_urls) as late:
+        async with late.producer(send_timeout=120) as producer:
+            waits = await producer.submit(keyed(at_b))
+            assert (await producer.send(keyed(at_a))).queue == place[at_a]
+            for _ in range(8):  # what has no key waits for nobody
+                await producer.send(eruca.Message("orders", "any"))
+            assert not waits.done()
+            await cluster.restart("broker-b")
+            assert (await waits).queue == place[at_b]
+
+        await cluster.stop_one("broker-b")
+        await every_name_server_knows(late, brokers=1)
+        async with late.producer(send_timeout=0.5) as producer:
+            with pytest.raises((eruca.NoRouteError, eruca.SendFailedError), match="broker-b"):
+                await producer.send(keyed(at_b))
+            await late.admin.change_topic("orders", {}, without=["broker-b"])
+            assert (await producer.send(keyed(at_b))).queue.broker_name == "broker-a"
 
 
 async def test_a_consumer_reads_from_the_others_while_a_broker_is_down_and_then_all_of_it(

@@ -8,10 +8,20 @@ from pathlib import Path
 import httpx
 import pytest
 
+from eruca.contract.hashing import queue_of_hash, string_hash
 from support.brokers import client_of, open_broker
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
+
+
+def order(version: int, **queues: int) -> dict[str, object]:
+    return {"version": version, "queues": queues}
+
+
+def ordered(version: int, **queues: int) -> dict[str, object]:
+    """Return an ordered topic's settings."""
+    return {"ordered": True, "order_config": order(version, **queues)}
 
 
 async def test_a_topic_is_created_once_and_changed_thereafter(client: httpx.AsyncClient) -> None:
@@ -26,10 +36,54 @@ async def test_a_topic_is_created_once_and_changed_thereafter(client: httpx.Asyn
         "write_queue_count": 2,
         "permission": "rw",
         "ordered": True,
+        "order_config": None,
         "is_system": False,
     }
     assert changed.json() == read.json()
     assert (read.json()["permission"], read.json()["ordered"]) == ("r", False)
+
+
+async def test_an_order_config_stays_until_a_later_one_comes_or_order_is_given_up(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "kept"
+    async with open_broker(directory) as app, client_of(app) as client:
+        await client.put("/topics/orders", json=ordered(2, a=4, b=2))
+        await client.put("/topics/orders", json={"ordered": True, "permission": "r"})
+        older = await client.put("/topics/orders", json=ordered(1, a=4))
+
+        assert (older.status_code, older.json()["code"]) == (409, "conflict")
+        kept = (await client.get("/topics/orders")).json()
+        assert kept["order_config"] == {"version": 2, "queues": {"a": 4, "b": 2}}
+
+    async with open_broker(directory) as app, client_of(app) as client:
+        assert (await client.get("/topics/orders")).json() == kept
+        given_up = await client.put("/topics/orders", json={})
+        assert given_up.json()["order_config"] is None
+
+
+async def test_a_message_whose_key_is_at_another_broker_is_sent_there(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.put("/topics/orders", json=ordered(1, **{"broker-a": 4, "broker-b": 4}))
+    outcomes = set()
+    for number in range(40):
+        message = {"body": {"text": "x"}, "sharding_key": f"customer-{number}"}
+        sent = await client.post("/topics/orders/messages", json=message)
+        queue_id = queue_of_hash(string_hash(f"customer-{number}"), 8)
+        outcomes.add(queue_id < 4)
+        if queue_id < 4:  # this is broker-a
+            assert (sent.status_code, sent.json()["queue_id"]) == (201, queue_id)
+        else:
+            assert (sent.status_code, sent.json()["code"]) == (421, "misdirected")
+            assert "broker-b" in sent.json()["fix"]
+    assert outcomes == {True, False}
+
+    keyless = await client.post("/topics/orders/messages", json={"body": {"text": "x"}})
+    named = await client.post(
+        "/topics/orders/messages?queue_id=3", json={"body": {"text": "x"}, "sharding_key": "k"}
+    )
+    assert (keyless.status_code, named.status_code) == (201, 201)
 
 
 async def test_settings_as_they_were_change_nothing(client: httpx.AsyncClient) -> None:
@@ -123,6 +177,15 @@ async def test_the_brokers_own_events_can_be_read(client: httpx.AsyncClient) -> 
         ("/topics/orders", {"write_queue_count": 1025}, "/body/write_queue_count"),
         ("/topics/orders", {"permission": "rwx"}, "/body/permission"),
         ("/topics/orders", {"colour": "red"}, "/body/colour"),
+        ("/topics/orders", {"order_config": order(1, a=1)}, "/body/order_config"),
+        ("/topics/orders", ordered(0, a=1), "/body/order_config/version"),
+        ("/topics/orders", ordered(1), "/body/order_config/queues"),
+        ("/topics/orders", ordered(1, a=0), "/body/order_config/queues/a"),
+        (
+            "/topics/orders",
+            ordered(1, **{f"b{n}": 1 for n in range(65)}),
+            "/body/order_config/queues",
+        ),
     ],
 )
 async def test_settings_that_are_not_allowed_are_pointed_at(

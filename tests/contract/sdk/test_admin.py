@@ -13,6 +13,7 @@ from eruca.contract.errors import (
     RecordNotFoundError,
     SystemTopicError,
 )
+from eruca.contract.models import OrderConfig
 from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +31,39 @@ async def test_a_topic_is_created_on_every_broker_and_in_the_route_at_once(
     assert [data.broker_name for data in route.queues] == ["broker-a", "broker-b"]
     assert await client.admin.topic(name) == configs
     assert name in await client.admin.list_topics()
+
+
+async def test_the_brokers_of_an_ordered_topic_agree_on_its_queues(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    async def order_configs() -> dict[str, OrderConfig | None]:
+        held = await client.admin.topic(name)
+        return {broker_name: its.order_config for broker_name, its in held.items()}
+
+    def order(version: int, **queues: int) -> OrderConfig:
+        return OrderConfig(version=version, queues={f"broker-{n}": q for n, q in queues.items()})
+
+    await client.admin.create_topic(name, queue_count=2, ordered=True, broker_name="broker-a")
+    assert await order_configs() == {"broker-a": order(1, a=2)}
+    await client.admin.create_topic(name, queue_count=3, ordered=True, broker_name="broker-b")
+    both = order(2, a=2, b=3)
+    assert await order_configs() == {"broker-a": both, "broker-b": both}
+    assert (await client.admin.route(name)).order_config == "broker-a:2;broker-b:3"
+    await client.admin.create_topic(name, queue_count=3, ordered=True, broker_name="broker-b")
+    assert await order_configs() == {"broker-a": both, "broker-b": both}
+    await client.admin.delete_topic(name, broker_name="broker-a")
+    assert await order_configs() == {"broker-b": order(3, b=3)}
+    await client.admin.create_topic(name)
+    assert await order_configs() == {"broker-a": None, "broker-b": None}
+
+
+async def test_a_broker_that_is_there_cannot_be_given_up(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    with pytest.raises(eruca.ValidationError, match="broker-b is there"):
+        await client.admin.change_topic(topic, {}, without=["broker-b"])
+    with pytest.raises(eruca.ValidationError, match="are broker-z's"):
+        await client.admin.change_topic(topic, {}, without=["broker-z"])
 
 
 async def test_a_topic_can_be_on_one_broker_only(client: eruca.AsyncClient, name: str) -> None:

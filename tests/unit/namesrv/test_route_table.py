@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
-from eruca.contract.models import BrokerRegistration, Permission, TopicConfig
+from eruca.contract.models import BrokerRegistration, OrderConfig, Permission, TopicConfig
 from eruca_namesrv.route_table import Registered, RouteTable
 
 HOST = "10.0.0.1:10911"
@@ -63,6 +63,29 @@ def test_a_route_has_every_brokers_queues_sorted_by_broker_name(table: RouteTabl
     assert route.brokers[0].urls == {0: {"default": f"http://{HOST}"}}
     assert route.brokers[0].store_hosts == {0: HOST}
     assert set(table.topics()) == {"t", "other"}
+
+
+def test_the_latest_order_config_of_a_topics_brokers_is_in_its_route(table: RouteTable) -> None:
+    def ordered(version: int, **queues: int) -> TopicConfig:
+        order = OrderConfig(version=version, queues=queues)
+        return topic("t").model_copy(update={"ordered": True, "order_config": order})
+
+    def order_config() -> str | None:
+        route = table.route("t")
+        assert route is not None
+        return route.order_config
+
+    register(table, "a", 0, registration("t"))
+    assert order_config() is None
+    register(table, "b", 0, registration(ordered(2, b=1, a=4), host=OTHER_HOST))
+    assert order_config() == "a:4;b:1"
+    told = register(table, "a", 0, registration(ordered(1, a=4), version=2))
+    assert told.changed_topics == {"t"}
+    assert order_config() == "a:4;b:1"
+    register(table, "a", 0, registration(ordered(3, a=4), version=3))
+    assert order_config() == "a:4"
+    table.unregister("a", 0, store_host=None)
+    assert order_config() == "a:4;b:1"
 
 
 def test_an_unknown_topic_has_no_route(table: RouteTable) -> None:

@@ -9,9 +9,9 @@ Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from eruca.aio.broker_api import checked_request, parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
@@ -51,9 +51,13 @@ from eruca.contract.models import (
 )
 from eruca.contract.records import PORT_MAX, Host
 from eruca.core.message_queue import MessageQueue, checked_queue
+from eruca.core.order_config import latest_order_config, order_config_of
 
 if TYPE_CHECKING:
+    from eruca.aio.broker_api import BrokerApi
     from eruca.aio.client_context import ClientContext
+
+_SETTINGS: Final = set(TopicSettings.model_fields) - {"order_config"}
 
 T = TypeVar("T")
 
@@ -106,7 +110,9 @@ class AsyncAdmin:
             read_queue_count: Queues to read, where that differs.
             write_queue_count: Queues to write, where that differs.
             permission: What may be done with it.
-            ordered: Whether it is meant to be consumed in order.
+            ordered: Whether a sharding key keeps its queue while that queue's broker is away:
+                what is sent under it waits for that broker. Else keys are divided over the queues
+                of the brokers that live, so that one which comes or goes moves them.
             cluster: On the brokers of this cluster only.
             broker_name: On this broker only.
 
@@ -120,15 +126,54 @@ class AsyncAdmin:
                 permission=permission,
                 ordered=ordered,
             )
-        urls = await self._masters.all(cluster, broker_name)
+        names = await self._masters.all(cluster, broker_name)
+        return await self.change_topic(topic, dict.fromkeys(names, settings))
 
-        async def put(url: str) -> TopicConfig:
-            config, _ = await self._context.broker_api.put_topic(url, topic, settings)
+    async def change_topic(
+        self,
+        topic: str,
+        settings: Mapping[str, TopicSettings],
+        *,
+        without: Collection[str] = (),
+    ) -> dict[str, TopicConfig]:
+        """Create *topic*, or change its settings, as :meth:`create_topic` does, on each as told.
+
+        Where the topic is ordered, all of its brokers are told over which queues sharding keys are
+        divided from now on: those of every broker where it is ordered and may be written to.
+
+        Args:
+            topic: Its name.
+            settings: What it is to be, by broker name. Their order config is made here.
+            without: Brokers that are away and will not come back: their keys go elsewhere.
+
+        Raises:
+            BrokerNotFoundError: One of *settings* is not there.
+            ValidationError: One of *without* is there, or has no keys.
+        """
+        live = await self._masters.all()
+        for name in settings:
+            if name not in live:
+                await self._masters.of_broker(name)
+        held = await _held(self._context.broker_api, topic, live)
+        for name in without:
+            _check_given_up(topic, name, live, held)
+        topics: dict[str, TopicConfig | TopicSettings] = {**held, **settings}
+        order = order_config_of(topics, latest_order_config(held), live=live, without=without)
+        wanted = {
+            name: TopicSettings(
+                **its.model_dump(include=_SETTINGS), order_config=order if its.ordered else None
+            )
+            for name, its in topics.items()
+            if name in settings or (its.ordered and its.order_config != order)
+        }
+
+        async def put(name: str) -> TopicConfig:
+            config, _ = await self._context.broker_api.put_topic(live[name], topic, wanted[name])
             return config
 
-        configs = await on_each(urls, put)
+        configs = await on_each({name: name for name in wanted}, put)
         await self._context.routes.wait_until(topic, lambda route: _shows(route, configs))
-        return configs
+        return {name: config for name, config in configs.items() if name in settings}
 
     async def delete_topic(
         self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
@@ -152,6 +197,8 @@ class AsyncAdmin:
             fix = "see which there are: eruca topic list, or GET /v1/topics"
             raise TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
         self._context.routes.refresh_soon(topic)
+        if cluster is not None or broker_name is not None:
+            await self.change_topic(topic, {})  # others may be left: the keys are theirs now
         return deleted
 
     async def list_topics(self) -> list[str]:
@@ -471,13 +518,45 @@ def _unknown(topic: str) -> TopicNotFoundError:
     return TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
 
 
+async def _held(api: BrokerApi, topic: str, urls: Mapping[str, str]) -> dict[str, TopicConfig]:
+    """Return *topic* as those brokers hold it that answer and have it."""
+
+    async def of_broker(url: str) -> list[TopicConfig]:
+        try:
+            return [await api.get_topic(url, topic)]
+        except TopicNotFoundError:
+            return []
+
+    answers = await on_each(urls, of_broker, {})
+    return {name: answer[0] for name, answer in answers.items() if answer}
+
+
+def _check_given_up(
+    topic: str, name: str, live: Collection[str], held: Mapping[str, TopicConfig]
+) -> None:
+    """Raise ValidationError where a broker's keys of *topic* cannot be given up."""
+    if name in live:
+        raise ValidationError(
+            f"without: {name} is there",
+            fix=f"send its keys elsewhere: eruca topic create {topic} --broker {name} "
+            "--permission r",
+        )
+    orders = [its.order_config for its in held.values() if its.order_config is not None]
+    if not any(name in order.queues for order in orders):
+        raise ValidationError(
+            f"without: no keys of {topic} are {name}'s",
+            fix=f"see whose they are: eruca topic show {topic}",
+        )
+
+
 def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:
     """Tell whether a topic's route has it as the brokers now do."""
     shown = {
         data.broker_name: (data.read_queue_count, data.write_queue_count, data.permission)
         for data in route.queues
     }
-    return all(
+    order = latest_order_config(configs)
+    return (order is None or order.text == route.order_config) and all(
         shown.get(name) == (config.read_queue_count, config.write_queue_count, config.permission)
         for name, config in configs.items()
     )

@@ -86,6 +86,16 @@ class Attempts:
             faults=self._faults,
         ).queue
 
+    async def url_of(self, view: PublishView, queue: MessageQueue, deadline: float) -> str:
+        """Return where *queue* is written to; waits for the broker of an ordered topic's.
+
+        Raises:
+            NoRouteError: Its broker is away, and stays so up to the deadline.
+        """
+        if view.is_missed(queue):
+            view = await self._routes.wait_for(queue, remaining_seconds(deadline))
+        return view.url_of(queue)
+
     def report(self, queue: MessageQueue, began_at: float, error: ErucaError | None) -> None:
         """Note how an attempt went that began then, by the monotonic clock."""
         if self._faults is not None:
@@ -120,6 +130,15 @@ def remaining_seconds(deadline: float, *, or_less: bool = False) -> float:
     return remaining
 
 
+def is_awaited(view: PublishView | None, queue: MessageQueue | None, error: ErucaError) -> bool:
+    """Tell whether an attempt at *queue* does not count that ended with *error*.
+
+    In an ordered topic a sharding key has nowhere else to go, and its queue's broker, which did not
+    take the message, may be back any moment: it is tried again up to the deadline.
+    """
+    return view is not None and queue in view.order and isinstance(error, NOT_TAKEN)
+
+
 def is_told_as_it_is(error: ErucaError) -> bool:
     """Tell whether *error* ends a sending by itself, whatever the attempts before it met."""
     return isinstance(error, _ROUTE_ERRORS) or not error.retryable
@@ -128,4 +147,5 @@ def is_told_as_it_is(error: ErucaError) -> bool:
 def tried(failures: Sequence[tuple[str, ErucaError]]) -> tuple[str, str]:
     """Return how many attempts failed, and how each did, at which broker."""
     count = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
-    return count, "; ".join(f"{broker}: {failure.detail}" for broker, failure in failures)
+    hows = dict.fromkeys(f"{broker}: {failure.detail}" for broker, failure in failures)
+    return count, "; ".join(hows)

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from eruca.aio.attempts import NOT_TAKEN, Attempts, is_told_as_it_is, remaining_seconds, tried
+from eruca.aio.attempts import (
+    NOT_TAKEN,
+    Attempts,
+    is_awaited,
+    is_told_as_it_is,
+    remaining_seconds,
+    tried,
+)
 from eruca.aio.local_address import local_address
 from eruca.aio.send_lane import PendingBatch
 from eruca.aio.transport import (
@@ -140,7 +147,7 @@ class BatchSender:
         queue = batch.queue or course.kept_queue
         queue = course.queue = queue or self._attempts.choose(view, course.broker_name)
         course.broker_name = queue.broker_name
-        url = view.url_of(queue)
+        url = await self._attempts.url_of(view, queue, batch.deadline)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
         if any_delayed(batch.messages):
             return await self._store_json(course, queue, url, host)
@@ -190,10 +197,11 @@ class BatchSender:
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise what is final where there is none."""
         batch, view = course.batch, course.view
+        is_counted = not is_awaited(view, course.queue, error)
         retry = next_attempt(
             error,
             attempt=course.attempt,
-            attempts_max=self._attempts_max,
+            attempts_max=self._attempts_max if is_counted else course.attempt + 1,
             remaining_seconds=remaining_seconds(batch.deadline, or_less=True),
             has_other_broker=batch.queue is None
             and course.kept_queue is None

@@ -28,7 +28,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from eruca.aio.attempts import NOT_TAKEN, Attempts, is_told_as_it_is, remaining_seconds, tried
+from eruca.aio.attempts import (
+    NOT_TAKEN,
+    Attempts,
+    is_awaited,
+    is_told_as_it_is,
+    remaining_seconds,
+    tried,
+)
 from eruca.aio.local_address import local_address
 from eruca.aio.transaction_api import TransactionApi, begin_body
 from eruca.contract.errors import (
@@ -146,7 +153,7 @@ class HalfSender:
                 course.wanted = course.queue_of(view)
             queue = course.wanted or self._attempts.choose(view, course.broker_name)
             course.queue = queue
-            course.url = view.url_of(queue)
+            course.url = await self._attempts.url_of(view, queue, course.deadline)
         request = NewTransaction(
             topic=course.topic,
             producer_group=self._group,
@@ -171,6 +178,7 @@ class HalfSender:
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise what is final where there is none."""
         is_counted = not course.is_bound or self._attempts_max == 1
+        is_counted &= not is_awaited(course.view, course.queue, error)
         retry = next_attempt(
             error,
             attempt=course.attempt,

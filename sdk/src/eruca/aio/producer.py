@@ -449,9 +449,10 @@ def queue_of(
             )
         return queue
     if selector is not None:
-        return select_queue(selector, view.queues, selector_arg)
+        return select_queue(selector, view.key_queues, selector_arg)
     assert message.sharding_key is not None
-    return view.queues[queue_of_hash(_sharding_hash(message.sharding_key), len(view.queues))]
+    queues = view.key_queues
+    return queues[queue_of_hash(_sharding_hash(message.sharding_key), len(queues))]
 
 
 @lru_cache(maxsize=65_536)

@@ -49,6 +49,7 @@ from eruca.contract.models import (
     RouteBroker,
     TopicRoute,
 )
+from eruca.core.message_queue import MessageQueue
 from eruca.core.route_table import (
     CachedRoute,
     PublishView,
@@ -198,6 +199,29 @@ class Routes:
             _logger.info("the route of %s does not show yet what was done", topic)
         finally:
             stop()
+
+    async def wait_for(self, queue: MessageQueue, within_seconds: float) -> PublishView:
+        """Return where the topic's messages may be sent once *queue* is among it, or time is up.
+
+        Raises as :meth:`publish_view` does.
+        """
+        changed = asyncio.Event()
+        stop = self.on_change(lambda _: changed.set())
+        try:
+            async with asyncio.timeout(within_seconds):
+                while (await self.publish_view(queue.topic)).is_missed(queue):
+                    changed.clear()
+                    self.refresh_soon(queue.topic)  # for a route that is not watched
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REFRESH_GAP_SECONDS):
+                            await changed.wait()
+        except TimeoutError:
+            _logger.info(
+                "%s, which has queues of %s, is still away", queue.broker_name, queue.topic
+            )
+        finally:
+            stop()
+        return await self.publish_view(queue.topic)
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call *listener* with a topic whenever its route changes; returns what ends that."""

@@ -63,6 +63,8 @@ async def route(session: Session, *, topic: TopicArgument) -> None:
             for queue in found.queues
         ),
     )
+    if found.order_config:
+        session.say(f"sharding keys are divided over {', '.join(found.order_config.split(';'))}")
 
 
 async def status(session: Session) -> int:

@@ -66,7 +66,17 @@ async def create(
     ] = None,
     ordered: Annotated[
         bool | None,
-        typer.Option("--ordered/--no-ordered", help="Whether it is meant to be consumed in order."),
+        typer.Option(
+            "--ordered/--no-ordered",
+            help="Whether a sharding key keeps its queue, and waits, while its broker is away.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BROKER",
+            help="Of an ordered topic: send its keys elsewhere; it will not come back.",
+        ),
     ] = None,
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
@@ -75,9 +85,9 @@ async def create(
     """Create a topic on every broker, or change its settings there.
 
     Where it is there already, what is not named stays as it is. Messages in queues that are taken
-    away can no longer be read.
+    away can no longer be read. In an ordered topic sharding keys are divided over its queues on all
+    brokers: where that changes, what was sent before may be read after what is sent now.
     """
-    from eruca.aio.masters import on_each
     from eruca.contract.errors import TopicNotFoundError
 
     async with session.client() as client:
@@ -89,15 +99,11 @@ async def create(
             if not confirmed(question, instead=f"to take queues away ({fewer}) give --yes"):
                 return EXIT_FAILED
 
-        async def put(broker_name: str) -> TopicConfig:
-            settings = _settings(before.get(broker_name), queues, permission, ordered=ordered)
-            configs = await client.admin.create_topic(
-                topic, broker_name=broker_name, **settings.model_dump()
-            )
-            return configs[broker_name]
-
-        names = await masters(client, cluster=cluster, broker=broker)
-        configs = await on_each({name: name for name in names}, put)
+        settings = {
+            name: _settings(before.get(name), queues, permission, ordered=ordered)
+            for name in await masters(client, cluster=cluster, broker=broker)
+        }
+        configs = await client.admin.change_topic(topic, settings, without=without or ())
     _show_configs(session, configs)
     for line in change_lines(topic, _CONFIG_HEADINGS[1:], _cells(before), _cells(configs)):
         session.say(line)
@@ -165,7 +171,7 @@ def _settings(
         "permission": None if permission is None else permission.value,
         "ordered": ordered,
     }
-    kept = {} if held is None else held.model_dump(include=set(TopicSettings.model_fields))
+    kept = {} if held is None else held.model_dump(include={*named})
     return TopicSettings(**kept | {name: its for name, its in named.items() if its is not None})
 
 
@@ -286,5 +292,12 @@ def _config_row(name: str, config: TopicConfig) -> tuple[object, ...]:
         config.read_queue_count,
         config.write_queue_count,
         config.permission,
-        "yes" if config.ordered else "no",
+        _order_text(config),
     )
+
+
+def _order_text(config: TopicConfig) -> str:
+    if config.order_config is None:
+        return "yes" if config.ordered else "no"
+    queues = sorted(config.order_config.queues.items())
+    return "over " + ", ".join(f"{broker_name}:{count}" for broker_name, count in queues)

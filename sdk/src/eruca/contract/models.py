@@ -22,6 +22,8 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -32,6 +34,7 @@ from eruca.contract.limits import (
     FILTER_SIZE_MAX,
     GROUP_SIZE_MAX,
     KV_VALUE_SIZE_MAX,
+    ORDER_BROKER_COUNT_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
     PULL_QUEUE_COUNT_MAX,
@@ -135,6 +138,33 @@ class Answer(BaseModel):
 # --- Topics ---------------------------------------------------------------------------------------
 
 
+class OrderConfig(Request):
+    """Over which queues, on all of its brokers, an ordered topic's sharding keys are divided.
+
+    Each broker of the topic holds it whole, so that it is known while some of them are away. Where
+    they differ, as after a change that one of them missed, the highest version is meant.
+    """
+
+    version: Annotated[int, Field(ge=1, le=OFFSET_MAX)] = Field(
+        description="Counts up with each change."
+    )
+    queues: Annotated[
+        dict[BrokerName, QueueCount],
+        Field(min_length=1, max_length=ORDER_BROKER_COUNT_MAX),
+        BeforeValidator(_with_few_members),
+    ] = Field(
+        description="How many queues each broker has, from queue 0 on.",
+        examples=[{"broker-a": 4, "broker-b": 4}],
+    )
+
+    @property
+    def text(self) -> str:
+        """As RocketMQ writes it, and routes have it: ``broker-a:4;broker-b:4``."""
+        return ";".join(
+            f"{broker_name}:{count}" for broker_name, count in sorted(self.queues.items())
+        )
+
+
 class TopicSettings(Request):
     """What a user sets on a topic."""
 
@@ -142,8 +172,24 @@ class TopicSettings(Request):
     write_queue_count: QueueCount = QUEUE_COUNT_DEFAULT
     permission: Permission = "rw"
     ordered: bool = Field(
-        default=False, description="Ordered consumption is expected of this topic."
+        default=False,
+        description="Whether a sharding key keeps its queue while that queue's broker is away: "
+        "`order_config` says over which queues keys are divided.",
     )
+    order_config: OrderConfig | None = Field(
+        default=None,
+        description="Of an ordered topic. null leaves the one that is there; where there is none, "
+        "keys are divided over the queues of the brokers that live.",
+    )
+
+    @field_validator("order_config")
+    @classmethod
+    def _of_an_ordered_topic(
+        cls, value: OrderConfig | None, info: ValidationInfo
+    ) -> OrderConfig | None:
+        if value is not None and not info.data.get("ordered", True):
+            raise ValueError("only an ordered topic has one: set ordered to true")
+        return value
 
 
 class TopicConfig(Answer):
@@ -156,6 +202,7 @@ class TopicConfig(Answer):
     write_queue_count: int
     permission: Permission
     ordered: bool = False
+    order_config: OrderConfig | None = None
     is_system: bool = False
 
 
@@ -322,7 +369,12 @@ class TopicRoute(Answer):
     topic: str
     queues: list[QueueData]
     brokers: list[RouteBroker]
-    order_config: str | None = None
+    order_config: str | None = Field(
+        default=None,
+        description="Of an ordered topic: over which queues sharding keys are divided, "
+        "`broker:queues` for each broker, whether it is there or not, parted by `;`.",
+        examples=["broker-a:4;broker-b:4"],
+    )
 
 
 class KvValue(Request):

@@ -3,8 +3,9 @@
 A topic's route has two views. Producers see the *publish view*: queues of brokers that are writable
 and whose master is there. Consumers see the *subscribe view*: queues of readable brokers, from
 which a replica can serve as well. Both are in queue order, so that every client counts the same
-queues in the same order; a topic's order config, where the name server has one, fixes the publish
-view instead, whether or not the brokers in it are up, so that a key keeps its queue.
+queues in the same order. Over which queues sharding keys are divided is told by the topic's order
+config where it has one, whether or not the brokers in it are up, so that a key keeps its queue;
+else it is the queues of the publish view.
 
 Routes come from one name server at a time; nothing is merged.
 
@@ -39,17 +40,36 @@ class PublishView:
     queues: tuple[MessageQueue, ...]  # where messages may go, in publish order; may be empty
     urls: Mapping[str, str]  # of the masters, by broker name
     store_hosts: Mapping[str, Host]  # what the masters write into records, by broker name
-    is_ordered: bool = False  # the queues are the order config's
+    order: tuple[MessageQueue, ...] = ()  # the order config's queues, where there is one
+
+    @property
+    def key_queues(self) -> tuple[MessageQueue, ...]:
+        """The queues over which sharding keys and selectors divide messages."""
+        return self.order or self.queues
+
+    def is_missed(self, queue: MessageQueue) -> bool:
+        """Tell whether *queue* is one of the order config's whose broker is away."""
+        return queue.broker_name not in self.urls and queue in self.order
 
     def url_of(self, queue: MessageQueue) -> str:
         """Return where *queue* is written to.
 
         Raises:
-            NoRouteError: Its broker has no master now; only an order config names such a queue.
+            NoRouteError: Its broker has no master now: the queue was named, or is one of the order
+                config's.
         """
         url = self.urls.get(queue.broker_name)
         if url is None:
-            raise NoRouteError(f"broker {queue.broker_name} of {self.topic} has no master now")
+            where = (
+                f"queue {queue.queue_id} of {self.topic} is at {queue.broker_name}, which is away"
+            )
+            if queue in self.order:
+                raise NoRouteError(
+                    f"{where}; in an ordered topic a sharding key keeps its queue",
+                    fix="send again when it is back. If it will not come back: eruca topic create "
+                    f"{self.topic} --without {queue.broker_name}",
+                )
+            raise NoRouteError(where)
         return url
 
 
@@ -162,15 +182,12 @@ def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Publis
         ValueError: A store host is not ``IP:port``; name servers refuse such a registration.
     """
     masters = {b.broker_name: b for b in route.brokers if b.urls.get(MASTER_ID)}
-    if route.order_config:
-        queues = _ordered_queues(route.topic, route.order_config)
-    else:
-        queues = tuple(
-            MessageQueue(route.topic, data.broker_name, queue_id)
-            for data in sorted(route.queues, key=lambda data: data.broker_name)
-            if "w" in data.permission and data.broker_name in masters
-            for queue_id in range(data.write_queue_count)
-        )
+    queues = tuple(
+        MessageQueue(route.topic, data.broker_name, queue_id)
+        for data in sorted(route.queues, key=lambda data: data.broker_name)
+        if "w" in data.permission and data.broker_name in masters
+        for queue_id in range(data.write_queue_count)
+    )
     return PublishView(
         route.topic,
         queues,
@@ -182,7 +199,7 @@ def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Publis
             for name, broker in masters.items()
             if MASTER_ID in broker.store_hosts
         },
-        is_ordered=bool(route.order_config),
+        order=_ordered_queues(route.topic, route.order_config or ""),
     )
 
 

@@ -13,7 +13,7 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from datetime import datetime
 
     from eruca.aio.scheduled import HeldScheduled
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         QueueOffsets,
         TopicConfig,
         TopicRoute,
+        TopicSettings,
     )
     from eruca.core.message_queue import MessageQueue
     from eruca.sync.group_admin import GroupAdmin
@@ -77,7 +78,9 @@ class Admin:
             read_queue_count: Queues to read, where that differs.
             write_queue_count: Queues to write, where that differs.
             permission: What may be done with it.
-            ordered: Whether it is meant to be consumed in order.
+            ordered: Whether a sharding key keeps its queue while that queue's broker is away:
+                what is sent under it waits for that broker. Else keys are divided over the queues
+                of the brokers that live, so that one which comes or goes moves them.
             cluster: On the brokers of this cluster only.
             broker_name: On this broker only.
 
@@ -95,6 +98,25 @@ class Admin:
             cluster=cluster,
             broker_name=broker_name,
         )
+
+    def change_topic(
+        self, topic: str, settings: Mapping[str, TopicSettings], *, without: Collection[str] = ()
+    ) -> dict[str, TopicConfig]:
+        """Create *topic*, or change its settings, as :meth:`create_topic` does, on each as told.
+
+        Where the topic is ordered, all of its brokers are told over which queues sharding keys are
+        divided from now on: those of every broker where it is ordered and may be written to.
+
+        Args:
+            topic: Its name.
+            settings: What it is to be, by broker name. Their order config is made here.
+            without: Brokers that are away and will not come back: their keys go elsewhere.
+
+        Raises:
+            BrokerNotFoundError: One of *settings* is not there.
+            ValidationError: One of *without* is there, or has no keys.
+        """
+        return self._portal.call(self._twin.change_topic, topic, settings, without=without)
 
     def delete_topic(
         self, topic: str, *, cluster: str | None = None, broker_name: str | None = None

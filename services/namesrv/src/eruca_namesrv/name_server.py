@@ -236,7 +236,7 @@ class NameServer:
         rendered = self._rendered.get(topic)
         if rendered is None and (route := self.table.route(topic)) is not None:
             if self._returns_order_config:
-                order = self.kv.entries(ORDER_NAMESPACE).get(topic)
+                order = self.kv.entries(ORDER_NAMESPACE).get(topic, route.order_config)
                 route = route.model_copy(update={"order_config": order})
             body = route.model_dump_json().encode()
             digest = hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -20,6 +20,9 @@ The rules, and where they differ from RocketMQ's:
 - An id that lives at another address is taken over, as after a restart elsewhere, unless the
   newcomer's topics are an older version: then it is a stranger with a copied name, and is refused.
   (RocketMQ compares state versions and ignores the stranger silently.)
+- An order config is what the brokers of a topic say, the highest version of it: so it is known as
+  long as one of them lives, and to a name server that has just started. RocketMQ keeps it in the
+  name servers' key-value table alone.
 - RocketMQ refuses an unknown broker that lists exactly one topic, for it could be an incremental
   registration; there are none here.
 
@@ -36,6 +39,7 @@ from typing import Final, NamedTuple
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
 from eruca.contract.models import (
     BrokerRegistration,
+    OrderConfig,
     Permission,
     QueueData,
     RouteBroker,
@@ -73,6 +77,7 @@ class Queues(NamedTuple):
     read_count: int
     write_count: int
     permission: Permission
+    order: tuple[int, str] | None = None  # its order config's version, and the config
 
 
 @dataclass(slots=True)
@@ -213,10 +218,14 @@ class RouteTable:
         names = sorted(self._names_by_topic.get(topic, ()))
         if not names:
             return None
+        queues = {name: self._groups[name].topics[topic] for name in names}
+        # One that was away during a change holds an older version, or none.
+        orders = [its.order for its in queues.values() if its.order is not None]
         return TopicRoute(
             topic=topic,
-            queues=[_queue_data(name, self._groups[name].topics[topic]) for name in names],
+            queues=[_queue_data(name, its) for name, its in queues.items()],
             brokers=[_route_broker(name, self._groups[name]) for name in names],
+            order_config=max(orders)[1] if orders else None,
         )
 
     def topics(self) -> Collection[str]:
@@ -276,7 +285,10 @@ class RouteTable:
         before = group.topics
         after = {
             config.topic: Queues(
-                config.read_queue_count, config.write_queue_count, config.permission
+                config.read_queue_count,
+                config.write_queue_count,
+                config.permission,
+                _order(config.order_config),
             )
             for config in listed
         }
@@ -320,6 +332,11 @@ def _where(group: LiveGroup) -> object:
     return group.cluster, {
         broker_id: (broker.urls, broker.store_host) for broker_id, broker in group.brokers.items()
     }
+
+
+def _order(config: OrderConfig | None) -> tuple[int, str] | None:
+    """Return version and text of an order config."""
+    return None if config is None else (config.version, config.text)
 
 
 def _queue_data(broker_name: str, queues: Queues) -> QueueData:

@@ -51,5 +51,6 @@ class NamesrvSettings(ServiceSettings):
     )
     returns_order_config: bool = Field(
         default=False,
-        description="whether a route carries the topic's entry of ORDER_TOPIC_CONFIG",
+        description="whether a topic's entry of ORDER_TOPIC_CONFIG goes before what its brokers "
+        "say of its order config",
     )

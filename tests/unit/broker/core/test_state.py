@@ -31,6 +31,7 @@ from eruca_broker.core.lease_events import (
     QueueNacks,
 )
 from eruca_broker.core.state import BrokerState, with_queue
+from eruca_broker.core.topic_events import OrderConfig
 
 HOST = Host.parse("127.0.0.1", 10911)
 names = st.sampled_from(["a", "b", "c"])
@@ -61,7 +62,13 @@ events = st.one_of(
     st.builds(DeliveriesExtended, groups, st.integers(0, 9), st.lists(refs, max_size=2)),
     st.builds(DeliveriesNacked, groups, st.lists(nacks, max_size=1)),
     st.builds(
-        TopicPut, names, st.integers(1, 4), st.integers(1, 4), st.sampled_from(["rw", "r", "none"])
+        TopicPut,
+        names,
+        st.integers(1, 4),
+        st.integers(1, 4),
+        st.sampled_from(["rw", "r", "none"]),
+        st.booleans(),
+        st.none() | st.builds(OrderConfig, st.integers(1, 3), st.just((("a", 4), ("b", 2)))),
     ),
     st.builds(TopicDeleted, names),
     st.builds(OffsetsCommitted, groups, st.lists(commits, max_size=3)),

@@ -54,7 +54,7 @@ def test_producers_see_the_writable_queues_by_broker_name() -> None:
     view = publish_view(route(queue_data("b", write=1), queue_data("a", write=2, read=9)))
 
     assert places(view.queues) == [("a", 0), ("a", 1), ("b", 0)]
-    assert not view.is_ordered
+    assert view.key_queues == view.queues
 
 
 @pytest.mark.parametrize("permission", ["r", "none"])
@@ -94,15 +94,15 @@ def test_queues_of_a_broker_nobody_can_reach_are_left_out() -> None:
     assert publish_view(route(queue_data("a"), brokers=[nowhere])).queues == ()
 
 
-def test_an_order_config_fixes_what_producers_see() -> None:
-    view = publish_view(route(queue_data("a", write=8), order_config="b:1; a:2;"))
+def test_an_order_config_fixes_the_queues_of_keys_and_of_nothing_else() -> None:
+    view = publish_view(route(queue_data("a", write=1), order_config="b:1; a:2;"))
 
-    assert places(view.queues) == [("b", 0), ("a", 0), ("a", 1)]
-    assert view.is_ordered
+    assert places(view.key_queues) == [("b", 0), ("a", 0), ("a", 1)]
+    assert places(view.queues) == [("a", 0)]
 
 
 def test_an_order_config_may_hold_as_many_queues_as_a_topic() -> None:
-    assert len(publish_view(route(queue_data("a"), order_config="a:1024")).queues) == 1_024
+    assert len(publish_view(route(queue_data("a"), order_config="a:1024")).key_queues) == 1_024
 
 
 @pytest.mark.parametrize("config", ["a", "a:", ":4", "a:x", "a:-1", "a:²", "a:1025", "a:99999999"])
@@ -118,11 +118,23 @@ def test_messages_go_to_the_master() -> None:
     assert view.store_hosts == {"a": Host.parse("10.0.0.1", 10911)}
 
 
-def test_an_ordered_queue_without_a_master_is_nowhere() -> None:
-    view = publish_view(route(queue_data("a"), order_config="gone:1"))
+def test_an_ordered_queue_whose_broker_is_away_is_missed() -> None:
+    view = publish_view(route(queue_data("a"), order_config="a:1;gone:1"))
+    here, away = view.key_queues
 
-    with pytest.raises(NoRouteError, match="gone"):
-        view.url_of(view.queues[0])
+    assert (view.is_missed(here), view.is_missed(away)) == (False, True)
+    with pytest.raises(NoRouteError, match="gone, which is away") as refused:
+        view.url_of(away)
+    assert "--without gone" in str(refused.value.fix)
+
+
+def test_a_queue_that_only_the_caller_names_is_not_missed() -> None:
+    view = publish_view(route(queue_data("a"), order_config="a:1"))
+    unknown = MessageQueue("orders", "gone", 0)
+
+    assert not view.is_missed(unknown)
+    with pytest.raises(NoRouteError, match="gone, which is away"):
+        view.url_of(unknown)
 
 
 def test_a_master_may_keep_its_store_host_to_itself() -> None:

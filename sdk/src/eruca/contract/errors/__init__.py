@@ -54,6 +54,7 @@ The tree::
     │   │   ├── TransactionIdInUseError   transaction-id-in-use
     │   │   └── StaleHandleError          stale-handle
     │   ├── ExpiredHandleError        410 expired-handle
+    │   ├── MisdirectedError          421 misdirected
     │   └── RangeDeletedError         410 range-deleted
     ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
     │   ├── OverloadedError           429 overloaded
@@ -129,6 +130,7 @@ from eruca.contract.errors.refusals import (
     ConflictError,
     CrossSiteError,
     ExpiredHandleError,
+    MisdirectedError,
     OtherProducerGroupError,
     PermissionDeniedError,
     RangeDeletedError,
@@ -192,6 +194,7 @@ __all__ = [
     "MemberNotFoundError",
     "MessageNotFoundError",
     "MethodNotAllowedError",
+    "MisdirectedError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
     "NoRouteError",

@@ -170,6 +170,15 @@ class ExpiredHandleError(RefusedError):
     )
 
 
+class MisdirectedError(RefusedError):
+    """The message belongs to another broker, by its sharding key and the topic's order config."""
+
+    code = "misdirected"
+    status = 421
+    title = "Another broker's queue"
+    default_fix = "send it to that broker: GET /v1/topics/NAME/route of a name server has its URL"
+
+
 class RangeDeletedError(RefusedError):
     """Retention has deleted messages that were asked for; ``errors`` points at each queue's."""
 

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
+from fastapi.openapi.models import Example
+
+_ORDER: Final = {"version": 1, "queues": {"broker-a": 8, "broker-b": 8}}
 TOPIC: Final = {
     "topic": "flights",
     "read_queue_count": 8,
     "write_queue_count": 8,
     "permission": "rw",
-    "ordered": False,
+    "ordered": True,
+    "order_config": _ORDER,
     "is_system": False,
 }
-TOPIC_SETTINGS: Final = {"read_queue_count": 8, "write_queue_count": 8}
+TOPIC_SETTINGS: Final[dict[str, Example]] = {
+    "plain": {"value": {"read_queue_count": 8, "write_queue_count": 8}},
+    "ordered": {
+        "summary": "sharding keys keep their queues while a broker is away",
+        "value": {
+            "read_queue_count": 8,
+            "write_queue_count": 8,
+            "ordered": True,
+            "order_config": _ORDER,
+        },
+    },
+}
 TOPIC_LIST: Final = {"topics": [TOPIC], "next_cursor": "ZmxpZ2h0cw"}
 TOPIC_QUEUES: Final = {
     "topic": "flights",

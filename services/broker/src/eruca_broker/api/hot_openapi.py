@@ -19,6 +19,7 @@ from eruca.contract.errors import (
     IdempotencyKeyReusedError,
     MalformedBatchError,
     MalformedBodyError,
+    MisdirectedError,
     NotAcceptableError,
     NotReadyError,
     OverloadedError,
@@ -280,8 +281,10 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 f"{_UNDER_A_KEY} The key becomes the message's id; the messages of a batch get "
                 "`KEY-0`, `KEY-1` … Where they bring ids, the first one's must be the key.\n\n"
                 "Messages of one `sharding_key` always go to the same queue; without one the "
-                "topic's queues take turns, or `queue_id` says which. A topic that does not exist "
-                "is created, unless the broker is set not to."
+                "topic's queues take turns, or `queue_id` says which. Where the topic has an "
+                "`order_config`, a key has one queue among those of all brokers, and another "
+                "broker than that queue's answers 421. A topic that does not exist is created, "
+                "unless the broker is set not to."
             ),
             "parameters": [
                 _TOPIC,
@@ -335,7 +338,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                         _RECEIPT_EXAMPLE,
                     ),
                 },
-                _SEND_ERRORS,
+                (*_SEND_ERRORS, MisdirectedError),
             ),
         }
     },

@@ -47,7 +47,7 @@ Topic = Annotated[TopicName, Path()]
 )
 async def put_topic(
     topic: Topic,
-    settings: Annotated[TopicSettings, Body(examples=[examples.TOPIC_SETTINGS])],
+    settings: Annotated[TopicSettings, Body(openapi_examples=examples.TOPIC_SETTINGS)],
     broker: TheBroker,
     response: Response,
 ) -> TopicConfig:
@@ -57,6 +57,11 @@ async def put_topic(
     Name servers learn of it at once. With fewer queues than before, the messages of the others
     stay stored but cannot be reached: lower `write_queue_count` first, let consumers finish, then
     `read_queue_count`.
+
+    In an `ordered` topic a sharding key keeps its queue while that queue's broker is away: what is
+    sent under it waits for that broker. So that all know which queues there are, each broker of the
+    topic is given the same `order_config`, with a version that grows with each change; an older one
+    than is here is refused (409). `eruca topic create --ordered` does that.
     """
     known, is_new = await broker.topics.put(topic, settings)
     if is_new:

@@ -11,6 +11,7 @@ from eruca.contract.errors import (
     DiskFullError,
     ErucaError,
     MalformedBodyError,
+    MisdirectedError,
     NotAcceptableError,
     NotReadyError,
     OtherProducerGroupError,
@@ -63,6 +64,7 @@ _BEGIN_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     ConflictError,
     TransactionIdInUseError,
     AlreadyDecidedError,
+    MisdirectedError,
     *_WRITE_ERRORS,
 )
 _DECIDE_ERRORS: Final[tuple[type[ErucaError], ...]] = (

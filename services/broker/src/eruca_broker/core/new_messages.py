@@ -223,7 +223,7 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
 def queue_of_sharding_keys(
     messages: Sequence[NewMessage], pointers: Sequence[str], queue_count: int
 ) -> int | None:
-    """Return the queue that the sharding keys select, or None where no message has one.
+    """Return which of so many queues the sharding keys select, or None where there is no key.
 
     Raises:
         ValidationError: The messages of a batch, which lie in one queue, belong into several.
@@ -236,8 +236,7 @@ def queue_of_sharding_keys(
         if selected is not None and queue_id != selected:
             raise _fault(
                 f"{pointer}/sharding_key",
-                f"it selects queue {queue_id}, an earlier message's queue {selected}; a batch "
-                "lies in one queue",
+                "it selects another queue than an earlier message's, and a batch lies in one",
             )
         selected = queue_id
     return selected

@@ -40,7 +40,13 @@ from eruca_broker.core.lease_events import (
 from eruca_broker.core.leases import Leases
 from eruca_broker.core.snapshots import SnapshotItem, StateSnapshot, split_snapshot
 from eruca_broker.core.timers_events import DeadLettersRedriven, TimersCancelled, TimersFired
-from eruca_broker.core.topic_events import QueueEnd, SnapshotTopic, TopicDeleted, TopicPut
+from eruca_broker.core.topic_events import (
+    OrderConfig,
+    QueueEnd,
+    SnapshotTopic,
+    TopicDeleted,
+    TopicPut,
+)
 from eruca_broker.core.transactions import Transactions
 
 SNAPSHOT_ITEMS_MAX: Final = 10_000  # per part; about half a megabyte of JSON
@@ -59,6 +65,7 @@ class Topic:
     permission: Permission
     ordered: bool = False
     created_at: int = 0  # log offset; older records of this name belong to a deleted topic
+    order_config: OrderConfig | None = None
     open_queue_count: int = field(init=False, repr=False, compare=False)
     """Queues that clients may send to; 0 where they may not, and in the system's topics."""
 
@@ -128,6 +135,7 @@ class BrokerState:
                     _PERMISSIONS.get(event.permission, "rw"),
                     ordered=event.ordered,
                     created_at=known.created_at if known else log_offset,
+                    order_config=event.order_config,
                 )
                 self.version = log_offset
             case TopicDeleted():
@@ -241,6 +249,7 @@ class BrokerState:
                     _PERMISSIONS.get(topic.permission, "rw"),
                     ordered=topic.ordered,
                     created_at=topic.created_at,
+                    order_config=topic.order_config,
                 )
             for end in part.queue_ends:
                 self.queue_ends[end.topic, end.queue_id] = end.next_offset
@@ -279,4 +288,5 @@ def _snapshot_topic(topic: Topic) -> SnapshotTopic:
         topic.permission,
         topic.ordered,
         topic.created_at,
+        topic.order_config,
     )

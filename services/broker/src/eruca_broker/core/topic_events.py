@@ -5,6 +5,26 @@ from __future__ import annotations
 import msgspec
 
 
+class OrderConfig(msgspec.Struct, frozen=True):
+    """Over which queues, on all of its brokers, an ordered topic's sharding keys are divided."""
+
+    version: int
+    queues: tuple[tuple[str, int], ...]  # broker names and how many queues each has, by name
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues all brokers have together."""
+        return sum(count for _, count in self.queues)
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        """Return the broker and the queue there that are number *index* of all."""
+        for broker_name, count in self.queues:
+            if index < count:
+                return broker_name, index
+            index -= count
+        raise IndexError(index)
+
+
 class TopicPut(msgspec.Struct, frozen=True, tag="topic_put", tag_field="event"):
     """A topic was created or its settings were replaced."""
 
@@ -13,6 +33,7 @@ class TopicPut(msgspec.Struct, frozen=True, tag="topic_put", tag_field="event"):
     write_queue_count: int
     permission: str
     ordered: bool = False
+    order_config: OrderConfig | None = None
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", tag_field="event"):
@@ -33,6 +54,7 @@ class SnapshotTopic(msgspec.Struct, frozen=True):
     permission: str
     ordered: bool
     created_at: int  # log offset of the event that created it
+    order_config: OrderConfig | None = None
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):

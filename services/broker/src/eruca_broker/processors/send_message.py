@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from eruca.contract.errors import ErucaError
+from eruca.contract.errors import ErucaError, MisdirectedError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.records import Host
@@ -146,6 +146,7 @@ class Sender:
         Raises:
             ValidationError: A message is not allowed, or the sharding keys disagree.
             TooLargeError: A message or all of them together exceed a limit.
+            MisdirectedError: By its order config the topic has the key's queue at another broker.
         """
         draft = self.draft(topic, queue_id, messages, pointers, born_host)
         destination, told = draft.destination, partial(done, draft.unique_ids)
@@ -169,11 +170,13 @@ class Sender:
         Raises:
             ValidationError: As there.
             TooLargeError: A message exceeds a limit.
+            MisdirectedError: As there.
         """
         wanted = self._topics.for_sending(topic, queue_id)
         if queue_id is None:  # else the client knows: it may go by the queues of all brokers
-            by_key = queue_of_sharding_keys(messages, pointers, wanted.write_queue_count)
-            queue_id = by_key if by_key is not None else self._turn(wanted.write_queue_count, topic)
+            queue_id = self._queue_by_key(wanted, messages, pointers)
+        if queue_id is None:
+            queue_id = self._turn(wanted.write_queue_count, topic)
         now_ms = self._clock.now_ms()
         waits = self._scheduled.waits_of(messages, pointers, now_ms)
         encoded = encode_messages(
@@ -310,6 +313,27 @@ class Sender:
             counts.bytes += batch.size
         counts.append_seconds += seconds
         counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
+
+    def _queue_by_key(
+        self, topic: Topic, messages: Sequence[NewMessage], pointers: Sequence[str]
+    ) -> int | None:
+        """Return the queue that the sharding keys select, or None where no message has one."""
+        order = topic.order_config
+        if order is None:
+            return queue_of_sharding_keys(messages, pointers, topic.write_queue_count)
+        index = queue_of_sharding_keys(messages, pointers, order.queue_count)
+        if index is None:
+            return None
+        broker_name, queue_id = order.place_of(index)
+        if broker_name != self._broker_name:
+            raise MisdirectedError(
+                f"by its sharding key the message belongs into queue {queue_id} of topic "
+                f"{topic.name!r} at {broker_name}; this is {self._broker_name}",
+                fix=f"send it to {broker_name}: GET /v1/topics/{topic.name}/route of a name server "
+                "has its URL",
+            )
+        self._topics.for_sending(topic.name, queue_id)
+        return queue_id
 
     def _turn(self, queue_count: int, topic: str) -> int:
         if len(self._turns) > TURNS_MAX:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from eruca.contract import models
 from eruca.contract.errors import (
     ConflictError,
     ErucaError,
@@ -25,6 +26,7 @@ from eruca.contract.models import TopicConfig, TopicSettings
 from eruca.contract.names import NameFault, broker_topic_fault, is_system_topic
 from eruca_broker.core.events import TopicDeleted, TopicPut
 from eruca_broker.core.state import Topic
+from eruca_broker.core.topic_events import OrderConfig
 from eruca_broker.store.message_store import MessageStore
 
 
@@ -101,7 +103,8 @@ class Topics:
 
         Raises:
             SystemTopicError: It is the system's.
-            ConflictError: There are as many topics as are allowed.
+            ConflictError: There are as many topics as are allowed, or the order config that is
+                there is newer.
         """
         self._refuse_system(name)
         check_topic_name(name)
@@ -113,6 +116,7 @@ class Topics:
                 settings.write_queue_count,
                 settings.permission,
                 settings.ordered,
+                _order_config(name, settings, known),
             )
             if known is None:
                 self._check_room(name, self._count_max)
@@ -261,8 +265,30 @@ def topic_config(topic: Topic) -> TopicConfig:
         write_queue_count=topic.write_queue_count,
         permission=topic.permission,
         ordered=topic.ordered,
+        order_config=_shown_order(topic.order_config),
         is_system=topic.is_system,
     )
+
+
+def _order_config(name: str, settings: TopicSettings, known: Topic | None) -> OrderConfig | None:
+    """Return the order config a topic has from now on."""
+    held = None if known is None else known.order_config
+    wanted = settings.order_config
+    if wanted is None:
+        return held if settings.ordered else None
+    if held is not None and wanted.version < held.version:
+        raise ConflictError(
+            f"order_config: version {wanted.version} of topic {name!r} is older than the one that "
+            f"is here, {held.version}",
+            fix="look at the topic, and give its order config the next version",
+        )
+    return OrderConfig(wanted.version, tuple(sorted(wanted.queues.items())))
+
+
+def _shown_order(config: OrderConfig | None) -> models.OrderConfig | None:
+    if config is None:
+        return None
+    return models.OrderConfig(version=config.version, queues=dict(config.queues))
 
 
 def check_topic_name(name: str) -> None:
@@ -286,4 +312,5 @@ def _put_of(topic: Topic) -> TopicPut:
         topic.write_queue_count,
         topic.permission,
         topic.ordered,
+        topic.order_config,
     )

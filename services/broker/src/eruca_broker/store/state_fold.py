@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -147,6 +148,14 @@ def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
     logger.info("state imported", topics=len(loaded.topics), groups=len(state.groups))
 
 
+def _with_known_order(put: TopicPut, state: BrokerState) -> TopicPut:
+    """Return *put* with the order config that is known: RocketMQ's brokers hold none."""
+    known = state.topics.get(put.topic)
+    if known is None or not put.ordered:
+        return put
+    return msgspec.structs.replace(put, order_config=known.order_config)
+
+
 def _import_changes(directory: Path, state: BrokerState) -> bool:
     """Take over what RocketMQ has changed since Eruca closed the store; tell whether it has.
 
@@ -157,7 +166,8 @@ def _import_changes(directory: Path, state: BrokerState) -> bool:
     except config_snapshots.UnreadableConfigError as error:
         logger.warning("config files are damaged and will be written anew", fault=str(error))
         return False
-    events: list[Event] = [*loaded.topics, *loaded.groups, *loaded.offsets]
+    topics = [_with_known_order(put, state) for put in loaded.topics]
+    events: list[Event] = [*topics, *loaded.groups, *loaded.offsets]
     for event in events:
         state.apply(event, 0)
     if events:
