@@ -71,6 +71,7 @@ def test_a_message_is_shown_by_either_id_with_its_body(
     document = command.json("query", "id", result.message_id)
 
     assert shown == by_offset
+    assert command("query", "id", result.message_id, "--raw").stdout == "body 0"
     for part in (result.message_id, result.offset_message_id, "t-id/0@0", "UA", "k0 all"):
         assert part in shown
     assert shown.endswith("\nbody 0\n")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import httpx
 import pytest
 
-from eruca.contract.records import Record, decode_record
-from eruca.contract.wire import LOG_MEDIA_TYPE
+from eruca.contract.records import Record, SysFlag, decode_record
+from eruca.contract.wire import LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of
+from support.brokers import RECORDS, batch, broker_of, record
 from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -131,6 +132,44 @@ async def test_one_record_comes_in_either_form(client: httpx.AsyncClient) -> Non
     assert raw.headers["content-type"] == LOG_MEDIA_TYPE
     assert decode_record(raw.content).body == b"x"
     assert len(raw.content) == as_json.json()["size"]
+
+
+async def test_a_body_comes_as_it_was_sent(client: httpx.AsyncClient) -> None:
+    octets = {"accept": OCTETS_MEDIA_TYPE}
+    picture = bytes(range(256))
+    sent = await client.post(
+        "/topics/t/messages", content=picture, headers={"content-type": OCTETS_MEDIA_TYPE}
+    )
+
+    answer = await client.get(f"/log/records/{sent.json()['log_offset']}", headers=octets)
+
+    assert (answer.headers["content-type"], answer.content) == (OCTETS_MEDIA_TYPE, picture)
+
+
+@pytest.mark.parametrize(
+    ("compression", "packed", "status", "content"),
+    [
+        (SysFlag.COMPRESSION_ZLIB, zlib.compress(b"text" * 100), 200, b"text" * 100),
+        (SysFlag.COMPRESSION_LZ4, b"?", 406, b"lz4"),
+    ],
+)
+async def test_a_body_comes_uncompressed_or_not_at_all(
+    client: httpx.AsyncClient, compression: SysFlag, packed: bytes, status: int, content: bytes
+) -> None:
+    flag = int(SysFlag.COMPRESSED | compression)
+    content_sent = batch([record("orders", packed, queue_id=0, sys_flag=flag)])
+    sent = await client.post(
+        "/topics/orders/queues/0/records",
+        content=content_sent,
+        headers=RECORDS,
+    )
+
+    answer = await client.get(
+        f"/log/records/{sent.json()['log_offset']}", headers={"accept": OCTETS_MEDIA_TYPE}
+    )
+
+    assert answer.status_code == status
+    assert content in answer.content
 
 
 @pytest.mark.parametrize("shift", [1, -1, 10_000, 2**40])

@@ -12,6 +12,7 @@ from sqlalchemy import select
 
 import eruca
 from eruca.contract.limits import BODY_SIZE_MAX
+from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_query.core.key_hashes import hash_keys
 from eruca_query.core.property_values import Slices
 from eruca_query.projection.tables import names
@@ -58,6 +59,19 @@ async def test_a_message_is_found_by_either_id(queried: Queried) -> None:
         assert (message["tag"], message["keys"]) == ("UA", ["UA1545"])
         assert message["broker_name"] == sent.queue.broker_name
         assert found["also_stored"] == found["incomplete"] == []
+
+
+@pytest.mark.parametrize("body", ["größer".encode(), bytes(range(256)), b"\0"])
+async def test_a_body_comes_as_it_was_sent(queried: Queried, body: bytes) -> None:
+    async with queried.client.producer() as producer:
+        sent = await producer.send(eruca.Message(TOPIC, body))
+
+    answer = await queried.http.get(
+        f"/v1/messages/{sent.message_id}", headers={"accept": OCTETS_MEDIA_TYPE}
+    )
+
+    assert (answer.status_code, answer.content) == (200, body)
+    assert answer.headers["content-type"] == OCTETS_MEDIA_TYPE
 
 
 @pytest.mark.parametrize("message_id", ["order/17", "/", "a?b=c&d#e", "größer%2F东"])

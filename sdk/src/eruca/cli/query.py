@@ -87,6 +87,9 @@ async def id_(
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="A unique id, as sending told it, or an offset id.")
     ],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write its body as it was sent, and nothing else.")
+    ] = False,
 ) -> None:
     """Show one message with all that is known of it, whatever topic it is in.
 
@@ -94,6 +97,9 @@ async def id_(
     """
     async with session.client() as client:
         found = await client.query.message(message_id)
+    if raw:
+        session.write_octets(found.message.octets())
+        return
     if session.is_json:
         session.show_json(found)
         return

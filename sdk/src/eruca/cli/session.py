@@ -137,6 +137,12 @@ class Session:
         if any(event & select.POLLERR for _, event in poll.poll(0)):
             raise BrokenPipeError
 
+    def write_octets(self, octets: bytes) -> None:
+        """Write a body to stdout as it is."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(octets)
+        sys.stdout.buffer.flush()
+
     def say(self, text: str) -> None:
         """Print a line for people, to stderr, so that it never mixes with results."""
         _write(sys.stderr, text + "\n")

@@ -14,11 +14,17 @@ Matches are exact. An empty list without an entry in ``incomplete`` means that t
 
 from __future__ import annotations
 
+from base64 import b64decode
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from eruca.contract.errors import (
+    NotAcceptableError,
+    RecordNotFoundError,
+    SearchIncompleteError,
+)
 from eruca.contract.limits import GROUP_SIZE_MAX
 from eruca.contract.models import Answer, BrokerName, Request
 from eruca.contract.names import NAME_PATTERN
@@ -125,6 +131,31 @@ class WholeMessage(StoredMessage):
     reconsume_times: int | None
     flag: int | None
     system_properties: dict[str, Any] | None
+
+    def octets(self) -> bytes:
+        """Return the body as it was sent.
+
+        Raises:
+            RecordNotFoundError: Retention has deleted it.
+            SearchIncompleteError: Its broker does not answer.
+            NotAcceptableError: It is compressed, and the broker could not undo it.
+        """
+        where = f"the body of {self.offset_message_id}"
+        if self.body_missing == "retention":
+            raise RecordNotFoundError(
+                f"{where} is not there any more", fix="nothing brings back what retention deleted"
+            )
+        if self.body is None:
+            raise SearchIncompleteError(f"{where} is not known now: {self.broker_name} is away")
+        if "compression" in self.body:
+            raise NotAcceptableError(
+                f"{where} is compressed ({self.body['compression']}), which the broker cannot undo",
+                fix="take it as JSON; body.compression says how it is to be undone",
+            )
+        if "text" in self.body:
+            text: str = self.body["text"]
+            return text.encode()
+        return b64decode(self.body["base64"])
 
 
 class MessageFound(Answer):

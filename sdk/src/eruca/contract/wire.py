@@ -48,6 +48,7 @@ from eruca.contract.records import RECORD_SIZE_MIN, Buffer
 
 RECORDS_MEDIA_TYPE: Final = "application/vnd.eruca.records"
 LOG_MEDIA_TYPE: Final = "application/vnd.eruca.log"
+OCTETS_MEDIA_TYPE: Final = "application/octet-stream"  # one message's body, as it is
 NEXT_OFFSET_HEADER: Final = "eruca-next-offset"  # of the log feed: where to read on
 MIN_OFFSET_HEADER: Final = "eruca-min-offset"
 MAX_OFFSET_HEADER: Final = "eruca-max-offset"

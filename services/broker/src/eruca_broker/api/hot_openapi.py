@@ -59,11 +59,10 @@ from eruca.contract.messages import (
 )
 from eruca.contract.models import OFFSET_MAX
 from eruca.contract.names import NAME_PATTERN
-from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.contract.wire import OCTETS_MEDIA_TYPE, RECORDS_MEDIA_TYPE
 from eruca_broker.api import examples
 from eruca_broker.api.hot import MULTI_PULL_PATH, PULL_PATH, RECORDS_PATH, SEND_PATH
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
-from eruca_broker.api.octets import OCTETS_MEDIA_TYPE
 from eruca_broker.api.pull import MultiPullRequest
 from eruca_broker.api.query import QUEUE_ID_MAX
 from eruca_broker.api.transaction_openapi import TRANSACTION_OPERATIONS, TRANSACTION_STRUCTS

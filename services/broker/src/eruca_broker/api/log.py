@@ -18,13 +18,14 @@ from eruca.contract.wire import (
     MAX_OFFSET_HEADER,
     MIN_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
+    OCTETS_MEDIA_TYPE,
 )
 from eruca_broker.api import examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.leaving import leaving
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
-from eruca_broker.core.rendering import render_log_record
+from eruca_broker.core.rendering import plain_body, render_log_record
 from eruca_broker.store.reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.problems import problems
@@ -32,19 +33,23 @@ from eruca_chassis.problems import problems
 router = APIRouter(prefix="/v1/log", tags=["log"])
 _ENCODER: Final = msgspec.json.Encoder()
 _OFFERED: Final = (LOG_MEDIA_TYPE, JSON_MEDIA_TYPE)
-_OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE)
+_OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE)
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _OFFSET_SCHEMA: Final = {"schema": {"type": "integer", "format": "int64"}}
 
 
 def _two_forms(
-    json_schema: str, example: object, headers: dict[str, Any]
+    json_schema: str,
+    example: object,
+    headers: dict[str, Any],
+    description: str = "The records, as they lie in the log or in JSON.",
 ) -> dict[int | str, dict[str, Any]]:
     return {
         200: {
-            "description": "The records, as they lie in the log or in JSON.",
+            "description": description,
             "headers": headers,
             "content": {
-                LOG_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+                LOG_MEDIA_TYPE: _BINARY,
                 JSON_MEDIA_TYPE: {
                     "schema": {"$ref": f"#/components/schemas/{json_schema}"},
                     "example": example,
@@ -103,25 +108,46 @@ async def read_log(
     return CountedResponse(broker.in_flight, [answer], JSON_MEDIA_TYPE)
 
 
+_BODY_AS_WELL: Final = _two_forms(
+    "LogRecordView",
+    examples.LOG_RECORD,
+    {},
+    "The record, as it lies in the log or in JSON; or its message's body alone.",
+)
+_BODY_AS_WELL[200]["content"][OCTETS_MEDIA_TYPE] = _BINARY
+
+
 @router.get(
     "/records/{log_offset}",
     operation_id="getLogRecord",
     summary="Look at one record",
     response_class=Response,
-    responses=_two_forms("LogRecordView", examples.LOG_RECORD, {})
-    | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
+    responses=_BODY_AS_WELL | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
 )
 async def get_log_record(
     request: Request,
     log_offset: Annotated[Offset, Path(description="of its first byte", examples=[8_201_544])],
     broker: TheBroker,
 ) -> Response:
-    """Return the record that starts at an offset of the log, whichever topic it belongs to."""
+    """Return the record that starts at an offset of the log, whichever topic it belongs to.
+
+    As `application/octet-stream` it is the message's body as it was sent, and nothing else.
+    """
     media_type = choose(_accept(request), _OFFERED_FOR_ONE)
     if media_type == LOG_MEDIA_TYPE:
         raw = broker.log_feed.raw_record(log_offset)
         return CountedResponse(broker.in_flight, [raw], LOG_MEDIA_TYPE)
-    view, _ = render_log_record(broker.log_feed.record(log_offset), body_room=LOG_READ_SIZE_MAX)
+    record = broker.log_feed.record(log_offset)
+    if media_type == OCTETS_MEDIA_TYPE:
+        body, compression = plain_body(record, LOG_READ_SIZE_MAX)
+        if compression is not None:
+            raise NotAcceptableError(
+                f"the body is compressed ({compression}), which the broker cannot undo",
+                fix=f"set the header Accept: {JSON_MEDIA_TYPE}; body.compression says how it is "
+                "to be undone",
+            )
+        return CountedResponse(broker.in_flight, [body], OCTETS_MEDIA_TYPE)
+    view, _ = render_log_record(record, body_room=LOG_READ_SIZE_MAX)
     return CountedResponse(broker.in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
 
 

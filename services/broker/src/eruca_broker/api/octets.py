@@ -23,7 +23,6 @@ from eruca_broker.api.query import (
 )
 from eruca_broker.core.new_messages import Octets
 
-OCTETS_MEDIA_TYPE: Final = "application/octet-stream"
 _TEXTS: Final = ("tag", "sharding_key", "message_id", "deliver_at")
 _LISTS: Final = ("keys", "properties")
 DESCRIBING_PARAMETERS: Final = frozenset(

@@ -17,13 +17,12 @@ import msgspec
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import BODY_SIZE_MAX, JSON_BODY_SIZE_MAX
 from eruca.contract.messages import NewMessage, NewMessages, SendReceipts
-from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE
+from eruca.contract.wire import BATCH_BODY_SIZE_MAX, OCTETS_MEDIA_TYPE, RECORDS_MEDIA_TYPE
 from eruca.core.idempotency_keys import HEADER, REPLAYED_HEADER, decode_key
 from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.octets import (
     DESCRIBING_PARAMETERS,
-    OCTETS_MEDIA_TYPE,
     parse_described,
     with_body,
 )

@@ -36,7 +36,7 @@ class Rendered(NamedTuple):
 def render(record: Record, *, body_room: int) -> Rendered:
     """Return *record* for JSON, its body uncompressed where that takes *body_room* at most."""
     properties = record.property_map()
-    body, compression = _plain_body(record, body_room)
+    body, compression = plain_body(record, body_room)
     message = PulledMessage(
         topic=record.topic,
         queue_id=record.queue_id,
@@ -82,8 +82,11 @@ def render_log_record(record: Record, *, body_room: int) -> tuple[LogRecordView,
     return view, body_size
 
 
-def _plain_body(record: Record, body_room: int) -> tuple[bytes, str | None]:
-    """Return the body and, where it is still compressed, the name of its format."""
+def plain_body(record: Record, body_room: int) -> tuple[bytes, str | None]:
+    """Return the body and, where it is still compressed, the name of its format.
+
+    It is not uncompressed where that takes more than *body_room* bytes.
+    """
     if not record.sys_flag & SysFlag.COMPRESSED:
         return record.body, None
     compression = _FORMATS.get(record.sys_flag & COMPRESSION_MASK, "unknown")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from eruca.contract.errors import (
     DatabaseUnavailableError,
     GroupNotFoundError,
     MessageNotFoundError,
+    NotAcceptableError,
+    RecordNotFoundError,
     SearchIncompleteError,
     ValidationError,
 )
@@ -24,7 +26,9 @@ from eruca.contract.queries import (
     MessagePage,
     Timeline,
 )
+from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_chassis.cursors import decode_cursor
+from eruca_chassis.negotiation import choose
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_query.api import examples
@@ -36,6 +40,10 @@ from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 
 BODY_COUNT_MAX: Final = 100  # messages of a page with bodies: each costs its broker a request
 router = APIRouter(prefix="/v1/messages", tags=["messages"])
+
+_OFFERED: Final = ("application/json", OCTETS_MEDIA_TYPE)
+_FOUND: Final = answer(examples.MESSAGE_FOUND)
+_FOUND[200]["content"][OCTETS_MEDIA_TYPE] = {"schema": {"type": "string", "format": "binary"}}
 
 AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' ids may have a /
 
@@ -60,17 +68,33 @@ async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
     "/{message_id:path}",
     operation_id="getMessage",
     summary="Look at one message",
-    responses=answer(examples.MESSAGE_FOUND)
-    | problems(MessageNotFoundError, SearchIncompleteError, DatabaseUnavailableError),
+    response_model=MessageFound,
+    responses=_FOUND
+    | problems(
+        MessageNotFoundError,
+        RecordNotFoundError,
+        NotAcceptableError,
+        SearchIncompleteError,
+        DatabaseUnavailableError,
+    ),
 )
-async def get_message(message_id: AMessageId, service: TheService) -> MessageFound:
+async def get_message(
+    request: Request, message_id: AMessageId, service: TheService
+) -> MessageFound | Response:
     """Return the message with an offset id or a unique id.
 
     What was acknowledged before the request is found. Several messages may have one unique id: the
     first that consumers see is returned, and where the others lie. An id that is found nowhere is
     answered 404, but 503 while something could not be looked through.
+
+    As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
-    return await service.search.by_id(message_id)
+    accepted = ",".join(request.headers.getlist("accept")).encode("latin-1") or None
+    media_type = choose(accepted, _OFFERED)
+    found = await service.search.by_id(message_id)
+    if media_type == OCTETS_MEDIA_TYPE:
+        return Response(found.message.octets(), media_type=OCTETS_MEDIA_TYPE)
+    return found
 
 
 @router.get(
