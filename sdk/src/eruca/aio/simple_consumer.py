@@ -5,9 +5,10 @@ each by itself. Any number of consumers of a group may do so; brokers see to it 
 message at the same time. What is not finished in time comes again, to whoever asks next.
 
 Brokers that do not answer are passed over as long as others do, and one that asks for patience
-(Retry-After) is asked again only after it. With one broker the wait is one
-held request; with several it goes round, so that a message waits a few seconds at most for a lone
-consumer, and less the more there are.
+(Retry-After) is asked again only after it. With one broker the wait is one held request; with
+several it goes round, so that a message waits a few seconds at most for a lone consumer, and less
+the more there are. One that hangs costs the client's time-out once in a while, for whether it has
+handed out messages only its answer can tell.
 
 Source: RocketMQ 5, ``SimpleConsumer`` of its gRPC client.
 """
@@ -38,7 +39,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
-from eruca.core.receiving import ReceiveRounds
+from eruca.core.receiving import Failures, ReceiveRounds
 from eruca.core.simple_settings import (
     RECEIVE_COUNT_DEFAULT,
     RECEIVE_SECONDS_DEFAULT,
@@ -80,6 +81,7 @@ class AsyncSimpleConsumer:
         self._settings = settings
         self._api_made: DeliveryApi | None = None
         self._turn = 0
+        self._failures: Failures[_Target] = Failures()
         self._is_closed = False
 
     @property
@@ -115,9 +117,10 @@ class AsyncSimpleConsumer:
             check_invisible(invisible_seconds)
             seconds = invisible_seconds
         loop = asyncio.get_running_loop()
-        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + max(wait, 0.0))
+        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + max(wait, 0.0), self._failures)
         while True:
             targets = await self._targets()
+            self._failures.keep_only(targets)
             found = await self._ask_in_turn(targets, rounds, max_count, seconds)
             if found:
                 return found
@@ -276,18 +279,18 @@ class AsyncSimpleConsumer:
         loop = asyncio.get_running_loop()
         for target in targets:
             begun = loop.time()
-            if rounds.is_patient_with(target, begun):
+            if self._failures.is_passed_over(target, targets, begun):
                 continue
             hold = rounds.hold(len(targets), begun)
             try:
                 found = await self._ask(target, max_count, invisible_seconds, hold)
             except _PASSING_ERRORS as error:
                 self._note(target, error)
-                rounds.failed(target, error, loop.time())
+                self._failures.failed(target, error, loop.time())
                 continue
+            self._failures.answered(target)
             if found:
                 return found
-            rounds.answered(target)
             if rounds.is_last_asked(begun):
                 break
         return []
