@@ -10,22 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
 
 from eruca.aio.push.background import Background
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.membership import Membership
 from eruca.aio.push.offset_file import OffsetFile
 from eruca.aio.push.reader import Reader
+from eruca.aio.push.rounds import KnownQueues, Rounds
 from eruca.aio.routes import Routes
-from eruca.contract.errors import ErucaError, TopicNotFoundError
+from eruca.contract.errors import ErucaError
 from eruca.core.message_queue import MessageQueue
 from eruca.core.push_settings import PushSettings
-
-ROUND_SECONDS: Final = 20.0
-LOOK_SECONDS: Final = 1.0  # between two looks for a topic that is not there yet
 
 _logger = logging.getLogger(__name__)
 
@@ -53,8 +49,6 @@ class Broadcaster:
         background: Background,
     ) -> None:
         self._settings = settings
-        self._topics = tuple(topics)
-        self._routes = routes
         self._reader = reader
         self._offsets = offsets
         self._background = background
@@ -62,8 +56,7 @@ class Broadcaster:
         self._held: dict[MessageQueue, HeldQueue] = {}
         self._met: set[str] = set()  # topics whose queues have been seen: others come later
         self._began_at = datetime.now(UTC)
-        self._news = asyncio.Event()
-        self._is_stopping = False
+        self._rounds = Rounds(topics, routes, self._round)
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
@@ -78,15 +71,15 @@ class Broadcaster:
     def start(self, membership: Membership) -> None:
         """Begin, as a member."""
         self._membership = membership
-        self._background.start(self._run(), "eruca broadcasting")
+        self._rounds.start(self._background, "eruca broadcasting")
 
     def kick(self) -> None:
         """Have a round soon."""
-        self._news.set()
+        self._rounds.ask()
 
     async def stop(self) -> None:
         """Finish what is in hand of every queue."""
-        self._is_stopping = True
+        self._rounds.end()
         await asyncio.gather(*map(self._reader.finish, self._held.values()))
         try:
             await self._offsets.store(
@@ -98,33 +91,10 @@ class Broadcaster:
             self._reader.drop(held)
         self._held.clear()
 
-    async def _run(self) -> None:
-        while not self._is_stopping:
-            self._news.clear()
-            is_complete = await self._round()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ROUND_SECONDS if is_complete else LOOK_SECONDS):
-                    await self._news.wait()
-
-    async def _round(self) -> bool:
-        """Bring things in line; tell whether all topics were there."""
+    async def _round(self, known: KnownQueues) -> None:
         assert self._membership is not None
-        wanted: set[MessageQueue] = set()
-        is_complete = True
-        for topic in self._topics:
-            try:
-                queues = (await self._routes.subscribe_view(topic)).queues
-            except TopicNotFoundError:
-                is_complete = False
-                continue
-            except ErucaError as error:
-                _logger.info("the route of %s is not known just now: %s", topic, error)
-                is_complete = False
-                wanted |= {queue for queue in self._held if queue.topic == topic}
-                continue
-            wanted.update(queues)
-        if self._is_stopping:
-            return True
+        wanted = {queue for queues in known.queues.values() for queue in queues}
+        wanted |= {queue for queue in self._held if queue.topic in known.unknown}
         self._membership.keep({queue.broker_name for queue in wanted})
         for queue in [queue for queue in self._held if queue not in wanted]:
             held = self._held.pop(queue)
@@ -135,7 +105,6 @@ class Broadcaster:
         self._held |= {held.queue: held for held in fresh}
         if fresh:
             await self._reader.begin(fresh)
-        return is_complete
 
     def _hold(self, queue: MessageQueue) -> HeldQueue:
         return self._reader.hold(

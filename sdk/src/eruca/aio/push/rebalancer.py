@@ -1,15 +1,15 @@
 """What this member should read, and the way there from what it reads.
 
-A round works out the share of each topic (:mod:`eruca.core.rebalance`) and sets things going:
-locks are asked for, queues that are somebody else's now are handed over. A round comes whenever a
-member list or a route changes, a broker has answered a heartbeat, or a queue has been given up or
-lost; and every 20 s, should anything have been missed.
+A round (:mod:`.rounds`) works out the share of each topic (:mod:`eruca.core.rebalance`) and sets
+things going: locks are asked for, queues that are somebody else's now are handed over. One is asked
+for whenever a member list or a route changes, a broker has answered a heartbeat, or a queue has
+been given up or lost.
 
 Handing a queue over: no further batch begins, the ones in hand end, ``on_revoked`` is called, then
 one request commits the final offset and releases the lock. Its next owner's request, which the
 broker holds, is answered at that moment.
 
-Source: RocketMQ 5.3, ``RebalanceService``, ``RebalanceImpl``, ``RebalancePushImpl``.
+Source: RocketMQ 5.3, ``RebalanceImpl``, ``RebalancePushImpl``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from typing import Final, Protocol
 
 from eruca.aio.group_api import GroupApi
@@ -26,13 +25,13 @@ from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.lock_keeper import LockKeeper
 from eruca.aio.push.members_watch import MembersWatch
 from eruca.aio.push.membership import Membership
+from eruca.aio.push.rounds import KnownQueues, Rounds
 from eruca.aio.push.url_book import UrlBook
 from eruca.aio.routes import Routes
 from eruca.contract.errors import (
     ErucaError,
     RefusedError,
     RequestError,
-    TopicNotFoundError,
 )
 from eruca.contract.groups import GrantedLock, QueueRelease
 from eruca.contract.names import retry_topic
@@ -42,8 +41,6 @@ from eruca.core.push_settings import PushSettings
 from eruca.core.rebalance import TopicView, changes, coordinator_of, share_of
 from eruca.core.session import Session
 
-REBALANCE_SECONDS: Final = 20.0  # RocketMQ's rebalance.waitInterval
-LOOK_SECONDS: Final = 1.0  # between two looks for a topic that is not there yet
 _AGAIN_SECONDS: Final = 0.2  # after a release that was not answered; doubles
 _AGAIN_SECONDS_MAX: Final = 3.0
 
@@ -97,10 +94,8 @@ class Rebalancer:
         background: Background,
     ) -> None:
         self._settings = settings
-        self._topics = tuple(topics)
         self._client_id = client_id
         self._api = api
-        self._routes = routes
         self._urls = urls
         self._reading = reading
         self._background = background
@@ -109,8 +104,7 @@ class Rebalancer:
         self._keepers: dict[str, LockKeeper] = {}
         self._held: dict[MessageQueue, HeldQueue] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._news = asyncio.Event()
-        self._is_stopping = False
+        self._rounds = Rounds(topics, routes, self._round)
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
@@ -126,11 +120,11 @@ class Rebalancer:
     def start(self, membership: Membership) -> None:
         """Begin, as a member."""
         self._membership = membership
-        self._background.start(self._run(), "eruca rebalance")
+        self._rounds.start(self._background, "eruca rebalance")
 
     def kick(self) -> None:
         """Have a round soon."""
-        self._news.set()
+        self._rounds.ask()
 
     def locks_at(self, broker_name: str) -> dict[MessageQueue, int]:
         """Return the locks held at a broker."""
@@ -167,7 +161,7 @@ class Rebalancer:
 
     async def stop(self) -> None:
         """Hand over everything; return when that is done."""
-        self._is_stopping = True
+        self._rounds.end()
         for keeper in self._keepers.values():
             keeper.close()
         for queue in self.queues:
@@ -177,41 +171,17 @@ class Rebalancer:
 
     # --- rounds -----------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while not self._is_stopping:
-            self._news.clear()
-            is_complete = await self._round()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REBALANCE_SECONDS if is_complete else LOOK_SECONDS):
-                    await self._news.wait()
-
-    async def _round(self) -> bool:
-        """Bring things in line; tell whether all topics were there."""
+    async def _round(self, known: KnownQueues) -> None:
         assert self._membership is not None
-        views: list[TopicView] = []
-        is_complete = True
-        queues_of: dict[str, tuple[MessageQueue, ...]] = {}
-        for topic in self._topics:
-            try:
-                queues_of[topic] = (await self._routes.subscribe_view(topic)).queues
-            except TopicNotFoundError:
-                queues_of[topic] = ()
-                is_complete = False
-            except ErucaError as error:
-                _logger.info("the route of %s is not known just now: %s", topic, error)
-                views.append(TopicView(topic, (), None))
-                is_complete = False
-        if self._is_stopping:
-            return True
-        brokers = {queue.broker_name for queues in queues_of.values() for queue in queues}
+        brokers = {queue.broker_name for queues in known.queues.values() for queue in queues}
         brokers |= {queue.broker_name for queue in self._held}
         self._membership.keep(brokers)
-        coordinators = {topic: coordinator_of(queues) for topic, queues in queues_of.items()}
+        coordinators = {topic: coordinator_of(queues) for topic, queues in known.queues.items()}
         self._watch.follow({name for name in coordinators.values() if name is not None})
-        for topic, queues in queues_of.items():
+        views = [TopicView(topic, (), None) for topic in sorted(known.unknown)]
+        for topic, queues in known.queues.items():
             views.append(TopicView(topic, queues, self._client_ids(topic, coordinators[topic])))
         self._go_to(self._share(views))
-        return is_complete
 
     def _client_ids(self, topic: str, coordinator: str | None) -> tuple[str, ...] | None:
         """Return who shares a topic; None while its coordinator has not said who is there."""
