@@ -19,7 +19,7 @@ from eruca_broker.processors.timers import Timers
 from eruca_broker.store import delay_offsets
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
-from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log
+from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log, write_on
 from support.stores import small_settings
 
 SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
@@ -57,6 +57,7 @@ TIMES = [
     Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
     Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 700)}),
     Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": "soon"}),
+    Stored("orders", 0, {"TIMER_OUT_MS": str(NOW - 1), "UNIQ_KEY": "past"}),
 ]
 
 
@@ -64,7 +65,7 @@ def test_what_rocketmq_left_pending_is_taken_over_once(tmp_path: Path) -> None:
     write_log(tmp_path, [*LEVELS, *TIMES], NOW)
     note_delivered(tmp_path, '{"dataVersion":{"counter":1},"offsetTable":{1:2,3:1}}')
     expected = [
-        (TIMER_TOPIC, 1, 500),
+        (TIMER_TOPIC, 2, 500),
         (TIMER_TOPIC, 3, 700),
         (SCHEDULE_TOPIC, 1, 10_000),
         (SCHEDULE_TOPIC, 2, 10_000),
@@ -116,3 +117,71 @@ def test_what_rocketmq_delivered_meanwhile_is_not_delivered_again(tmp_path: Path
         (SCHEDULE_TOPIC, 1, 1_000),
         (SCHEDULE_TOPIC, 2, 10_000),
     ]
+
+
+def waits(unique_id: str, due_ms: int, **more: str) -> Stored:
+    """Return a message of RocketMQ's timer topic."""
+    properties = FROM | {"TIMER_OUT_MS": str(due_ms), "UNIQ_KEY": unique_id}
+    return Stored(TIMER_TOPIC, 0, properties | more)
+
+
+def delivered(unique_id: str, due_ms: int, topic: str = "orders") -> Stored:
+    """Return what RocketMQ stores when it delivers one: without its real topic, with its time."""
+    times = {"TIMER_OUT_MS": str(due_ms), "TIMER_ENQUEUE_MS": "1", "TIMER_DEQUEUE_MS": "2"}
+    return Stored(topic, 0, {"UNIQ_KEY": unique_id} | times)
+
+
+DUE = NOW - 5_000
+LEFT_BY_ROCKETMQ = [
+    waits("delivered", DUE),
+    waits("held up", DUE),
+    waits("of another group", DUE, REAL_TOPIC="%RETRY%a"),
+    waits("of another group", DUE, REAL_TOPIC="%RETRY%b"),
+    waits("recalled", NOW + 9_000),
+    waits("recalled", NOW + 9_000, TIMER_DEL_UNIQKEY="recalled"),
+    waits("recalled later", NOW + 9_000),
+    waits("recalled later", NOW + 9_000, TIMER_DEL_UNIQKEY="orders+recalled later"),
+    waits("asked for twice", DUE - 1_000),
+    waits("asked for twice", NOW + 8_000),
+    delivered("delivered", DUE),
+    delivered("of another group", DUE, "%RETRY%a"),
+    delivered("asked for twice", DUE - 1_000),
+]
+STILL_WAITING = [(TIMER_TOPIC, 1, -5_000), (TIMER_TOPIC, 3, -5_000), (TIMER_TOPIC, 9, 8_000)]
+
+
+def test_of_rocketmqs_timer_topic_waits_what_the_log_does_not_hold_delivered_or_recalled(
+    tmp_path: Path,
+) -> None:
+    write_log(tmp_path, LEFT_BY_ROCKETMQ, NOW)
+
+    assert run(pending(tmp_path)) == STILL_WAITING
+    assert run(pending(tmp_path)) == STILL_WAITING
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_what_rocketmq_has_made_of_timers_meanwhile_holds(tmp_path: Path, is_killed: bool) -> None:
+    eruca_left = [waits("delivered", DUE), waits("held up", DUE), waits("rolled", NOW + 9_000)]
+    write_log(tmp_path, [*eruca_left, *LEVELS], NOW - 10_000)
+    assert len(run(pending(tmp_path))) == 3 + len(LEVELS)
+
+    write_on(
+        tmp_path,
+        [
+            delivered("delivered", DUE),
+            waits("rolled", NOW + 9_000, TIMER_DEQUEUE_MS="1", TIMER_ROLL_TIMES="1"),
+            waits("set meanwhile", NOW + 7_000),
+            waits("recalled meanwhile", NOW + 6_000),
+            waits("recalled meanwhile", NOW + 6_000, TIMER_DEL_UNIQKEY="recalled meanwhile"),
+        ],
+        NOW,
+    )
+    if not is_killed:
+        (tmp_path / "abort").unlink()
+        (tmp_path / "checkpoint").write_bytes(bytes(4096))
+
+    expected = [(TIMER_TOPIC, 1, -5_000), (TIMER_TOPIC, 4, 7_000), (TIMER_TOPIC, 3, 9_000)]
+    for _ in range(2):
+        found = run(pending(tmp_path))
+        assert [timer for timer in found if timer[0] == TIMER_TOPIC] == expected
+        assert len(found) == len(expected) + len(LEVELS)

@@ -139,14 +139,16 @@ def _recover(
         pass
     index.delete_expired(log.min_offset)
     last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
-    folded = fold(directory, log, queues, index, last_store_timestamp)
+    folded = fold(
+        directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
+    )
     ends = folded.state.queue_ends.items()
     if not is_orderly and any(lacks(queues, *place) for place in ends):
         # Files of queues are gone, and nothing but the state still knew that there were some.
         logger.warning("consume queues are missing and are rebuilt from the log")
         retract(directory, promises)
         walker.rebuild()
-        folded = fold(directory, log, queues, index, last_store_timestamp)
+        folded = fold(directory, log, queues, index, last_store_timestamp, may_be_foreign=True)
         for place, queue_end in folded.state.queue_ends.items():
             if lacks(queues, place, queue_end):  # all it had has expired
                 queues.queue(*place).begin(queue_end)  # or every start would look for it again

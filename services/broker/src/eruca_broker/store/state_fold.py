@@ -2,7 +2,7 @@
 
 A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the queues
 that are there. Where RocketMQ has had the store since Eruca closed it, the topics, groups and
-offsets it has noted there are taken over on top, and what it has made of transactions.
+offsets it has noted there are taken over on top, and what it has made of transactions and timers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from eruca_broker.core.events import (
 )
 from eruca_broker.core.state import BrokerState, with_queue
 from eruca_broker.core.timers import PendingTimers
-from eruca_broker.store import config_snapshots
+from eruca_broker.core.timers_events import TimerRows
+from eruca_broker.store import config_snapshots, imported_timers
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
@@ -39,7 +40,7 @@ from eruca_broker.store.imported_transactions import (
 )
 from eruca_broker.store.key_index import KeyIndex
 from eruca_broker.store.reader import Reader
-from eruca_broker.store.timers_fold import TimersFold, imported
+from eruca_broker.store.timers_fold import TimersFold
 
 logger = structlog.get_logger(__name__)
 
@@ -59,6 +60,8 @@ def fold(
     queues: ConsumeQueues,
     index: KeyIndex,
     last_store_timestamp: int,
+    *,
+    may_be_foreign: bool,
 ) -> Folded:
     """Return the state of a store whose log and projections fit each other.
 
@@ -66,8 +69,9 @@ def fold(
         directory: The store's.
         log: Up to its end.
         queues: They tell where the events are.
-        index: For reading, no more.
-        last_store_timestamp: Of the log, in ms: timers of RocketMQ's that were due have fired.
+        index: For reading, no more; complete.
+        last_store_timestamp: Of the log, in ms.
+        may_be_foreign: Whether RocketMQ may have had the store since Eruca did.
 
     Raises:
         RecordNotFoundError: A record of the state is damaged.
@@ -87,20 +91,33 @@ def fold(
             if not isinstance(event, StateSnapshot) or event.part == event.parts:
                 known_to = entry.log_end + getattr(event, "group_size", 0)
     if queue is None or first is None:
-        pending = imported(directory, queues, reader, log.min_offset, last_store_timestamp)
+        rows = imported_timers.imported(
+            directory, queues, reader, log.min_offset, last_store_timestamp
+        )
         progress = state.group_offsets(CHECKS_GROUP)
         for live in imported_transactions(queues, reader, progress):
             if state.transactions.get(live.transaction_id) is None:
                 state.transactions.load(live)
-        return Folded(state, pending, log.min_offset, needs_snapshot=True)
-    pending = timers.pending(directory, queues, log.min_offset)
+        return Folded(state, _timers(rows), log.min_offset, needs_snapshot=True)
+    rows = timers.pending(directory, queues, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
     has_changed = _import_changes(directory, state)
     # Only while RocketMQ has the store do its checks pass anything.
     progress = state.group_offsets(CHECKS_GROUP) if has_changed else {}
     has_changed |= take_over(state.transactions, queues, reader, progress, known_to)
-    return Folded(state, pending, snapshot_offset, needs_snapshot=has_changed or not is_covered)
+    if may_be_foreign and imported_timers.has_let_go(log, known_to):
+        rows = imported_timers.take_over(rows, queues, reader, last_store_timestamp)
+        has_changed = True
+    return Folded(
+        state, _timers(rows), snapshot_offset, needs_snapshot=has_changed or not is_covered
+    )
+
+
+def _timers(rows: TimerRows) -> PendingTimers:
+    pending = PendingTimers()
+    pending.add_rows(rows)
+    return pending
 
 
 def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:

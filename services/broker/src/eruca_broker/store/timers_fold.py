@@ -4,9 +4,8 @@ Pending is what the latest snapshot names, and what was stored since, as the con
 delayed topics tell, less what events since then say has ended. No record is read for it, so a
 million timers take a fraction of a second.
 
-A log that RocketMQ wrote has no snapshot. How far it had delivered each delay level stands in its
-``config/delayOffset.json``; of its timer topic, what is due after the log's last record is taken
-for pending, once for each message.
+A log that RocketMQ wrote has no snapshot, and where it has had one of Eruca's, no event tells what
+it has ended: :mod:`.imported_timers` finds that out.
 """
 
 from __future__ import annotations
@@ -15,24 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import structlog
 
-from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca.contract.properties import UNIQ_KEY
+from eruca.contract.names import SCHEDULE_TOPIC
 from eruca.core.delay_levels import level_of_queue
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.events import Event
-from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
+from eruca_broker.core.scheduled import DELAYED_TOPICS
 from eruca_broker.core.snapshots import StateSnapshot
-from eruca_broker.core.timers import NO_TIMERS, PendingTimers
+from eruca_broker.core.timers import NO_TIMERS
 from eruca_broker.core.timers_events import TimerRows, TimersCancelled, TimersFired, rows_of
 from eruca_broker.store import delay_offsets
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.delay_offsets import first_since, steps
-from eruca_broker.store.reader import Reader
-
-logger = structlog.get_logger(__name__)
 
 
 class TimersFold:
@@ -57,26 +51,24 @@ class TimersFold:
                 if event.part == event.parts:
                     self._replace()
 
-    def pending(self, directory: Path, queues: ConsumeQueues, min_offset: int) -> PendingTimers:
+    def pending(self, directory: Path, queues: ConsumeQueues, min_offset: int) -> TimerRows:
         """Return the timers of the store in *directory*, whose log begins at *min_offset*.
 
-        What RocketMQ has delivered since, should it have had the store, has ended, too.
+        What RocketMQ has delivered of a delay level since, should it have had the store, has ended,
+        too.
         """
         parts, ended_parts = [self._rows], [np.array(self._ended, np.int64)]
-        for _, queue in _delayed_queues(queues, *DELAYED_TOPICS):
+        for _, queue in delayed_queues(queues, *DELAYED_TOPICS):
             first = first_since(queue, self._since)
-            parts += [_rows_of(entries) for entries in steps(queue, first)]
+            parts += [rows_of_entries(entries) for entries in steps(queue, first)]
         delivered = delay_offsets.load(directory)
-        for queue_id, queue in _delayed_queues(queues, SCHEDULE_TOPIC):
+        for queue_id, queue in delayed_queues(queues, SCHEDULE_TOPIC):
             end = delivered.get(level_of_queue(queue_id), 0)
             if queue.min_offset < end:
                 entries = queue.entries(queue.min_offset, end - queue.min_offset)
                 ended_parts.append(entries["log_offset"].astype(np.int64))
         rows, ended = np.concatenate(parts), np.concatenate(ended_parts)
-        rows = rows[(rows[:, 1] >= min_offset) & ~np.isin(rows[:, 1], ended)]
-        pending = PendingTimers()
-        pending.add_rows(rows)
-        return pending
+        return rows[(rows[:, 1] >= min_offset) & ~np.isin(rows[:, 1], ended)]
 
     def _replace(self) -> None:
         pieces = [piece for part in self._parts for piece in part.timers]
@@ -85,37 +77,13 @@ class TimersFold:
         self._ended = []
 
 
-def imported(
-    directory: Path, queues: ConsumeQueues, reader: Reader, min_offset: int, last_stored_ms: int
-) -> PendingTimers:
-    """Return the timers that RocketMQ has left pending in the store in *directory*."""
-    pending = PendingTimers()
-    delivered = delay_offsets.load(directory)
-    for queue_id, queue in _delayed_queues(queues, SCHEDULE_TOPIC):
-        first = delivered.get(level_of_queue(queue_id), queue.min_offset)
-        for entries in steps(queue, max(first, queue.min_offset)):
-            pending.add_rows(_rows_of(entries[entries["log_offset"] >= min_offset]))
-    seen = set()
-    for _, queue in _delayed_queues(queues, TIMER_TOPIC):
-        for entries in steps(queue, queue.min_offset):
-            for log_offset in entries["log_offset"].tolist():
-                record = reader.record(log_offset)
-                key = record.property_map().get(UNIQ_KEY, str(log_offset))
-                due_ms = delivery_time(TIMER_TOPIC, record.properties.encode(), 0)
-                # A timer that was rolled is there several times.
-                if due_ms is not None and due_ms > last_stored_ms and key not in seen:
-                    seen.add(key)
-                    pending.add(due_ms, log_offset)
-    if len(pending):
-        logger.info("delayed messages imported", count=len(pending))
-    return pending
-
-
-def _delayed_queues(queues: ConsumeQueues, *topics: str) -> Iterator[tuple[int, ConsumeQueue]]:
+def delayed_queues(queues: ConsumeQueues, *topics: str) -> Iterator[tuple[int, ConsumeQueue]]:
+    """Yield the queues of some of the topics where messages wait, with their ids."""
     for topic, queue_id in queues:
         if topic in topics:
             yield queue_id, queues.queue(topic, queue_id)
 
 
-def _rows_of(entries: Entries) -> TimerRows:
+def rows_of_entries(entries: Entries) -> TimerRows:
+    """Return the timers of messages that wait."""
     return np.stack([entries["tags_code"], entries["log_offset"]], axis=1).astype(np.int64)
