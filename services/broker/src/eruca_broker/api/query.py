@@ -22,7 +22,11 @@ _DECIMAL: Final = re.compile(r"\d+(\.\d*)?", re.ASCII)
 
 
 def parse_query(
-    raw: bytes, known: frozenset[str], lists: Mapping[str, list[str]] | None = None
+    raw: bytes,
+    known: frozenset[str],
+    lists: Mapping[str, list[str]] | None = None,
+    *,
+    refused: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the query's parameters by name.
 
@@ -30,6 +34,7 @@ def parse_query(
         raw: The query string.
         known: Every name there may be.
         lists: By the names of those that may be given several times, where their values go.
+        refused: By the names of those that would be known elsewhere, why they are not here.
 
     Raises:
         ValidationError: One is unknown, or given twice.
@@ -46,7 +51,8 @@ def parse_query(
             name, value = unquote_plus(name), unquote_plus(value)
         if name not in known:
             names = ", ".join(sorted(known)) or "no parameters"
-            raise fault("query", name, f"there is no such parameter; there are: {names}")
+            unknown = f"there is no such parameter; there are: {names}"
+            raise fault("query", name, (refused or {}).get(name, unknown))
         if lists is not None and name in lists:
             lists[name].append(value)
             continue

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from eruca.contract.errors import ValidationError
 from eruca.contract.limits import BODY_SIZE_MAX, JSON_BODY_SIZE_MAX
 from eruca.contract.messages import NewMessage, NewMessages, SendReceipts
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, OCTETS_MEDIA_TYPE, RECORDS_MEDIA_TYPE
@@ -27,7 +26,7 @@ from eruca_broker.api.octets import (
     with_body,
 )
 from eruca_broker.api.peers import born_host
-from eruca_broker.api.query import QUEUE_ID_MAX, fault, optional_integer, parse_query, path_integer
+from eruca_broker.api.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
 from eruca_broker.core.budget import Budget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater
@@ -37,6 +36,10 @@ from eruca_chassis.exchange import JSON_CREATED, AnswerHead, BodyLimit, Exchange
 
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 SEND_PARAMETERS: Final = frozenset({"queue_id"})
+_SAID_IN_JSON: Final = dict.fromkeys(
+    DESCRIBING_PARAMETERS - SEND_PARAMETERS,
+    f"JSON says it in the body; beside {OCTETS_MEDIA_TYPE} it is said here",
+)
 _IS_BATCH: Final = re.compile(rb'\s*\{\s*"messages"\s*:')
 _ONE: Final = msgspec.json.Decoder(NewMessage)
 _MANY: Final = msgspec.json.Decoder(NewMessages)
@@ -157,21 +160,9 @@ def _topic_and_wanted_queue(
     if media_type == OCTETS_MEDIA_TYPE:
         queue_id, described = parse_described(request.query)
     else:
-        wanted = _parse_beside_json(request.query)
+        wanted = parse_query(request.query, SEND_PARAMETERS, refused=_SAID_IN_JSON)
         queue_id = optional_integer(wanted, "queue_id", least=0, most=QUEUE_ID_MAX)
     return topic, queue_id, _key_of(request), described
-
-
-def _parse_beside_json(raw: bytes) -> dict[str, str]:
-    try:
-        return parse_query(raw, SEND_PARAMETERS)
-    except ValidationError as error:
-        name = error.errors[0]["pointer"].removeprefix("/query/")
-        if name not in DESCRIBING_PARAMETERS - SEND_PARAMETERS:
-            raise
-        raise fault(
-            "query", name, f"JSON says it in the body; beside {OCTETS_MEDIA_TYPE} it is said here"
-        ) from error
 
 
 def _key_of(request: RequestHead) -> str | None:
