@@ -1,10 +1,13 @@
-"""The broker, put together: the only place that builds and wires."""
+"""The broker as an application: its document, and what is begun and ended with it.
+
+What answers requests is put together in :mod:`.wiring`. Whatever the lifespan has begun it ends in
+the opposite order, however far it has come: the store, opened first, is closed last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -39,38 +42,13 @@ from eruca_broker.api.metrics import BrokerMetrics
 from eruca_broker.api.pull import PullRoutes
 from eruca_broker.api.send import SendRoutes
 from eruca_broker.api.transaction_routes import TransactionRoutes
-from eruca_broker.core.budget import Budget
 from eruca_broker.core.rendering import host_text
 from eruca_broker.core.retention import RetentionRules
 from eruca_broker.loops.registration import Registrant, Registration
 from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
-from eruca_broker.processors.dead_letters import DeadLetters
-from eruca_broker.processors.deliveries.deliveries import Deliveries
-from eruca_broker.processors.deliveries.leasing import LeaseLimits
-from eruca_broker.processors.find_messages import Finder
-from eruca_broker.processors.group_lags import GroupLags
-from eruca_broker.processors.group_offsets import PositionsOfGroups
-from eruca_broker.processors.group_work import GroupWork
-from eruca_broker.processors.groups import Groups
-from eruca_broker.processors.held_requests import HeldRequests
-from eruca_broker.processors.idempotent_send import IdempotentSender
-from eruca_broker.processors.log_feed import LogFeed
-from eruca_broker.processors.members import Members
-from eruca_broker.processors.offsets import Offsets
-from eruca_broker.processors.pull_message import Puller, examine
-from eruca_broker.processors.queue_locks import QueueLocks
-from eruca_broker.processors.retries import Retries
-from eruca_broker.processors.scheduled import Scheduled
-from eruca_broker.processors.send_message import Sender
-from eruca_broker.processors.status import Identity
-from eruca_broker.processors.timers import Timers
-from eruca_broker.processors.topics import Topics, topic_config
-from eruca_broker.processors.transactions.carrying import TransactionCarrier
-from eruca_broker.processors.transactions.log import TransactionLog
-from eruca_broker.processors.transactions.transactions import Transactions
-from eruca_broker.processors.transactions.views import TransactionViews
+from eruca_broker.processors.topics import topic_config
 from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.commit_log import CorruptLogError
 from eruca_broker.store.config_snapshots import UnreadableConfigError
@@ -78,9 +56,9 @@ from eruca_broker.store.directory_lock import StoreLockedError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
 from eruca_broker.store.settings import StoreSettings
+from eruca_broker.wiring import wire
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.held import HeldPlaces
 from eruca_chassis.openapi import finish
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.settings import split_urls
@@ -154,66 +132,43 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         port = app.address[1] if app.address is not None else settings.port
         store_host = store_host_of(settings, port)
         urls = urls_of(settings, store_host)
-        store = await _open_store(settings, store_host, clock)
-        registration: Registration | None = None
-
-        def topics_changed() -> None:
-            if registration is not None:
-                registration.topics_changed()
-
-        broker = _wire(settings, store, store_host, clock, topics_changed)
-        handlers.open(
-            SendRoutes(broker.sender, broker.idempotent_sender, broker.in_flight),
-            PullRoutes(broker.puller, broker.in_flight),
-            TransactionRoutes(broker.transactions, broker.in_flight),
-            DeliveryRoutes(
-                broker.deliveries, broker.in_flight, body_size_max=settings.body_size_max
-            ),
-        )
-        app.state.broker = broker
-        scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
-        metrics = BrokerMetrics(broker, scrub)
-        app.registry.register(metrics)
-        app.metrics_hooks.append(broker.lags.measure)
-        upkeep = Upkeep(
-            store,
-            _retention(settings),
-            carry_forward=partial(_carry_forward, broker),
-            lags=broker.lags,
-            scrub=scrub,
-        )
-        timer_loop = TimerLoop(store, broker.timers, clock)
-        registration = _registration(settings, broker, urls, clock)
-        app.stop_hooks += [
-            broker.held.close,
-            broker.group_work.watchers.release_all,
-            registration.begin_stop,
-        ]
-        _log.info(
-            "broker open",
-            broker=settings.name,
-            url=urls["default"],
-            store=str(settings.store_dir),
-            flush_mode=settings.flush_mode.value,
-            log_min_offset=store.log_min_offset,
-            log_max_offset=store.log_max_offset,
-            topics=len(store.state.topics),
-        )
-        # The name servers hear last of a broker that starts, and first of one that stops.
-        loops = (upkeep, timer_loop, session_loop(broker.members), registration)
-        await broker.transaction_carrier.carry_imported()
-        for loop in loops:
-            loop.start()
-        app.readiness.ready()
-        try:
+        async with AsyncExitStack() as stack:
+            store = await _open_store(settings, store_host, clock)
+            stack.push_async_callback(store.close)
+            registration = _registration(settings, store, store_host, urls, clock)
+            broker = wire(settings, store, store_host, clock, registration.topics_changed)
+            app.state.broker = broker
+            handlers.open(*_hot_routes(settings, broker))
+            scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
+            _measure(app, broker, scrub, stack)
+            app.stop_hooks += [
+                broker.held.close,
+                broker.group_work.watchers.release_all,
+                registration.begin_stop,
+            ]
+            _log.info(
+                "broker open",
+                broker=settings.name,
+                url=urls["default"],
+                store=str(settings.store_dir),
+                flush_mode=settings.flush_mode.value,
+                log_min_offset=store.log_min_offset,
+                log_max_offset=store.log_max_offset,
+                topics=len(store.state.topics),
+            )
+            await broker.transaction_carrier.carry_imported()
+            # The name servers hear last of a broker that starts, and first of one that stops.
+            for loop in (
+                _upkeep(settings, broker, scrub),
+                TimerLoop(store, broker.timers, clock),
+                session_loop(broker.members),
+                registration,
+            ):
+                loop.start()
+                stack.push_async_callback(loop.stop)
+            stack.callback(app.begin_stop)
+            app.readiness.ready()
             yield
-        finally:
-            app.begin_stop()
-            for loop in reversed(loops):
-                await loop.stop()
-            app.metrics_hooks.remove(broker.lags.measure)
-            await store.close()
-            app.registry.unregister(metrics)
 
     return BrokerApp(
         title="Eruca broker",
@@ -251,6 +206,37 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
         ) from error
 
 
+def _hot_routes(
+    settings: BrokerSettings, broker: Broker
+) -> tuple[SendRoutes, PullRoutes, TransactionRoutes, DeliveryRoutes]:
+    in_flight = broker.in_flight
+    return (
+        SendRoutes(broker.sender, broker.idempotent_sender, in_flight),
+        PullRoutes(broker.puller, in_flight),
+        TransactionRoutes(broker.transactions, in_flight),
+        DeliveryRoutes(broker.deliveries, in_flight, body_size_max=settings.body_size_max),
+    )
+
+
+def _measure(app: ServiceApp, broker: Broker, scrub: Scrub | None, stack: AsyncExitStack) -> None:
+    """Let the application tell how the broker is doing, until the stack ends."""
+    metrics = BrokerMetrics(broker, scrub)
+    app.registry.register(metrics)
+    stack.callback(app.registry.unregister, metrics)
+    app.metrics_hooks.append(broker.lags.measure)
+    stack.callback(app.metrics_hooks.remove, broker.lags.measure)
+
+
+def _upkeep(settings: BrokerSettings, broker: Broker, scrub: Scrub | None) -> Upkeep:
+    return Upkeep(
+        broker.store,
+        _retention(settings),
+        carry_forward=partial(_carry_forward, broker),
+        lags=broker.lags,
+        scrub=scrub,
+    )
+
+
 def _retention(settings: BrokerSettings) -> RetentionRules:
     return RetentionRules(
         reserved_hours=settings.retention_hours,
@@ -261,122 +247,6 @@ def _retention(settings: BrokerSettings) -> RetentionRules:
     )
 
 
-def _wire(
-    settings: BrokerSettings,
-    store: MessageStore,
-    store_host: Host,
-    clock: Clock,
-    topics_changed: Callable[[], None],
-) -> Broker:
-    held = HeldRequests(
-        settings.held_requests_max, clock, lambda position: examine(store, position)
-    )
-    work = GroupWork.begin(
-        store,
-        clock,
-        HeldPlaces(maximum=settings.held_group_requests_max, limit_name="held_group_requests_max"),
-    )
-
-    def topic_gone(topic: str) -> None:
-        held.topic_gone(topic)
-        work.watchers.wake_topic(topic)
-
-    known = Topics(
-        store,
-        auto_create=settings.auto_create_topics,
-        count_max=settings.topics_max,
-        on_change=topics_changed,
-        on_delete=topic_gone,
-    )
-    known_groups = Groups(
-        work, known, auto_create=settings.auto_create_groups, count_max=settings.groups_max
-    )
-    known_members = Members(work, known, known_groups, count_max=settings.members_max)
-    locks = QueueLocks(work, known, known_groups, known_members)
-    known_deliveries = Deliveries(
-        work,
-        known,
-        known_groups,
-        known_members,
-        broker_name=settings.name,
-        limits=LeaseLimits(settings.unfinished_max, settings.unfinished_total_max),
-    )
-
-    def arrived(queues: Sequence[tuple[str, int]]) -> None:
-        held.arrived(queues)
-        known_deliveries.waiters.arrived(queues)
-
-    store.on_arrival = arrived
-    scheduled = Scheduled(
-        store,
-        delay_max_seconds=settings.delay_max_seconds,
-        timers_max=settings.timers_max,
-    )
-    sender = Sender(
-        store,
-        known,
-        scheduled,
-        broker_name=settings.name,
-        store_host=store_host,
-        clock=clock,
-    )
-    transaction_log = TransactionLog(store)
-    known_transactions = Transactions(
-        store,
-        sender,
-        scheduled,
-        transaction_log,
-        broker_name=settings.name,
-        count_max=settings.transactions_max,
-        store_host=store_host,
-        clock=clock,
-    )
-    return Broker(
-        identity=Identity(
-            cluster=settings.cluster,
-            broker_name=settings.name,
-            broker_id=settings.id,
-            store_host=host_text(store_host),
-            version=version("eruca-broker"),
-            started_at=datetime.now(UTC),
-            flush_mode=settings.flush_mode.value,
-        ),
-        clock=clock,
-        store=store,
-        in_flight=Budget("bytes_in_flight_max", settings.bytes_in_flight_max),
-        held=held,
-        topics=known,
-        sender=sender,
-        idempotent_sender=IdempotentSender(
-            store,
-            sender,
-            window_seconds=settings.idempotency_window_seconds,
-            broker_name=settings.name,
-            clock=clock,
-        ),
-        scheduled=scheduled,
-        retries=Retries(work, known, known_groups, locks, scheduled),
-        dead_letters=DeadLetters(work, known_groups),
-        deliveries=known_deliveries,
-        timers=Timers(store, clock),
-        transactions=known_transactions,
-        transaction_views=TransactionViews(store, transaction_log, broker_name=settings.name),
-        transaction_carrier=TransactionCarrier(
-            store, transaction_log, known_transactions.turns, store_host=store_host, clock=clock
-        ),
-        puller=Puller(store, known, held),
-        offsets=Offsets(store, known),
-        finder=Finder(store, known),
-        log_feed=LogFeed(store, held),
-        groups=known_groups,
-        members=known_members,
-        locks=locks,
-        positions=PositionsOfGroups(work, known, known_groups, locks),
-        lags=GroupLags(store),
-        group_work=work,
-    )
-
-
 async def _carry_forward(broker: Broker, log_offset: int) -> None:
     """Store again what waits in the log before *log_offset*, before that is deleted."""
     await broker.timers.carry_forward(log_offset)
@@ -384,9 +254,13 @@ async def _carry_forward(broker: Broker, log_offset: int) -> None:
 
 
 def _registration(
-    settings: BrokerSettings, broker: Broker, urls: dict[str, str], clock: Clock
+    settings: BrokerSettings,
+    store: MessageStore,
+    store_host: Host,
+    urls: dict[str, str],
+    clock: Clock,
 ) -> Registration:
-    state = broker.store.state
+    state = store.state
     users_topics = [topic for topic in state.topics.values() if not topic.is_system]
     if too_wide := [topic.name for topic in users_topics if not topic.is_routable]:
         _log.warning(
@@ -402,7 +276,7 @@ def _registration(
             broker_name=settings.name,
             broker_id=settings.id,
             urls=urls,
-            store_host=broker.identity.store_host,
+            store_host=host_text(store_host),
             heartbeat_seconds=settings.heartbeat_seconds,
             registration_seconds=settings.registration_seconds,
             expiry_seconds=settings.expiry_seconds,
