@@ -2,18 +2,28 @@
 
 *The direct way.* uvicorn makes a task, an event and two or three more objects for every request.
 A request of a hot route is an exchange (:mod:`.exchange`) instead: begun when its head is there,
-completed when its body is, and written to the transport in one piece when it is answered. Answers
-go out in the order of their requests, whenever they come; a large one goes out piece by piece, the
-next pieces when the transport says that it has drained. A request whose head is known from before
-(:mod:`.known_heads`), and that is there whole, does not even pass the parser; nor does the body of
-a large upload (:mod:`.body_receiver`).
+completed when its body is, and answered in its turn (:mod:`.answer_queue`). A request whose head is
+known from before (:mod:`.known_heads`), and that is there whole, does not even pass the parser; nor
+does the body of a large upload (:mod:`.body_receiver`). What is rare is left to uvicorn, and comes
+back as an ASGI call (:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an
+unusual form, a page's request with its Origin, requests sent far ahead, and all that follows on a
+connection that is to be closed.
 
-At any time a connection either has exchanges that are not ended, perhaps with requests for uvicorn
-waiting in ``pipeline`` behind them, or uvicorn is at work; so a request is an exchange only where
-uvicorn has nothing to do. What is rare is left to uvicorn, and comes back as an ASGI call
-(:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an unusual form, a page's
-request with its Origin, requests sent far ahead, and all that follows on a connection that is to be
-closed.
+*Whose turn it is.* The states of a connection, and what moves it on::
+
+    state      has                          a hot request  another     moved on by
+    idle       nothing to do                exchanges      uvicorn's   a request
+    exchanges  exchanges that are not ended exchanges      waiting     the last one's end: idle
+    waiting    … and requests in pipeline   waiting        waiting     the last one's end: uvicorn's
+    uvicorn's  one that uvicorn is at work  uvicorn's      uvicorn's   its end: the next in
+               on, others in pipeline                                  pipeline, or idle
+
+- exchanges that are not ended and a request that uvicorn is at work on are never there at once;
+- a request is an exchange only where uvicorn has nothing to do, and none waits for it;
+- what waits in ``pipeline`` came behind the exchanges, and is begun when they all have ended;
+- in every state the connection may be *ending* (closed behind an answer that is decided on: what
+  comes then is no exchange), *refused* (a last answer is written, what arrives is dropped,
+  and :class:`.refusing.Lingering` has the transport) or lost.
 
 *The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
 the handler, and stops a handler from sending more while the last piece waits for the client. It
@@ -37,10 +47,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from time import monotonic
 from typing import Any, Final
 
 import httptools
@@ -49,6 +57,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from eruca.contract.errors import ErucaError, TooLargeError
+from eruca_chassis.answer_queue import AnswerQueue
 from eruca_chassis.asgi import joined_headers
 from eruca_chassis.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
 from eruca_chassis.connection_watch import ConnectionWatch, Unfinished
@@ -56,9 +65,7 @@ from eruca_chassis.exchange import Exchange, RequestHead
 from eruca_chassis.hot import HotRoutes
 from eruca_chassis.known_heads import HEAD_END, KnownHeads
 from eruca_chassis.lending import lending_by, lent_socket, unread_size
-from eruca_chassis.metrics import CLIENT_GONE_STATUS
 from eruca_chassis.parsing import new_parser, unreadable
-from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.refusing import Lingering, last_answer, refuse_connection
 from eruca_chassis.upgrades import AfterUpgrade, head_for_body
@@ -92,7 +99,6 @@ class ServiceProtocol(HttpToolsProtocol):
     _latest: object = None  # what stands for the latest request
     _begun: RequestResponseCycle | None = None  # uvicorn's latest; ``cycle`` may only be waiting
     _receiving: Exchange | None = None  # whose body is arriving
-    _idle_since: float | None = None  # when the latest exchange ended, if uvicorn had none since
     _lent: socket.socket | None = None  # the connection, while another process writes to it
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
@@ -100,7 +106,7 @@ class ServiceProtocol(HttpToolsProtocol):
     ) -> None:
         """Take the connection; or, beyond the limit, only to say so."""
         super().connection_made(transport)
-        self._exchanges: deque[Exchange] = deque()  # in the order of their requests
+        self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
         count = len(self.watch.connections)
         maximum = self.watch.limits.connections_max
         if count >= maximum + REFUSED_CONNECTIONS_MAX:
@@ -225,8 +231,8 @@ class ServiceProtocol(HttpToolsProtocol):
     def answered(self, exchange: Exchange) -> None:
         """Send an answer, in its turn."""
         if exchange.is_lost:
-            self._end(exchange)
-        elif self._exchanges[0] is exchange:
+            self._answers.end(exchange)
+        elif self._answers.exchanges[0] is exchange:
             self._send_answers()
 
     def _takes_exchanges(self) -> bool:
@@ -237,7 +243,7 @@ class ServiceProtocol(HttpToolsProtocol):
             or self.pipeline
             or self._is_ending
             or not self._has_room
-            or len(self._exchanges) >= AHEAD_MAX
+            or len(self._answers.exchanges) >= AHEAD_MAX
         )
 
     def _new_exchange(self) -> Exchange | None:
@@ -263,7 +269,7 @@ class ServiceProtocol(HttpToolsProtocol):
         return exchange
 
     def _begin(self, exchange: Exchange) -> None:
-        self._exchanges.append(exchange)
+        self._answers.exchanges.append(exchange)
         if self.readiness.reason is not None and exchange.request.route.is_gated:
             exchange.fail(self.readiness.error())
         else:
@@ -271,47 +277,19 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _complete(self, exchange: Exchange) -> None:
         exchange.complete()
-        if self._is_ending and not self._exchanges:
+        if self._is_ending and not self._answers.exchanges:
             self.transport.close()  # it was refused before its body was there, or is answered now
 
     def _send_answers(self) -> None:
-        """Send what is answered, as far as it is next and the transport has room."""
-        exchanges, transport = self._exchanges, self.transport
-        while exchanges and exchanges[0].status and not self.flow.write_paused:
-            if transport.is_closing():
-                return  # connection_lost is on its way
-            exchange = exchanges[0]
-            if exchange.unsent is None:
-                self._begin_answer(exchange)
-            for piece in exchange.unsent or ():
-                transport.write(piece)
-                if self.flow.write_paused:
-                    return  # what remains is sent, and the exchange ended, once this has drained
-            exchanges.popleft()
-            self._end(exchange)
-        if not exchanges:
+        if self._answers.send():
             self._go_on()
 
-    def _begin_answer(self, exchange: Exchange) -> None:
-        """Send the head of an answer, with the whole body unless it is large."""
-        if self.watch.is_stopping and len(self._exchanges) == 1 and not self.pipeline:
-            exchange.closes = self._is_ending = True
-        assert exchange.head is not None
-        head = exchange.head.encoded(exchange.size, closes=exchange.closes)
-        if exchange.request.method == "HEAD":
-            self.transport.write(head)
-        elif exchange.size <= JOIN_SIZE_MAX:
-            self.transport.write(b"".join((head, *exchange.pieces)))
-        else:
-            exchange.unsent = joined(exchange.pieces)
-            self.transport.write(head)
-
-    def _end(self, exchange: Exchange) -> None:
-        exchange.give_back()
-        now = monotonic()
-        metrics = exchange.request.route.metrics
-        metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)
-        self._idle_since = now
+    def _closes_behind_answer(self) -> bool:
+        """Tell whether the answer that begins, of the last exchange, is the connection's last."""
+        if not self.watch.is_stopping or self.pipeline:
+            return False
+        self._is_ending = True
+        return True
 
     def _go_on(self) -> None:
         """Close, let uvicorn begin, or wait for the next request: all exchanges have ended."""
@@ -331,11 +309,8 @@ class ServiceProtocol(HttpToolsProtocol):
         if asgi is not None:
             asgi.disconnected = True
             asgi.message_event.set()
-        exchanges, self._exchanges = self._exchanges, deque()
         self._receiving = None
-        for exchange in exchanges:
-            if exchange.lose():
-                self._end(exchange)
+        self._answers.lose()
 
     # --- uvicorn's requests -----------------------------------------------------------------------
 
@@ -356,11 +331,11 @@ class ServiceProtocol(HttpToolsProtocol):
             self._read_on_behind_waiting()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
-        if self._exchanges:  # which come first
+        if self._answers.exchanges:  # which come first
             self.pipeline.appendleft((cycle, app))
         elif not self.transport.is_closing():
             self._begun = cycle
-            self._idle_since = None  # uvicorn has a timer for that
+            self._answers.ended_at = None  # uvicorn has a timer for an idle connection
             if self.watch.is_stopping and not self.pipeline:
                 cycle.keep_alive = False
             super()._start_asgi_task(cycle, app)
@@ -398,7 +373,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close the connection, at once or behind the last answer that is under way."""
-        if not self._exchanges:
+        if not self._answers.exchanges:
             super().shutdown()
 
     def pause_writing(self) -> None:
@@ -410,7 +385,7 @@ class ServiceProtocol(HttpToolsProtocol):
         """Let the handler go on."""
         super().resume_writing()
         self.watch.drained(self)
-        if self._exchanges:
+        if self._answers.exchanges:
             self._send_answers()
 
     def unread_size(self) -> int:
@@ -429,9 +404,9 @@ class ServiceProtocol(HttpToolsProtocol):
         if self._receiving is None:
             asgi = self._asgi_request()
             has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
-            if self._exchanges or self.pipeline or has_enough:
+            if self._answers.exchanges or self.pipeline or has_enough:
                 return None  # it is the handler's turn
-            is_idle = self._idle_since is not None and not self._is_amid
+            is_idle = self._answers.ended_at is not None and not self._is_amid
             if is_idle or self.timeout_keep_alive_task is not None:
                 return None
         return Unfinished(0, self._latest)
@@ -441,8 +416,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
         Behind an ordinary request uvicorn's own timer does it.
         """
-        since = self._idle_since
-        is_idle = since is not None and not self._exchanges
+        since = self._answers.ended_at
+        is_idle = since is not None and not self._answers.exchanges
         if since is not None and is_idle and now - since > self.timeout_keep_alive:
             self.transport.close()
 
@@ -465,7 +440,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _has_begun_answer(self) -> bool:
         """Tell whether a part of an answer, or one to a request that still arrives, is written."""
-        if self._exchanges and self._exchanges[0].unsent is not None:
+        if self._answers.has_begun_answer:
             return True
         if self._receiving is not None:
             return bool(self._receiving.status)  # it was refused without its whole body
