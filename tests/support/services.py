@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 
@@ -25,7 +25,11 @@ async def client_of(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class _WatchedServer(Server):
-    """A server that tells when the service has started."""
+    """A server that tells when the service has started, and is a guest in its process.
+
+    Signals are the tests'. Of servers that are stopped in the order they were started in, the first
+    would leave its handler behind as the last one's, and Ctrl-C would be lost in all that follows.
+    """
 
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
         super().__init__(app, settings)
@@ -35,14 +39,18 @@ class _WatchedServer(Server):
         await super().startup(sockets)
         self.has_begun.set()
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
 
 @asynccontextmanager
 async def serving(
     app: ServiceApp, settings: ServiceSettings, *, port: int = 0
 ) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
-    """Serve *app* on a port of the loopback, as a process would; yield server and address.
+    """Serve *app* on a port of the loopback, as a process would but for signals.
 
-    Port 0 is any free one.
+    Yields server and address. Port 0 is any free one.
     """
     listener = listen("127.0.0.1", port, settings.backlog)
     server = _WatchedServer(app, settings)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 
 import pytest
 
 from eruca_testing.loop_thread import LoopThread
+from support.interrupts import interruptible
 from support.patience import PATIENCE_SECONDS
 
 NEVER_LEFT = """
@@ -33,7 +32,7 @@ def test_what_an_interrupt_breaks_off_is_undone_to_the_end() -> None:
     thread = LoopThread("tests")
 
     async def work() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt.send()
         try:
             await asyncio.Event().wait()
         finally:
@@ -42,7 +41,7 @@ def test_what_an_interrupt_breaks_off_is_undone_to_the_end() -> None:
                 await asyncio.sleep(0)
             steps.append("undone")
 
-    with pytest.raises(KeyboardInterrupt), thread:
+    with interruptible() as interrupt, pytest.raises(KeyboardInterrupt), thread:
         thread.call(work())
 
     assert steps == ["undone"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import StartError
 from eruca_testing import RunningCluster
+from support.interrupts import Interrupt, interruptible
 from support.patience import PATIENCE_SECONDS
 from support.waiting import wait_until
 
@@ -68,25 +68,7 @@ def test_one_that_does_not_come_up_leaves_nothing() -> None:
     assert threading.active_count() == threads
 
 
-@pytest.fixture
-def interrupted() -> Iterator[threading.Event]:
-    """Have SIGINT mean what it means in a terminal, whatever others have made of it; and tell."""
-    told = threading.Event()
-
-    def interrupt(*_: object) -> None:
-        told.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    yield told
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    signal.signal(signal.SIGINT, before)
-
-
-def test_one_that_is_interrupted_while_it_starts_leaves_nothing(
-    interrupted: threading.Event,
-) -> None:
+def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
     cluster = RunningCluster(brokers=3)
     found: list[Path] = []
 
@@ -94,17 +76,18 @@ def test_one_that_is_interrupted_while_it_starts_leaves_nothing(
         directory = cluster._cluster._temporary
         return [] if directory is None else list(directory.glob("broker-a"))
 
-    def interrupt() -> None:
+    def break_off(interrupt: Interrupt) -> None:
         found.extend(wait_until(broker_directories))
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        interrupt.send()
 
     def wait_in_vain() -> None:
         threading.Event().wait(PATIENCE_SECONDS)
-        pytest.fail(f"it was not interrupted: {found=}, {interrupted.is_set()=}")
+        pytest.fail(f"it was not interrupted: {found=}")
 
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt), cluster:
-        wait_in_vain()
+    with interruptible() as interrupt:
+        threading.Thread(target=break_off, args=(interrupt,), daemon=True).start()
+        with pytest.raises(KeyboardInterrupt), cluster:
+            wait_in_vain()
 
     [directory] = found
     assert not directory.parent.exists()
