@@ -87,6 +87,11 @@ async def receive_deliveries(
     Where there is none, the request is held for `wait_seconds` at most. An answer that was lost
     on its way has handed out messages all the same: they come again when their time is over.
 
+    A queue whose file the disk refuses to write or read does not hold up the others: their messages
+    are handed out, also such as come while the request is held. Only where there are none, the
+    answer is 503 instead of an empty one, names the queue, and says in `Retry-After` when to ask
+    again.
+
     In an ordered group no message is handed out while an earlier one with the same sharding key is
     unfinished, and none without a key while any earlier one of its queue is.
     """

@@ -114,6 +114,8 @@ class Deliveries:
             ConflictError: It is broadcasting; or there are as many groups, or topics of a group,
                 as are allowed.
             OverloadedError: As many requests as are allowed are being held.
+            UnavailableError: Nothing was found, and a queue cannot be read, or lacks what is in
+                the log.
         """
         wanted = Wanted(
             request.topic,
@@ -126,7 +128,7 @@ class Deliveries:
         is_last = request.wait_seconds <= 0
         found = await self._asks.done(name, Ask(request, wanted, scanned, is_last))
         if is_last or found.deliveries:
-            return found.answer
+            return found.settled()
         self.counts.held += 1
         deadline = self._work.clock.monotonic() + request.wait_seconds
         topic = self._topics.get(request.topic)
@@ -136,14 +138,14 @@ class Deliveries:
                 # Also at first: what came between the look above and the registration.
                 found = await self._asks.done(name, Ask(request, wanted, scanned, is_last))
                 if is_last or found.deliveries:
-                    return found.answer
+                    return found.settled()
                 left = max(deadline - self._work.clock.monotonic(), 0.0)
                 pause = left if found.pause_seconds is None else min(left, found.pause_seconds)
                 released = await place.wait(pause, receive)
                 if released is Release.CLIENT_GONE:
                     raise ClientGoneError
                 if released is Release.STOPPING:
-                    return found.answer
+                    return found.settled()
                 is_last = released is Release.EXPIRED and pause >= left
                 if pause <= 0:
                     await asyncio.sleep(0)  # a long way through a queue is shared with the others

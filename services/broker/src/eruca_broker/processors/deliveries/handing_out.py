@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from eruca.contract.deliveries import Delivery, DeliveryAnswer, DeliveryRequest
-from eruca.contract.errors import ErucaError, SystemTopicError
+from eruca.contract.errors import ErucaError, SystemTopicError, UnavailableError
 from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.names import is_system_topic
 from eruca_broker.core.group_state import Queue
@@ -33,6 +33,17 @@ class Found(NamedTuple):
 
     answer: DeliveryAnswer
     pause_seconds: float | None  # until it is worth looking again; None: until something happens
+    fault: UnavailableError | None  # to be told instead of an answer that there is nothing
+
+    def settled(self) -> DeliveryAnswer:
+        """Return what the request ends with.
+
+        Raises:
+            UnavailableError: There is nothing, as far as the queues that can be read tell.
+        """
+        if self.fault is not None:
+            raise self.fault
+        return self.answer
 
     @property
     def deliveries(self) -> Sequence[Delivery]:
@@ -153,7 +164,7 @@ class HandingOut:
             empty_because=None if deliveries else handful.empty_because,
             retry_after_seconds=None if deliveries else pause,
         )
-        return Found(answer, pause)
+        return Found(answer, pause, handful.fault)
 
     def _deliveries(
         self, name: str, leased: Iterable[Leased], visible_at: int

@@ -1,7 +1,9 @@
 """Handing messages out: one look at a topic's queues, and what comes of it, recorded.
 
 All of it happens in the group's turn, so that nothing changes between the look and its record.
-Queues take turns in being looked at first. One that a member has locked is left alone.
+Queues take turns in being looked at first. One that a member has locked is left alone. One whose
+file fails, or lacks messages that are in the log, holds up nobody who wants those of the others;
+where there are none, it is told, for "empty" would not be true.
 
 What a filter does not let through is passed over and counts as finished. That alone is recorded
 once a request ends without messages, not each time somebody looks.
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from eruca.contract.deliveries import EmptyBecause
+from eruca.contract.errors import UnavailableError
 from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.records import Record
 from eruca_broker.core.group_state import Group, Queue
@@ -76,6 +79,7 @@ class Handful:
     empty_because: EmptyBecause = "empty"  # to be told where nothing is leased
     due_at_ms: int | None = None  # when something unfinished comes again
     is_complete: bool = True  # there is nothing ahead that has not been looked at
+    fault: UnavailableError | None = None  # why nobody can say that there is nothing
 
 
 class Scanned(NamedTuple):
@@ -129,19 +133,29 @@ class Leasing:
             handful.empty_because = "paused"
             return handful
         choices: list[Choice] = []
+        faults: list[UnavailableError] = []
         for queue in self._queues_in_turn(group.name, wanted.topic):
             if len(handful.leased) >= wanted.max_count:
                 break
-            if queue not in group.locks:
+            if queue in group.locks:
+                continue
+            try:
                 choices.append(self._look_at(look, queue))
+            except UnavailableError as fault:
+                faults.append(fault)
+                continue
+            if (lag := self._store.lag_of(*queue)) is not None:
+                faults.append(lag)
         if not (is_last or handful.leased):
             handful.changes = [change for change in handful.changes if change.event.finished]
-        if not choices:
+        if not (choices or faults):
             handful.empty_because = "paused"
         elif any(choice.is_throttled for choice in choices):
             handful.empty_because = "throttled"
         elif any(choice.is_blocked for choice in choices):
             handful.empty_because = "blocked"
+        elif faults and not handful.leased:
+            handful.fault = faults[0]
         return handful
 
     def _look_at(self, look: _Look, queue: Queue) -> Choice:
