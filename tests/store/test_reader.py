@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from eruca.contract.errors import UnavailableError
 from eruca.contract.hashing import tags_code
+from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.events import TopicPut
 from eruca_broker.store import reader
 from eruca_broker.store.message_store import MessageStore
@@ -75,3 +77,42 @@ async def test_where_the_key_index_cannot_be_read_nobody_is_told_that_a_key_is_u
 
     with pytest.raises(UnavailableError, match="the key index cannot be read"):
         found()
+
+
+@pytest.mark.parametrize("few_max", [0, COUNT])
+@pytest.mark.parametrize("field", [(0, 8), (8, 4)], ids=["log offset", "size"])
+async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_be_read(
+    store: MessageStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    field: tuple[int, int],
+    few_max: int,
+) -> None:
+    monkeypatch.setattr(reader, "FEW_MAX", few_max)
+    position, size = field
+    file = min((tmp_path / "consumequeue" / "orders" / "0").iterdir())
+    with file.open("r+b") as entries:
+        entries.seek(3 * ENTRY_SIZE + position)
+        entries.write(b"\x01".ljust(size, b"\0"))
+
+    with pytest.raises(UnavailableError, match="the consume queue 0 of 'orders' is damaged"):
+        store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
+
+    assert store.read("orders", 0, 4, max_count=COUNT, max_bytes=1 << 30).count == COUNT - 4
+    assert store.read("orders", 1, 0, max_count=COUNT, max_bytes=1 << 30).count > 0
+
+
+async def test_a_damaged_queue_is_made_anew_by_a_start_without_its_directory(
+    tmp_path: Path,
+) -> None:
+    with without_log_lines():
+        store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+        await store.change(TopicPut("orders", 1, 1, "rw"))
+        await store.append(batch("orders", 0, [b"a", b"b"]))
+        await store.close()
+        shutil.rmtree(tmp_path / "consumequeue" / "orders" / "0")
+
+        store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+
+        assert store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30).count == 2
+        await store.close()

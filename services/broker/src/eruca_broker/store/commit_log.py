@@ -39,6 +39,10 @@ class CorruptLogError(Exception):
     """The log is damaged where it was durable, or its files do not form a log."""
 
 
+class OutsideLogError(Exception):
+    """What was to be read does not lie in the log: whoever pointed there is wrong."""
+
+
 class CommitLog:
     """The segments, where the next record goes, and what waits to be written."""
 
@@ -216,20 +220,28 @@ class CommitLog:
         return self.segments[(offset - self.min_offset) // self.segment_size]
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Return *size* written bytes from *offset* on; they lie within one segment."""
-        segment = self._segment_of(offset)
+        """Return *size* written bytes from *offset* on; they lie within one segment.
+
+        Raises:
+            OutsideLogError: They do not.
+        """
+        segment = self._segment_of(offset, offset + size)
         start = offset - segment.base_offset
         return memoryview(segment.buffer)[start : start + size]
 
     def views(self, starts: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
-        """Return written stretches; each lies within one segment, as neighbours mostly do."""
+        """Return written stretches; each lies within one segment, as neighbours mostly do.
+
+        Raises:
+            OutsideLogError: One does not.
+        """
         views = []
         buffer, base, limit = memoryview(b""), 0, 0
         for start, end in zip(starts, ends, strict=True):
-            if not base <= start < limit:
-                segment = self._segment_of(start)
+            if not base <= start <= end <= limit:
+                segment = self._segment_of(start, end)
                 buffer = memoryview(segment.buffer)
-                base, limit = segment.base_offset, segment.end_offset
+                base, limit = segment.base_offset, min(segment.end_offset, self.written_offset)
             views.append(buffer[start - base : end - base])
         return views
 
@@ -278,10 +290,11 @@ class CommitLog:
             segment.close()
         self._deleted.clear()
 
-    def _segment_of(self, offset: int) -> Segment:
-        first = self.segments[0].base_offset
-        assert offset >= first, offset
-        return self.segments[(offset - first) // self.segment_size]
+    def _segment_of(self, begin: int, end: int) -> Segment:
+        segment = self.segment_at(begin)
+        if segment is None or not begin <= end <= min(segment.end_offset, self.written_offset):
+            raise OutsideLogError(f"nothing lies at log offset {begin} to {end}")
+        return segment
 
     def _add(self, records: memoryview, advance: int) -> int:
         segment = self.segments[-1]

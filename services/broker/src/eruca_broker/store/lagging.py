@@ -53,6 +53,20 @@ def queue_failed(key: Key, error: ProjectionError) -> UnavailableError:
     )
 
 
+def queue_damaged(key: Key, fault: str) -> UnavailableError:
+    """Return what whoever reads a queue is told that has an entry which was never written.
+
+    A start believes what an orderly close left, so it alone mends nothing.
+    """
+    topic, queue_id = key
+    return UnavailableError(
+        f"the consume queue {queue_id} of {topic!r} is damaged: {fault}",
+        fix="the messages are safe in the log; the broker's log names the queue's directory: "
+        "without it, the broker makes the queue anew when it starts",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )
+
+
 def index_failed(error: ProjectionError) -> UnavailableError:
     """Return what whoever looks for a key is told while the index does not know all."""
     return UnavailableError(

@@ -58,7 +58,7 @@ from eruca_broker.core.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store import config_snapshots, delay_offsets
 from eruca_broker.store.appended import Appended, Done, GroupDone
 from eruca_broker.store.checkpoints import Checkpoints
-from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.store.commit_log import CommitLog, OutsideLogError
 from eruca_broker.store.config_snapshots import ConfigSnapshot
 from eruca_broker.store.consume_queues import ConsumeQueues
 from eruca_broker.store.directories import sync_directory
@@ -66,7 +66,7 @@ from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.lagging import KEY_INDEX, index_failed, queue_failed
+from eruca_broker.store.lagging import KEY_INDEX, index_failed, queue_damaged, queue_failed
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -370,6 +370,10 @@ class MessageStore:
                 sql92=sql92,
                 scan_work_max=scan_work_max,
             )
+        except OutsideLogError as error:
+            directory = self._queues.queue(topic, queue_id).files.directory
+            logger.error("a consume queue is damaged", directory=directory, fault=str(error))
+            raise queue_damaged((topic, queue_id), f"an entry is wrong: {error}") from error
         except (OSError, DamagedQueueError) as error:
             raise queue_failed((topic, queue_id), error) from error
 
