@@ -47,7 +47,7 @@ def filled(root: Path) -> ConsumeQueues:
 
 def closed(root: Path) -> list[QueueDigest]:
     queues = filled(root)
-    queues.flush_all()
+    queues.take_unflushed().sync()
     digests = queues.digests()
     queues.close()
     return digests
@@ -130,7 +130,7 @@ def test_deleted_queues_leave_no_file_and_may_begin_anew(tmp_path: Path) -> None
     assert list(queues) == []
     assert not (tmp_path / "consumequeue" / "orders").exists()
     assert not (tmp_path / "consumequeue" / C[0] / "0").exists()
-    queues.flush_all()
+    queues.take_unflushed().sync()
     fill(queues, A, 0, 3)
     assert queues.queue(*A).max_offset == 3
     queues.close()
@@ -191,7 +191,7 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
     queues = open_queues(tmp_path)
     queues.verify(digests, log_end=LOG_END)
     queues.verify(None, log_end=LOG_END)
-    queues.flush_all()
+    queues.take_unflushed().sync()
 
     queues.close()
 
@@ -475,7 +475,7 @@ def test_what_a_flush_left_undone_is_part_of_the_next(
     again = queues.take_unflushed()
 
     assert (again.files, again.directories) == everything
-    queues.flush_all()
+    queues.take_unflushed().sync()
     assert not queues.take_unflushed()
     queues.close()
 

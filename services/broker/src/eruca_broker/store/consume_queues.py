@@ -169,14 +169,6 @@ class ConsumeQueues:
         self._taken = self._unflushed.take()
         return self._taken
 
-    def flush_all(self) -> None:
-        """Make all entries durable; as ``take_unflushed().sync()``.
-
-        Raises:
-            OSError: Something is not durable; calling again goes on with that.
-        """
-        self.take_unflushed().sync()
-
     def digests(self) -> list[QueueDigest]:
         """Return the digest of every queue, for :meth:`verify` to compare with later.
 

@@ -30,6 +30,8 @@ from eruca.contract.records import (
 )
 from eruca.contract.wire import PullStatus
 from eruca.core.sql92 import Sql92Filter
+from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.property_texts import Int64Array
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
@@ -159,34 +161,17 @@ class Reader:
                 list(self._slices_of_few(few.rows)),
                 few.size,
             )
-        if tag_codes is not None:
-            matching = np.flatnonzero(
-                np.isin(entries["tags_code"].astype(np.int64), list(tag_codes))
-            )
-            if not len(matching):
-                return ended(PullStatus.NO_MATCHED_MESSAGE, next_offset)
-            if len(matching) > max_count:
-                next_offset = offset + int(matching[max_count])
-                matching = matching[:max_count]
-            entries = entries[matching]
-        else:
-            matching = None
-        sizes = entries["size"].astype(np.int64)
-        total = np.cumsum(sizes)
-        if total[-1] > max_bytes and len(entries) > 1:
-            count = max(1, int(np.searchsorted(total, max_bytes, side="right")))
-            if count < len(entries):
-                next_offset = offset + (count if matching is None else int(matching[count]))
-                entries, sizes, total = entries[:count], sizes[:count], total[:count]
-        starts = entries["log_offset"].astype(np.int64)
+        many = _choose_many(entries, max_count, max_bytes, tag_codes)
+        if many is None:
+            return ended(PullStatus.NO_MATCHED_MESSAGE, next_offset)
         return QueueRead(
             PullStatus.FOUND,
-            next_offset,
+            offset + many.end,
             min_offset,
             max_offset,
-            sizes.astype(">u4").tobytes(),
-            self._slices(starts, sizes),
-            int(total[-1]),
+            many.sizes.astype(">u4").tobytes(),
+            self._slices(many.log_offsets, many.sizes),
+            many.size,
         )
 
     def record(self, log_offset: int, end_offset: int | None = None) -> Record:
@@ -372,7 +357,7 @@ def _choose_few(
     max_bytes: int,
     tag_codes: frozenset[int] | None,
 ) -> _Few:
-    """Return what numpy would choose of *entries*: log offset, size and tag code of each."""
+    """Choose of *entries*, of each its log offset, size and tag code, as a pull may take them."""
     rows: list[tuple[int, int]] = []
     total = 0
     for index, (log_offset, size, tag_code) in enumerate(entries):
@@ -383,3 +368,36 @@ def _choose_few(
         rows.append((log_offset, size))
         total += size
     return _Few(rows, total, len(entries))
+
+
+class _Many(NamedTuple):
+    """The messages that a pull of more entries takes."""
+
+    log_offsets: Int64Array
+    sizes: Int64Array
+    size: int  # bytes of all of them
+    end: int  # entries that are done with
+
+
+def _choose_many(
+    entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
+) -> _Many | None:
+    """Choose as :func:`_choose_few` does, by columns; None where none matches."""
+    end = len(entries)
+    matching = None
+    if tag_codes is not None:
+        matching = np.flatnonzero(np.isin(entries["tags_code"].astype(np.int64), list(tag_codes)))
+        if not len(matching):
+            return None
+        if len(matching) > max_count:
+            end = int(matching[max_count])
+            matching = matching[:max_count]
+        entries = entries[matching]
+    sizes = entries["size"].astype(np.int64)
+    total = np.cumsum(sizes)
+    if total[-1] > max_bytes and len(entries) > 1:
+        count = max(1, int(np.searchsorted(total, max_bytes, side="right")))
+        if count < len(entries):
+            end = count if matching is None else int(matching[count])
+            entries, sizes, total = entries[:count], sizes[:count], total[:count]
+    return _Many(entries["log_offset"].astype(np.int64), sizes, int(total[-1]), end)
