@@ -94,10 +94,7 @@ def fold(
         rows = imported_timers.imported(
             directory, queues, reader, log.min_offset, last_store_timestamp
         )
-        progress = state.group_offsets(CHECKS_GROUP)
-        for live in imported_transactions(queues, reader, progress):
-            if state.transactions.get(live.transaction_id) is None:
-                state.transactions.load(live)
+        _import_transactions(state, queues, reader)
         return Folded(state, _timers(rows), log.min_offset, needs_snapshot=True)
     rows = timers.pending(directory, queues, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
@@ -171,6 +168,13 @@ def _with_known_order(put: TopicPut, state: BrokerState) -> TopicPut:
     if known is None or not put.ordered:
         return put
     return msgspec.structs.replace(put, order_config=known.order_config)
+
+
+def _import_transactions(state: BrokerState, queues: ConsumeQueues, reader: Reader) -> None:
+    progress = state.group_offsets(CHECKS_GROUP)
+    for live in imported_transactions(queues, reader, progress):
+        if state.transactions.get(live.transaction_id) is None:
+            state.transactions.load(live)
 
 
 def _import_changes(directory: Path, state: BrokerState) -> bool:
