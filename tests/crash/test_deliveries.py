@@ -23,8 +23,6 @@ from support.forked import forked_broker
 from support.patience import PATIENCE_SECONDS
 from support.processes import ServiceProcess
 
-pytestmark = pytest.mark.slow
-
 MESSAGES = 60
 ROUNDS_MAX = 5
 ATTEMPTS_MAX = 6

@@ -20,8 +20,6 @@ from support.forked import forked_broker
 from support.log_model import LogModel, read_log
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 SEGMENT_SIZE = 256 * 1024
 BODY_SIZE = 3_000
 RECOVERY_SECONDS = 30.0  # the broker looks for room every ten seconds

@@ -26,8 +26,6 @@ from support.forked import forked_broker
 from support.log_model import read_log
 from support.waiting import until
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 6
 CLIENTS = 8
 ANSWERED_MAX = 300  # in each round, before the kill

@@ -27,8 +27,6 @@ from support.forked import forked_broker
 from support.log_model import LogModel, read_log
 from support.processes import ServiceProcess, started
 
-pytestmark = pytest.mark.slow
-
 ROUNDS_MAX = 12
 SECONDS_MAX = 20.0
 SEGMENT_SIZE = 1024 * 1024

@@ -6,7 +6,6 @@ import signal
 from pathlib import Path
 
 import httpx
-import pytest
 
 from eruca_broker.store.checkpoint import read_checkpoint
 from eruca_chassis.serving import START_EXIT_CODE
@@ -14,8 +13,6 @@ from support.answers import check_answers
 from support.forked import forked_broker, forked_to_the_end
 from support.log_model import LogModel, read_log
 from support.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 
 def settings(directory: Path, **more: str) -> dict[str, str]:

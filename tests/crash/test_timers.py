@@ -28,8 +28,6 @@ from support.log_model import read_log
 from support.timer_model import TimerModel
 from support.waiting import until, wait_until
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 7
 PROMISED_MIN = 10  # messages in each, however slow the machine is
 SEGMENT_SIZE = 256 * 1024

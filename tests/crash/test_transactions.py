@@ -32,8 +32,6 @@ from support.timer_model import WAITING_TOPICS, TimerModel
 from support.transaction_model import TransactionModel
 from support.waiting import until
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 7
 BEGUN_MIN = 16  # transactions in each, however slow the machine is
 SEGMENT_SIZE = 64 * 1024

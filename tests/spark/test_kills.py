@@ -33,7 +33,7 @@ from support.export_cluster import ExportCluster, command, export_cluster, kill_
 from support.spark import SMALL_SPARK, command_line, kill_reader, raw_offsets
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = pytest.mark.timeout(1_200)
 
 TOPIC: Final = "orders"
 ROUNDS: Final = int(os.environ.get("ERUCA_CRASH_ROUNDS") or 3)

@@ -28,7 +28,7 @@ from support.standalone_spark import (
 )
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 TOPIC: Final = "orders"
 SENT: Final = 6_000

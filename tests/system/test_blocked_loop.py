@@ -23,7 +23,7 @@ from support.patience import SESSION_SECONDS
 from support.push import Gatherer, committed, send, until_shared
 from support.waiting import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 TOPIC, GROUP = "flights", "billing"
 QUEUES = 4

@@ -122,7 +122,6 @@ async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
     assert (old.num_rows, "body" in old.column_names) == (0, True)
 
 
-@pytest.mark.slow
 async def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     async with exporting(tmp_path, 0) as (command, service):
         async with service.client.producer() as producer:

@@ -134,7 +134,6 @@ def told(client: eruca.Client, count: int) -> list[str]:
     return customers
 
 
-@pytest.mark.slow
 def test_orders_and_messages_agree_wherever_the_shop_was_killed(world: World) -> None:
     steps = list(BETWEEN_LINES)
     assert all(map(world.die_at, BETWEEN_LINES))
@@ -162,7 +161,6 @@ def test_orders_and_messages_agree_wherever_the_shop_was_killed(world: World) ->
     assert done.stdout == f"{len(stored)} orders, {len(stored)} messages\n"
 
 
-@pytest.mark.slow
 def test_an_order_that_is_stored_too_late_is_not_stored(world: World) -> None:
     """The checks have been answered while a process slept between its message and its order."""
     before = world.customers()
@@ -185,7 +183,6 @@ def test_an_order_that_is_stored_too_late_is_not_stored(world: World) -> None:
     assert sorted(world.customers()) == sorted([*before, "in-time"])
 
 
-@pytest.mark.slow
 def test_each_order_is_packed_once_wherever_the_warehouse_was_killed(world: World) -> None:
     with eruca.Client(world.namesrv_url) as client, Shop(client, world.database_url) as shop:
         settle(client, world)  # what other tests have left
@@ -225,7 +222,6 @@ def test_without_a_database_url_it_says_what_is_missing() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_before_the_first_order_there_is_nothing_on_either_side() -> None:
     with embedded_server() as server, RunningCluster() as cluster:
         compared = World(cluster.namesrv_urls[0], server.url).example("compare")

@@ -25,7 +25,7 @@ from support.push import until_shared
 from support.tcp_proxy import TcpProxy, tcp_proxy
 from support.waiting import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 TOPIC, GROUP = "flights", "billing"
 COMMIT_SECONDS = 0.1

@@ -15,7 +15,7 @@ from support.patience import SESSION_SECONDS
 from support.push import Gatherer, until_shared
 from support.waiting import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
 

@@ -24,7 +24,7 @@ from support.group_member import Handling, MemberProcess
 from support.patience import PAUSE_SECONDS, SESSION_SECONDS
 from support.waiting import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 TOPIC, GROUP = "flights", "billing"
 QUEUES = 8

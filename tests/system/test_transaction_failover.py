@@ -49,7 +49,6 @@ class Work:
         return "unknown" if number % 4 == 1 else "commit"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("latency_fault", [False, True])
 async def test_each_message_whose_work_was_done_is_delivered_once(latency_fault: bool) -> None:
     work = Work()

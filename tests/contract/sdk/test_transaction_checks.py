@@ -13,7 +13,7 @@ from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
 from support.waiting import until, until_told
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 SETTINGS = SMALL_STORE | {
     "ERUCA_TXN_CHECKER_TIMEOUT_SECONDS": "0.3",

@@ -18,7 +18,7 @@ from support.brokers import batch, record
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.processes import ServiceProcess, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 IDS = [f"known-{number}" for number in range(24)]  # of transactions, and of what waits
 KNOWN: Known = {

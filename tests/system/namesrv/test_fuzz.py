@@ -19,8 +19,6 @@ from schemathesis import GenerationMode
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.processes import ServiceProcess, running
 
-pytestmark = pytest.mark.slow
-
 ANSWER_SECONDS = 5
 KNOWN: Known = {
     "topic": ["flights"],

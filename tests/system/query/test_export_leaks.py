@@ -18,7 +18,7 @@ from support.export_cluster import export_cluster
 from support.services import raw_connection
 from support.waiting import until, until_told
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 COUNT: Final = 200
 BODY_SIZE: Final = 100_000  # bytes; all of them are several times what sockets take in

@@ -15,7 +15,7 @@ from support.exports import export_process
 from support.in_process_cluster import in_process_cluster
 from support.services import raw_connection
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 COUNT = 40_000
 BODY_SIZE = 1_000  # bytes

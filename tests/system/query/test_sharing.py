@@ -12,7 +12,7 @@ from eruca_postgres.embedded import EmbeddedServer
 from support.query_stage import QueryStage, query_stage
 from support.waiting import until_told
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 MESSAGES = 10_000
 BOTH = ["broker-a", "broker-b"]

@@ -18,7 +18,7 @@ from support.postgres import drop_schema
 from support.processes import ServiceProcess, running
 from support.waiting import until_told
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 IDS = [f"known-{number}" for number in range(24)]
 KNOWN: Known = {

@@ -23,7 +23,7 @@ from support.checkers import GROUP, TOPIC, message_ids, take
 from support.postgres import drop_schema
 from support.waiting import until, until_told
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = pytest.mark.anyio
 
 TRANSACTIONS = 80
 KILLS = 5
