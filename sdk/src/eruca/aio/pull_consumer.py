@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 POLL_COUNT_DEFAULT: Final = 500  # messages
 POLL_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's pollTimeoutMillis
 _WAIT_SECONDS_MAX: Final = 60.0  # a poll may wait for ever; a timer may not
+_COMMIT_SECONDS: Final = 0.2  # how long messages wait for an automatic commit
 _LOOK_AGAIN_SECONDS: Final = 1.0  # for a topic that is waited for
 
 _logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class AsyncPullConsumer:
         self._batch = HandedBatch()
         self._committed: dict[MessageQueue, int] = {}  # by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
+        self._committing: asyncio.Task[None] | None = None  # the latest automatic commit
         self._ownership = Ownership()
         self._is_filling = False  # an iteration waits for its next batch
         self._is_closed = False
@@ -145,6 +147,7 @@ class AsyncPullConsumer:
         self._check_usable()
         if self._settings.group is None:
             raise ValidationError("group: a consumer without one has nothing to commit to")
+        await self._auto_commit_ended()
         if offsets is None:
             await self._commit_positions(self._positions(self._batch.handed_count))
             return
@@ -270,6 +273,7 @@ class AsyncPullConsumer:
             return
         self._is_closed = True
         await self._assignment.close()
+        await self._auto_commit_ended()
         if self._settings.auto_commit_seconds is not None and positions:
             try:
                 await self._commit_positions(positions)
@@ -384,12 +388,29 @@ class AsyncPullConsumer:
         )
 
     async def _auto_commit(self) -> None:
+        """Commit what is done; a broker that hangs holds up nobody for long.
+
+        Its commit goes on beside what follows, and there is no other until it has ended: an older
+        position must not come after a newer one.
+        """
         assert self._settings.auto_commit_seconds is not None
         self._commit_due_at = time.monotonic() + self._settings.auto_commit_seconds
+        if self._committing is None or self._committing.done():
+            positions = self._positions(self._batch.done_count)
+            self._committing = asyncio.create_task(
+                self._commit_quietly(positions), name=f"eruca commit {self.group}"
+            )
+        await asyncio.wait({self._committing}, timeout=_COMMIT_SECONDS)
+
+    async def _commit_quietly(self, positions: Mapping[MessageQueue, int]) -> None:
         try:
-            await self._commit_positions(self._positions(self._batch.done_count))
+            await self._commit_positions(positions)
         except ErucaError as error:
             _logger.warning("offsets of %s are not committed for now: %s", self.group, error)
+
+    async def _auto_commit_ended(self) -> None:
+        if self._committing is not None:
+            await asyncio.wait({self._committing})
 
     async def _commit_positions(self, positions: Mapping[MessageQueue, int]) -> None:
         """Commit those that have moved since this consumer committed them."""

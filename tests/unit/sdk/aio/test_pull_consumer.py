@@ -432,6 +432,41 @@ async def test_a_commit_that_fails_is_made_up_for_by_the_next(
     assert {"topic": "orders", "queue_id": 0, "offset": 1} in offsets
 
 
+async def test_a_broker_that_hangs_at_a_commit_holds_up_no_messages_of_another(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.store(0, "from a")
+    queues.store(0, "from b", broker="b")
+    rest = client.context.transport
+    assert isinstance(rest, ScriptedTransport)
+    is_back = asyncio.Event()
+    under_way, most_under_way = 0, 0
+
+    async def hanging(request: Request) -> HttpResponse:
+        if request.method == "PUT" and request.url == "http://a":
+            nonlocal under_way, most_under_way
+            under_way += 1
+            most_under_way = max(under_way, most_under_way)
+            try:
+                await is_back.wait()
+            finally:
+                under_way -= 1
+        return await queues.rest(request)
+
+    rest.answer = hanging
+    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=0) as consumer:
+        await until_told(lambda: consumer.poll(wait=20), lambda seen: "from a" in texts(seen))
+        await consumer.poll(wait=0.001)  # commits
+        queues.store(0, "later", broker="b")
+        assert texts(await consumer.poll(wait=20)) == ["later"]
+        assert most_under_way == 1  # or an older position could come last
+        is_back.set()
+        await consumer.commit()
+
+    stored = [commit for request in queues.commits for commit in request["offsets"]]
+    assert {"topic": "orders", "queue_id": 0, "offset": 1} in stored
+
+
 async def test_offsets_that_have_not_moved_are_not_committed_again(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
