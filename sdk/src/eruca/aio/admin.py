@@ -151,9 +151,8 @@ class AsyncAdmin:
             ValidationError: One of *without* is there, or has no keys.
         """
         live = await self._masters.all()
-        for name in settings:
-            if name not in live:
-                await self._masters.of_broker(name)
+        for name in settings.keys() - live.keys():
+            live[name] = await self._masters.of_broker(name)
         held = await _held(self._context.broker_api, topic, live)
         for name in without:
             _check_given_up(topic, name, live, held)
