@@ -8,16 +8,18 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
+import uvloop
 from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.serving import EmbeddedServer, embedded
 from eruca_chassis.settings import ServiceSettings
 from eruca_chassis.start import StartError
+from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -119,6 +121,26 @@ async def test_while_it_is_away_nobody_reaches_it_and_then_it_is_where_it_was(th
         await server.come_back()
 
         assert (await client.get("/healthz")).status_code == 200
+
+
+def test_a_connection_that_is_just_being_accepted_is_cut_as_well() -> None:
+    """Between the kernel's accept and the protocol's lie some turns of the loop."""
+
+    async def in_turns() -> None:
+        async with embedded(Thing().app, ServiceSettings()) as server:
+            assert server.service.address is not None
+            for turns in range(8):
+                with socket.create_connection(server.service.address) as client:
+                    client.setblocking(False)
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    await server.go_away()
+                    with suppress(ConnectionResetError):
+                        assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+                await server.come_back()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as services have
+        runner.run(asyncio.wait_for(in_turns(), PATIENCE_SECONDS))
 
 
 async def test_it_may_end_while_it_is_away(thing: Thing) -> None:

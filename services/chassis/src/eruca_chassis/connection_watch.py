@@ -70,6 +70,7 @@ class ConnectionWatch:
         self.connections: set[WatchedConnection] = set()
         self.unread_size = 0  # bytes in transports that said they are full
         self.is_stopping = False  # whether each connection ends with its next answer
+        self.is_away = False  # whether each is cut as it is made, having been accepted just before
         self._unread: dict[WatchedConnection, int] = {}  # longest full first
         self._unfinished: dict[WatchedConnection, tuple[Unfinished, float]] = {}  # and since when
         self._has_lost = asyncio.Event()  # a connection, since somebody looked

@@ -109,7 +109,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
         count = len(self.watch.connections)
         maximum = self.watch.limits.connections_max
-        if count >= maximum + REFUSED_CONNECTIONS_MAX:
+        if count >= maximum + REFUSED_CONNECTIONS_MAX or self.watch.is_away:
             transport.abort()
         elif count >= maximum:
             self._has_room = False

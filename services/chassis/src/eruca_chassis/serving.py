@@ -153,10 +153,12 @@ class EmbeddedServer(Server):
             OSError: Somebody else has taken the port meanwhile.
         """
         assert self.service.address is not None
+        self.watch.is_away = False
         await self.accept(listen(*self.service.address, self.config.backlog))
 
     def close(self, why: str) -> None:
         """Let go of the port and of every client, at once."""
+        self.watch.is_away = True
         for server in self.servers:
             server.close()
         for connection in list(self.watch.connections):
