@@ -104,7 +104,10 @@ async def test_keys_of_an_ordered_topic_wait_for_their_broker_and_go_elsewhere_i
                 await producer.send(eruca.Message("orders", "any"))
             assert not waits.done()
             await cluster.restart("broker-b")
-            assert (await waits).queue == place[at_b]
+            came = await waits
+            assert came.queue == place[at_b]
+            found = await late.admin.message_by_offset_id(came.offset_message_id)
+            assert found.message.queue_offset == came.queue_offset
 
         await cluster.stop_one("broker-b")
         await every_name_server_knows(late, brokers=1)

@@ -86,15 +86,9 @@ class Attempts:
             faults=self._faults,
         ).queue
 
-    async def url_of(self, view: PublishView, queue: MessageQueue, deadline: float) -> str:
-        """Return where *queue* is written to; waits for the broker of an ordered topic's.
-
-        Raises:
-            NoRouteError: Its broker is away, and stays so up to the deadline.
-        """
-        if view.is_missed(queue):
-            view = await self._routes.wait_for(queue, remaining_seconds(deadline))
-        return view.url_of(queue)
+    async def view_with(self, queue: MessageQueue, deadline: float) -> PublishView:
+        """Return where messages may go once a missed *queue* is there again, or time is up."""
+        return await self._routes.wait_for(queue, remaining_seconds(deadline))
 
     def report(self, queue: MessageQueue, began_at: float, error: ErucaError | None) -> None:
         """Note how an attempt went that began then, by the monotonic clock."""

@@ -147,7 +147,9 @@ class BatchSender:
         queue = batch.queue or course.kept_queue
         queue = course.queue = queue or self._attempts.choose(view, course.broker_name)
         course.broker_name = queue.broker_name
-        url = await self._attempts.url_of(view, queue, batch.deadline)
+        if view.is_missed(queue):
+            view = course.view = await self._attempts.view_with(queue, batch.deadline)
+        url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
         if any_delayed(batch.messages):
             return await self._store_json(course, queue, url, host)

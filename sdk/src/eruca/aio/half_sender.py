@@ -153,7 +153,9 @@ class HalfSender:
                 course.wanted = course.queue_of(view)
             queue = course.wanted or self._attempts.choose(view, course.broker_name)
             course.queue = queue
-            course.url = await self._attempts.url_of(view, queue, course.deadline)
+            if view.is_missed(queue):
+                view = course.view = await self._attempts.view_with(queue, course.deadline)
+            course.url = view.url_of(queue)
         request = NewTransaction(
             topic=course.topic,
             producer_group=self._group,
