@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from eruca.aio.broker_api import checked_request, parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
-from eruca.aio.masters import Masters, on_each, on_those_that_know
+from eruca.aio.masters import Masters, known_by, on_each, on_those_that_know
 from eruca.aio.scheduled import HeldScheduled, Scheduled
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.aio.transport import JSON_HEADER, HttpResponse, path_segment, problem_error, target_of
@@ -54,7 +54,6 @@ from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.order_config import latest_order_config, order_config_of
 
 if TYPE_CHECKING:
-    from eruca.aio.broker_api import BrokerApi
     from eruca.aio.client_context import ClientContext
 
 _SETTINGS: Final = set(TopicSettings.model_fields) - {"order_config"}
@@ -153,11 +152,20 @@ class AsyncAdmin:
         live = await self._masters.all()
         for name in settings.keys() - live.keys():
             live[name] = await self._masters.of_broker(name)
-        held = await _held(self._context.broker_api, topic, live)
+        api = self._context.broker_api
+        silent: dict[str, ErucaError] = {}  # as good as away: their keys wait for them
+        held = await known_by(
+            live, lambda url: api.get_topic(url, topic), TopicNotFoundError, silent
+        )
         for name in without:
             _check_given_up(topic, name, live, held)
         topics: dict[str, TopicConfig | TopicSettings] = {**held, **settings}
-        order = order_config_of(topics, latest_order_config(held), live=live, without=without)
+        order = order_config_of(
+            topics,
+            latest_order_config(held),
+            live=live.keys() - silent.keys(),
+            without=without,
+        )
         wanted = {
             name: TopicSettings(
                 **its.model_dump(include=_SETTINGS), order_config=order if its.ordered else None
@@ -167,7 +175,7 @@ class AsyncAdmin:
         }
 
         async def put(name: str) -> TopicConfig:
-            config, _ = await self._context.broker_api.put_topic(live[name], topic, wanted[name])
+            config, _ = await api.put_topic(live[name], topic, wanted[name])
             return config
 
         configs = await on_each({name: name for name in wanted}, put)
@@ -515,19 +523,6 @@ def _namesrv_status(answer: HttpResponse, url: str) -> NamesrvStatus:
 def _unknown(topic: str) -> TopicNotFoundError:
     fix = TopicNotFoundError.fix_of(topic)
     return TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
-
-
-async def _held(api: BrokerApi, topic: str, urls: Mapping[str, str]) -> dict[str, TopicConfig]:
-    """Return *topic* as those brokers hold it that answer and have it."""
-
-    async def of_broker(url: str) -> list[TopicConfig]:
-        try:
-            return [await api.get_topic(url, topic)]
-        except TopicNotFoundError:
-            return []
-
-    answers = await on_each(urls, of_broker, {})
-    return {name: answer[0] for name, answer in answers.items() if answer}
 
 
 def _check_given_up(

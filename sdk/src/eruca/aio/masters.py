@@ -173,15 +173,25 @@ async def on_those_that_know(
             one has raised else. Where *unanswered* is given, that one does not answer is told
             there, as :func:`on_each` does, unless nobody else knows.
     """
+    known = await known_by(urls, ask, type(unknown), unanswered)
+    if not known:
+        raise next(iter(unanswered.values())) if unanswered else unknown
+    return known
+
+
+async def known_by(
+    urls: Mapping[str, str],
+    ask: Callable[[str], Awaitable[T]],
+    unknown: type[ErucaError],
+    unanswered: dict[str, ErucaError] | None = None,
+) -> dict[str, T]:
+    """Return the answers of those who do not raise *unknown*; there may be none."""
 
     async def ask_one(url: str) -> list[T]:
         try:
             return [await ask(url)]
-        except type(unknown):
+        except unknown:
             return []
 
     answers = await on_each(urls, ask_one, unanswered)
-    known = {name: answer[0] for name, answer in answers.items() if answer}
-    if not known:
-        raise next(iter(unanswered.values())) if unanswered else unknown
-    return known
+    return {name: answer[0] for name, answer in answers.items() if answer}

@@ -28,7 +28,7 @@ def order_config_of(
     Args:
         topics: The topic by broker name, as it is to be on each broker that answers.
         known: Its order config so far.
-        live: The brokers that are there, with the topic or without it.
+        live: The brokers that answer, with the topic or without it.
         without: Brokers whose keys go elsewhere, for they will not come back.
     """
     here = {
