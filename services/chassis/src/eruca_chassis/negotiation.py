@@ -8,9 +8,17 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from starlette.datastructures import Headers
+
 from eruca.contract.errors import NotAcceptableError, UnsupportedMediaTypeError
 
 _ACCEPT_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
+
+
+def accept_of(headers: Headers) -> bytes | None:
+    """Return all that a request's Accept headers say, as :func:`choose` takes it."""
+    values = headers.getlist("accept")
+    return ",".join(values).encode("latin-1") if values else None
 
 
 def choose(accept: bytes | None, offered: tuple[str, ...]) -> str:

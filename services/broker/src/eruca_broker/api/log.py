@@ -28,6 +28,7 @@ from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
 from eruca_broker.core.rendering import plain_body, render_log_record
 from eruca_broker.store.reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.negotiation import accept_of
 from eruca_chassis.problems import problems
 
 router = APIRouter(prefix="/v1/log", tags=["log"])
@@ -96,7 +97,7 @@ async def read_log(
     of a segment is unused. An offset that retention has overtaken, or at which no record starts,
     is answered 404; one from which damage keeps the log from being read, 503.
     """
-    media_type = choose(_accept(request), _OFFERED)
+    media_type = choose(accept_of(request.headers), _OFFERED)
     read = await broker.log_feed.read(
         from_offset, max_bytes, wait_seconds, leaving(request.receive)
     )
@@ -133,7 +134,7 @@ async def get_log_record(
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
-    media_type = choose(_accept(request), _OFFERED_FOR_ONE)
+    media_type = choose(accept_of(request.headers), _OFFERED_FOR_ONE)
     if media_type == LOG_MEDIA_TYPE:
         raw = broker.log_feed.raw_record(log_offset)
         return CountedResponse(broker.in_flight, [raw], LOG_MEDIA_TYPE)
@@ -149,11 +150,6 @@ async def get_log_record(
         return CountedResponse(broker.in_flight, [body], OCTETS_MEDIA_TYPE)
     view, _ = render_log_record(record, body_room=LOG_READ_SIZE_MAX)
     return CountedResponse(broker.in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
-
-
-def _accept(request: Request) -> bytes | None:
-    values = request.headers.getlist("accept")
-    return ",".join(values).encode("latin-1") if values else None
 
 
 def _headers(read: LogRead) -> dict[str, str]:

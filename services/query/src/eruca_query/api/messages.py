@@ -28,7 +28,7 @@ from eruca.contract.queries import (
 )
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_chassis.cursors import decode_cursor
-from eruca_chassis.negotiation import choose
+from eruca_chassis.negotiation import accept_of, choose
 from eruca_chassis.openapi import answer
 from eruca_chassis.problems import problems
 from eruca_query.api import examples
@@ -89,8 +89,7 @@ async def get_message(
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
-    accepted = ",".join(request.headers.getlist("accept")).encode("latin-1") or None
-    media_type = choose(accepted, _OFFERED)
+    media_type = choose(accept_of(request.headers), _OFFERED)
     found = await service.search.by_id(message_id)
     if media_type == OCTETS_MEDIA_TYPE:
         return Response(found.message.octets(), media_type=OCTETS_MEDIA_TYPE)
