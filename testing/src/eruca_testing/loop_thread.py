@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent import futures
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-_WAIT_SECONDS: Final = 1.0
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -57,10 +54,6 @@ class LoopThread:
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(self._listed(coroutine), self._loop)
         try:
-            # A signal that comes just as a wait begins does not end it: the interpreter has looked
-            # for signals already. So no wait is a long one.
-            while not future.done():
-                futures.wait([future], _WAIT_SECONDS)
             return future.result()
         except BaseException:
             future.cancel()  # where it is the caller that was interrupted
