@@ -31,7 +31,6 @@ from eruca.contract.records import (
 from eruca.contract.wire import PullStatus
 from eruca.core.sql92 import Sql92Filter
 from eruca_broker.core.consume_queue_entry import Entries
-from eruca_broker.core.property_texts import Int64Array
 from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.consume_queues import ConsumeQueues
@@ -169,8 +168,8 @@ class Reader:
             offset + many.end,
             min_offset,
             max_offset,
-            many.sizes.astype(">u4").tobytes(),
-            self._slices(many.log_offsets, many.sizes),
+            many.entries["size"].tobytes(),  # big-endian, as the wire has them
+            self._slices(many.entries, many.size),
             many.size,
         )
 
@@ -328,15 +327,17 @@ class Reader:
             end += size
         yield self._log.view(begin, end - begin)
 
-    def _slices(
-        self,
-        starts: np.ndarray[tuple[int], np.dtype[np.int64]],
-        sizes: np.ndarray[tuple[int], np.dtype[np.int64]],
-    ) -> list[memoryview]:
+    def _slices(self, entries: Entries, size: int) -> list[memoryview]:
+        """Return the records of *entries*, which take *size* bytes; neighbours in one slice."""
+        starts, sizes = entries["log_offset"], entries["size"]
+        first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
+        if end - first == size:  # no two overlap, so there is room for nothing between them
+            return self._log.views([first], [end])
+        starts = starts.astype(np.int64)
         ends = starts + sizes
         breaks = np.flatnonzero(starts[1:] != ends[:-1])
-        begins = [int(starts[0]), *starts[breaks + 1].tolist()]
-        return self._log.views(begins, [*ends[breaks].tolist(), int(ends[-1])])
+        begins = [first, *starts[breaks + 1].tolist()]
+        return self._log.views(begins, [*ends[breaks].tolist(), end])
 
 
 class _Few(NamedTuple):
@@ -373,8 +374,7 @@ def _choose_few(
 class _Many(NamedTuple):
     """The messages that a pull of more entries takes."""
 
-    log_offsets: Int64Array
-    sizes: Int64Array
+    entries: Entries
     size: int  # bytes of all of them
     end: int  # entries that are done with
 
@@ -393,11 +393,11 @@ def _choose_many(
             end = int(matching[max_count])
             matching = matching[:max_count]
         entries = entries[matching]
-    sizes = entries["size"].astype(np.int64)
-    total = np.cumsum(sizes)
-    if total[-1] > max_bytes and len(entries) > 1:
+    size = int(np.add.reduce(entries["size"], dtype=np.int64))
+    if size > max_bytes:
+        total = np.cumsum(entries["size"], dtype=np.int64)
         count = max(1, int(np.searchsorted(total, max_bytes, side="right")))
         if count < len(entries):
             end = count if matching is None else int(matching[count])
-            entries, sizes, total = entries[:count], sizes[:count], total[:count]
-    return _Many(entries["log_offset"].astype(np.int64), sizes, int(total[-1]), end)
+            entries, size = entries[:count], int(total[count - 1])
+    return _Many(entries, size, end)
