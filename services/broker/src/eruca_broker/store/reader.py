@@ -130,47 +130,28 @@ class Reader:
             return ended(PullStatus.OFFSET_TOO_LARGE, max_offset)
         if offset == max_offset or queue is None:
             return ended(PullStatus.NO_NEW_MESSAGE, offset)
+        looked_at = SCAN_COUNT_MAX if tag_codes is not None else max_count
         if sql92 is not None:
-            entries = queue.entries(offset, min(SCAN_RECORDS_MAX, max_offset - offset))
-            limits = ScanLimits(max_count, max_bytes, scan_work_max)
-            found = scan(self._log, entries, sql92, limits)
-            return QueueRead(
-                PullStatus.FOUND if found.rows else PullStatus.NO_MATCHED_MESSAGE,
-                offset + found.end,
-                min_offset,
-                max_offset,
-                _sizes(found.rows),
-                list(self._slices_of_few(found.rows)) if found.rows else [],
-                sum(size for _, size in found.rows),
-                found.work,
-            )
-        wanted = max_count if tag_codes is None else SCAN_COUNT_MAX
-        entries = queue.entries(offset, min(wanted, max_offset - offset))
-        next_offset = offset + len(entries)
-        if len(entries) <= FEW_MAX:
-            few = _choose_few(entries.tolist(), max_count, max_bytes, tag_codes)
-            if not few.rows:
-                return ended(PullStatus.NO_MATCHED_MESSAGE, next_offset)
-            return QueueRead(
-                PullStatus.FOUND,
-                offset + few.end,
-                min_offset,
-                max_offset,
-                _sizes(few.rows),
-                list(self._slices_of_few(few.rows)),
-                few.size,
-            )
-        many = _choose_many(entries, max_count, max_bytes, tag_codes)
-        if many is None:
-            return ended(PullStatus.NO_MATCHED_MESSAGE, next_offset)
+            looked_at = SCAN_RECORDS_MAX
+        entries = queue.entries(offset, min(looked_at, max_offset - offset))
+        if sql92 is not None:
+            found = scan(self._log, entries, sql92, ScanLimits(max_count, max_bytes, scan_work_max))
+            size = sum(size for _, size in found.rows)
+            chosen = self._of_rows(found.rows, size, found.end, found.work)
+        elif len(entries) <= FEW_MAX:
+            chosen = self._of_rows(*_choose_few(entries, max_count, max_bytes, tag_codes))
+        else:
+            chosen = self._of_entries(*_choose_many(entries, max_count, max_bytes, tag_codes))
+        status = PullStatus.FOUND if chosen.slices else PullStatus.NO_MATCHED_MESSAGE
         return QueueRead(
-            PullStatus.FOUND,
-            offset + many.end,
+            status,
+            offset + chosen.end,
             min_offset,
             max_offset,
-            many.entries["size"].tobytes(),  # big-endian, as the wire has them
-            self._slices(many.entries, many.size),
-            many.size,
+            chosen.sizes,
+            chosen.slices,
+            chosen.size,
+            chosen.work,
         )
 
     def record(self, log_offset: int, end_offset: int | None = None) -> Record:
@@ -318,7 +299,16 @@ class Reader:
                 with suppress(RecordNotFoundError):  # of an index file damaged unnoticed
                     yield self.record(offset)
 
-    def _slices_of_few(self, rows: Sequence[tuple[int, int]]) -> Iterator[memoryview]:
+    def _of_rows(
+        self, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
+    ) -> _Chosen:
+        """Return the records at *rows*' log offsets, each of so many bytes."""
+        sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))
+        return _Chosen(sizes, list(self._slices_of_rows(rows)), size, end, work)
+
+    def _slices_of_rows(self, rows: Sequence[tuple[int, int]]) -> Iterator[memoryview]:
+        if not rows:
+            return
         begin = end = rows[0][0]
         for log_offset, size in rows:
             if log_offset != end:
@@ -327,8 +317,12 @@ class Reader:
             end += size
         yield self._log.view(begin, end - begin)
 
-    def _slices(self, entries: Entries, size: int) -> list[memoryview]:
-        """Return the records of *entries*, which take *size* bytes; neighbours in one slice."""
+    def _of_entries(self, entries: Entries, size: int, end: int) -> _Chosen:
+        """Return the records of *entries*, by columns."""
+        sizes = entries["size"].tobytes()  # big-endian, as the wire has them
+        return _Chosen(sizes, self._slices_of_entries(entries, size) if sizes else [], size, end)
+
+    def _slices_of_entries(self, entries: Entries, size: int) -> list[memoryview]:
         starts, sizes = entries["log_offset"], entries["size"]
         first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
         if end - first == size:  # no two overlap, so there is room for nothing between them
@@ -340,6 +334,16 @@ class Reader:
         return self._log.views(begins, [*ends[breaks].tolist(), end])
 
 
+class _Chosen(NamedTuple):
+    """What a pull takes: slices of the log, where neighbouring records are one."""
+
+    sizes: bytes  # u32 big-endian per record
+    slices: list[memoryview]
+    size: int  # bytes of all slices
+    end: int  # entries that are done with
+    work: int = 0  # what a filter over properties has cost
+
+
 class _Few(NamedTuple):
     """The messages that a pull of a few entries takes."""
 
@@ -348,20 +352,13 @@ class _Few(NamedTuple):
     end: int  # entries that are done with
 
 
-def _sizes(rows: Sequence[tuple[int, int]]) -> bytes:
-    return struct.pack(f">{len(rows)}I", *(size for _, size in rows))
-
-
 def _choose_few(
-    entries: Sequence[tuple[int, int, int]],
-    max_count: int,
-    max_bytes: int,
-    tag_codes: frozenset[int] | None,
+    entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
 ) -> _Few:
-    """Choose of *entries*, of each its log offset, size and tag code, as a pull may take them."""
+    """Choose messages as a pull may take them: at most so many, and so large but for the first."""
     rows: list[tuple[int, int]] = []
     total = 0
-    for index, (log_offset, size, tag_code) in enumerate(entries):
+    for index, (log_offset, size, tag_code) in enumerate(entries.tolist()):
         if tag_codes is not None and tag_code not in tag_codes:
             continue
         if rows and (len(rows) == max_count or total + size > max_bytes):
@@ -381,14 +378,12 @@ class _Many(NamedTuple):
 
 def _choose_many(
     entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
-) -> _Many | None:
-    """Choose as :func:`_choose_few` does, by columns; None where none matches."""
+) -> _Many:
+    """Choose as :func:`_choose_few` does, by columns."""
     end = len(entries)
     matching = None
     if tag_codes is not None:
         matching = np.flatnonzero(np.isin(entries["tags_code"].astype(np.int64), list(tag_codes)))
-        if not len(matching):
-            return None
         if len(matching) > max_count:
             end = int(matching[max_count])
             matching = matching[:max_count]
