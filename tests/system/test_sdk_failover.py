@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
 import eruca
+from eruca.contract.models import TopicSettings
 from eruca_deploy.cluster import LocalCluster
 from support.waiting import until, until_told
 
@@ -116,6 +119,29 @@ async def test_keys_of_an_ordered_topic_wait_for_their_broker_and_go_elsewhere_i
                 await producer.send(keyed(at_b))
             await late.admin.change_topic("orders", {}, without=["broker-b"])
             assert (await producer.send(keyed(at_b))).queue.broker_name == "broker-a"
+
+
+async def test_a_broker_that_hangs_while_its_ordered_topic_is_changed_keeps_its_keys(
+    cluster: LocalCluster, client: eruca.AsyncClient
+) -> None:
+    await client.admin.create_topic("orders", queue_count=2, ordered=True)
+    before = await client.admin.topic("orders")
+    more = TopicSettings(read_queue_count=3, write_queue_count=3, ordered=True)
+    pid = cluster.pid("broker-b")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        async with eruca.AsyncClient(cluster.namesrv_urls, timeout=1) as other:
+            changed = await other.admin.change_topic("orders", {"broker-a": more})
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    order = changed["broker-a"].order_config
+    assert order is not None
+    assert order.queues == {"broker-a": 3, "broker-b": 2}
+    held = await client.admin.topic("orders")
+    assert held["broker-b"].order_config == before["broker-b"].order_config
+    assert (await client.admin.route("orders")).order_config == "broker-a:3;broker-b:2"
 
 
 async def test_a_consumer_reads_from_the_others_while_a_broker_is_down_and_then_all_of_it(
