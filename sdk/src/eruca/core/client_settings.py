@@ -84,7 +84,8 @@ def checked_urls(
         except ValueError as error:
             raise ValidationError(
                 f"{source}: {url!r} is not the URL of {what}: {error}",
-                fix=f"write scheme, host and port, such as {such_as}",
+                fix=f"write scheme, host and port, such as {such_as}; "
+                f"separate several by {URL_SEPARATOR!r}",
             ) from None
     if not checked:
         raise ValidationError(
