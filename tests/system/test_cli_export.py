@@ -17,14 +17,16 @@ import pytest
 from pyarrow import feather, parquet
 
 import eruca
-from eruca.cli.export_parts import reserved
+from eruca.cli.export_parts import ExportParts, ExportRequest, reserved
 from eruca.cli.export_service import ExportService as PlanningService
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ConflictError, NotReadyError
-from eruca.contract.exports import ExportPlan
+from eruca.contract.exports import NDJSON_MEDIA_TYPE, ExportPlan
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
+from support.brokers import broker_of
 from support.command_line import ERUCA
 from support.exports import ExportService, export_service
-from support.in_process_cluster import in_process_cluster
+from support.in_process_cluster import InProcessCluster, in_process_cluster
+from support.stores import delete_oldest_segments
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -68,13 +70,19 @@ async def exporting(
         in_process_cluster(directory / "cluster", brokers=1) as cluster,
         export_service(cluster) as service,
     ):
-        await service.client.admin.create_topic("orders", queue_count=2)
-        await service.client.admin.put_kv(QUERY_SERVICES_NAMESPACE, "query-1", service.url)
+        command = await knowing(cluster, service)
         async with service.client.producer() as producer:
             await producer.send_many(
                 [eruca.Message("orders", f"body {n}", keys=[f"key-{n}"]) for n in range(count)]
             )
-        yield CommandLine(cluster.namesrv_urls[0]), service
+        yield command, service
+
+
+async def knowing(cluster: InProcessCluster, service: ExportService) -> CommandLine:
+    """Return the command, which finds the service; there is a topic, without messages."""
+    await service.client.admin.create_topic("orders", queue_count=2)
+    await service.client.admin.put_kv(QUERY_SERVICES_NAMESPACE, "query-1", service.url)
+    return CommandLine(cluster.namesrv_urls[0])
 
 
 def numbers(bodies: list[bytes]) -> list[int]:
@@ -243,6 +251,43 @@ async def test_a_run_that_was_refused_leaves_nothing_in_the_way_of_the_next(
 
     assert not is_there
     assert len(file.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+async def test_what_retention_has_deleted_of_a_plan_is_planned_anew_or_told(
+    tmp_path: Path,
+    read_before: bool,
+) -> None:
+    file = tmp_path / "orders.ndjson"
+    async with (
+        in_process_cluster(tmp_path / "cluster", brokers=1) as cluster,
+        export_service(cluster) as service,
+    ):
+        command = await knowing(cluster, service)
+        async with service.client.producer(compression_threshold=None) as producer:
+            for _ in range(40):
+                await producer.send(eruca.Message("orders", bytes(1_000_000), sharding_key="one"))
+        plan = await service.plan("orders", partition_rows=5)
+        first = plan.partitions[0]
+        with reserved(file):
+            request = ExportRequest("orders", NDJSON_MEDIA_TYPE, None, None, None)
+            parts = ExportParts.begun(file, request, plan)
+            if read_before:
+                parts.open_part(first).close()
+                parts.keep(first)
+        store = broker_of(cluster.brokers["broker-a"]).store
+        assert await delete_oldest_segments(store, 1)
+        left = (await service.plan("orders")).rows
+
+        if read_before:
+            said = await command("export", "orders", "--to", file, code=1)
+            assert "has been deleted" in said
+            assert "--restart" in said
+            assert f"{first.rows} messages had been read" in said
+        await command("export", "orders", "--to", file, *["--restart"][: int(read_before)])
+
+    assert len(file.read_text().splitlines()) == left
+    assert not (tmp_path / "orders.ndjson.parts").exists()
 
 
 async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_asked_for(

@@ -145,7 +145,8 @@ class _Termination:
 def error_line(error: ErucaError) -> str:
     """Return an error as one line: what happened, and what to do."""
     line = error.detail.rstrip(".")
-    if error.fix and not error.errors:  # for wrong fields the detail names each of them
+    says_it = error.errors and error.fix == error.default_fix  # … for wrong fields, of each
+    if error.fix and not says_it:
         line += f". To mend it: {error.fix}"
     return " ".join(line.split())  # a detail that quotes a foreign answer may hold line ends
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eruca.cli.export_files import FileFormat
     from eruca.cli.export_parts import ExportParts, ExportRequest
     from eruca.cli.export_service import ExportService
+    from eruca.contract.errors import RangeDeletedError
     from eruca.contract.exports import ExportPartition, ExportPlan
 
 PART_ROWS: Final = 100_000  # what a broken connection has to read again, at most
@@ -91,7 +92,7 @@ async def export(
     from eruca.cli.export_parts import ExportRequest, reserved
     from eruca.cli.export_service import STALL_SECONDS, ExportService
     from eruca.cli.found_messages import say_missing
-    from eruca.contract.errors import ErucaError
+    from eruca.contract.errors import ErucaError, RangeDeletedError
     from eruca.core.services import QUERY_SERVICE
 
     file_format = format_of(to)
@@ -105,17 +106,37 @@ async def export(
             urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
             service = ExportService(http, urls, topic)
             request = ExportRequest(topic, file_format.media_type, columns, since, until)
-            parts = await _parts(
-                service, to, request, restart=restart, allow_incomplete=allow_incomplete
-            )
-            say_missing(session, parts.plan.incomplete)
-            try:
-                await _export(session, service, parts, to, file_format)
-            except ErucaError:
-                parts.delete_if_empty()  # a run that asks for something else may follow
-                raise
+            for left in reversed(range(TRIES)):
+                parts = await _parts(
+                    service, to, request, restart=restart, allow_incomplete=allow_incomplete
+                )
+                say_missing(session, parts.plan.incomplete)
+                try:
+                    await _export(session, service, parts, to, file_format)
+                except RangeDeletedError as error:
+                    if not (left and parts.is_empty):
+                        raise _too_late(error, parts) from error
+                    restart = True  # retention was faster than the first of what was planned
+                except ErucaError:
+                    parts.delete_if_empty()  # a run that asks for something else may follow
+                    raise
+                else:
+                    break
         parts.delete()
     _show(session, to, parts.plan)
+
+
+def _too_late(error: RangeDeletedError, parts: ExportParts) -> RangeDeletedError:
+    """Return the error that says what can be done where retention has deleted of a plan."""
+    if parts.is_empty:
+        parts.delete()
+        return error
+    kept = counted(parts.plan.rows - sum(part.rows for part in parts.missing()), "message")
+    error.fix = (
+        f"with --restart it begins anew with what is left; {kept} had been read, "
+        "and --since or --columns makes it shorter"
+    )
+    return error
 
 
 async def _export(

@@ -106,9 +106,14 @@ class ExportParts:
         """Delete all parts: the file is there."""
         shutil.rmtree(self._directory)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no part yet."""
+        return len(self.missing()) == len(self.plan.partitions)
+
     def delete_if_empty(self) -> None:
         """Delete everything unless there is a part: there is nothing to go on from."""
-        if len(self.missing()) == len(self.plan.partitions):
+        if self.is_empty:
             self.delete()
 
     def unfinished(self, partition: ExportPartition) -> Path:
