@@ -42,7 +42,12 @@ from eruca_txn_checker.projection.check_rows import (
     settling_checks,
     take_for_producer,
 )
-from eruca_txn_checker.projection.due_rows import delete_history, due_rows, refresh_due
+from eruca_txn_checker.projection.due_rows import (
+    delete_history,
+    due_rows,
+    open_again,
+    refresh_due,
+)
 from eruca_txn_checker.projection.fold import LoggedEvent, TransactionProjection
 from eruca_txn_checker.projection.forgotten import ForgottenRows
 from eruca_txn_checker.projection.listing import find_rows, page_of
@@ -161,12 +166,28 @@ async def due(database: Database, now_ms: int, **more: object) -> list[str]:
         "at_broker_ms": now_ms,
         "limit": 10,
         "without": (),
-        "groups": None,
+        "reachable": (),
+        "counts_unreachable": True,
         "rules": RULES,
     }
     async with database.transaction() as connection:
         found = await due_rows(connection, BROKER, now_ms=now_ms, **(settings | more))  # type: ignore[arg-type]  # of its parameters
     return [row.transaction_id for row in found]
+
+
+async def opened_again(
+    database: Database, now_ms: int, reachable: Collection[str] = ("orders",), limit: int = 10
+) -> int:
+    async with database.transaction() as connection:
+        return await open_again(
+            connection,
+            BROKER,
+            now_ms=now_ms,
+            at_broker_ms=now_ms,
+            limit=limit,
+            reachable=reachable,
+            rules=RULES,
+        )
 
 
 def _differences(connection: Connection) -> list[object]:
@@ -385,10 +406,57 @@ async def test_only_groups_that_can_be_reached_are_checked_and_others_given_up_i
 ) -> None:
     await folder.fold(begun("ours"), begun("theirs", group="others"))
 
-    assert await due(folder.database, T0 + 10_000, groups={"orders"}) == ["ours"]
-    assert await due(folder.database, T0 + 10_000, groups=set()) == []
+    assert await due(
+        folder.database, T0 + 10_000, reachable={"orders"}, counts_unreachable=False
+    ) == ["ours"]
+    assert await due(folder.database, T0 + 10_000, counts_unreachable=False) == []
     old = T0 + RULES.age_max_ms + 1
-    assert await due(folder.database, old, groups=set()) == ["ours", "theirs"]
+    assert await due(folder.database, old, counts_unreachable=False) == ["ours", "theirs"]
+
+
+async def test_a_check_that_nobody_took_is_not_used_up_while_its_producers_are_there(
+    folder: Folder,
+) -> None:
+    await folder.fold(begun(), checked(at=T0))
+    over = T0 + RULES.interval_ms + 1
+
+    assert await take(folder.database, over) == []
+    assert await due(folder.database, over, reachable={"orders"}) == []
+    assert [await opened_again(folder.database, now_ms) for now_ms in (over - 1, over)] == [0, 1]
+    assert await opened_again(folder.database, over) == 0
+    [check_id] = await take(folder.database, over)
+
+    assert (await only_check(folder.database)).check_id == check_id
+    later = over + RULES.interval_ms + 1
+    assert await opened_again(folder.database, later) == 0
+    assert await due(folder.database, later, reachable={"orders"}) == ["t"]
+
+
+async def test_a_check_that_nobody_took_is_used_up_where_nobody_is_there_or_it_is_too_old(
+    folder: Folder,
+) -> None:
+    await folder.fold(begun(), checked(at=T0))
+    over = T0 + RULES.interval_ms + 1
+    old = T0 + RULES.age_max_ms + 1
+
+    assert await opened_again(folder.database, over, reachable=()) == 0
+    assert await opened_again(folder.database, old) == 0
+    assert await due(folder.database, over, reachable={"others"}) == ["t"]
+    assert await due(folder.database, old, reachable={"orders"}) == ["t"]
+
+
+async def test_the_checks_that_waited_longest_are_opened_again_first(folder: Folder) -> None:
+    names = ["a", "b", "c"]
+    await folder.fold(*map(begun, names))
+    await folder.fold(*(checked(name, at=T0 + n) for n, name in enumerate(names)))
+    over = T0 + RULES.interval_ms + 10
+
+    assert await opened_again(folder.database, over, limit=2) == 2
+    taken = await take(folder.database, over)
+
+    async with folder.database.transaction() as connection:
+        checks = [(await checks_of(connection, BROKER, name))[0].check_id for name in names]
+    assert taken == checks[:2]
 
 
 async def test_rules_that_have_changed_hold_for_what_was_there_before(folder: Folder) -> None:

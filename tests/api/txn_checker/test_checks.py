@@ -9,13 +9,21 @@ from pathlib import Path
 import httpx
 import pytest
 
+from eruca_postgres.database import Database
+from eruca_txn_checker.projection.producer_rows import reachable_groups
 from support.checkers import Checked, begin, checked_by, messages, take
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.patience import PATIENCE_SECONDS
 from support.times import moment
-from support.waiting import until
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
+
+
+async def known_producers(database: Database) -> set[str]:
+    """Return the groups whose producers are known to be there."""
+    async with database.transaction() as connection:
+        return await reachable_groups(connection, since_ms=0)
 
 
 @pytest.fixture
@@ -247,6 +255,23 @@ async def test_after_its_checks_a_transaction_is_parked_and_an_operator_may_comm
         assert await messages(checked.broker) == ["order 17"]
         seen = await checked.until_state(transaction_id, "committed")
         assert seen["decision"]["reason"] == "see ticket 4711"
+
+
+async def test_a_producer_with_more_checks_than_it_can_take_uses_none_of_them_up(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with checked_by(cluster, database_url, checks_max=1, interval_seconds=0.3) as checked:
+        checker = checked.app.state.checker
+        await checked.take(wait_seconds=0)
+        await until_told(lambda: known_producers(checker.database), bool)
+        transaction_id = await checked.begin()
+        await until(lambda: checker.counts.put_off >= 2)
+
+        [check] = await checked.take()
+        await checked.answer(check["check_id"], "commit")
+
+        seen = await checked.until_state(transaction_id, "committed")
+        assert (check["number"], seen["checks"]) == (1, 1)
 
 
 async def test_where_checks_need_a_producer_none_is_used_up_without_one(

@@ -59,6 +59,11 @@ class CheckerMetrics(Collector):
             "checks_refused", "Checks that brokers found needless or out of turn", counts.refused
         )
         yield _counter(
+            "checks_put_off",
+            "Checks that nobody took in time, opened again: more than can be answered",
+            counts.put_off,
+        )
+        yield _counter(
             "forgotten", "Transactions that their brokers did not know any more", counts.forgotten
         )
         yield _counter("questions", "Checks sent to a producer or webhook", questions.asked)

@@ -43,6 +43,7 @@ from eruca_txn_checker.projection.due_rows import (
     delete_history,
     delete_row,
     due_rows,
+    open_again,
     refresh_due,
 )
 from eruca_txn_checker.projection.producer_rows import reachable_groups
@@ -53,6 +54,7 @@ REFUSED_SECONDS: Final = 30.0  # the broker finds fault with the request
 DONE_COUNT_MAX: Final = 2_000  # transactions whose log is waited for; then no more are checked
 SETTLE_COUNT_MAX: Final = 64  # answers told again in one go
 SETTLE_AFTER_MS: Final = 2_000  # an answer that is not known at the broker by then is told again
+OPEN_COUNT_MAX: Final = 1_000  # checks that nobody took, opened again in one go
 HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one go
 COMPARE_SECONDS: Final = 10.0  # so often the broker is asked what time it is
 
@@ -66,6 +68,7 @@ class CheckCounts:
     granted: int = 0
     given_up: int = 0
     refused: int = 0  # decided, or checked by somebody else, meanwhile
+    put_off: int = 0  # nobody took a check in time, though producers are there
     forgotten: int = 0  # the broker did not know the transaction any more
 
 
@@ -204,18 +207,27 @@ class DueWork:
             )
             if len(self._let_alone) >= DONE_COUNT_MAX:
                 return left, []  # the log is far behind: it has to come first
-            groups: set[str] | None = None
-            if not settings.counts_unreachable:
-                since_ms = now_ms - settings.reachable_ms
-                groups = await reachable_groups(connection, since_ms=since_ms)
+            at_broker_ms = self.broker_clock.there(now_ms)
+            since_ms = now_ms - settings.reachable_ms
+            reachable = await reachable_groups(connection, since_ms=since_ms)
+            self._counts.put_off += await open_again(
+                connection,
+                self._broker_name,
+                now_ms=now_ms,
+                at_broker_ms=at_broker_ms,
+                limit=OPEN_COUNT_MAX,
+                reachable=reachable,
+                rules=settings.rules,
+            )
             rows = await due_rows(
                 connection,
                 self._broker_name,
                 now_ms=now_ms,
-                at_broker_ms=self.broker_clock.there(now_ms),
+                at_broker_ms=at_broker_ms,
                 limit=settings.parallel_max,
                 without=self._let_alone,
-                groups=groups,
+                reachable=reachable,
+                counts_unreachable=settings.counts_unreachable,
                 rules=settings.rules,
             )
         return left, rows

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    ColumnElement,
+    and_,
     any_,
     delete,
     exists,
@@ -34,13 +36,15 @@ async def due_rows(
     at_broker_ms: int,
     limit: int,
     without: Collection[str],
-    groups: Collection[str] | None,
+    reachable: Collection[str],
+    counts_unreachable: bool,
     rules: CheckRules,
 ) -> list[TransactionRow]:
     """Return pending transactions that are due, the longest overdue first.
 
     One about which an answer is known, and not yet to its broker, is not due: that comes first. Nor
-    is one whose last check is still to be answered, however late that was read.
+    is one whose last check is still to be answered, however late that was read, or may yet be
+    asked: see :func:`open_again`.
 
     Args:
         connection: A transaction.
@@ -49,8 +53,9 @@ async def due_rows(
         at_broker_ms: The time by the broker's.
         limit: How many at most.
         without: Ids that are being dealt with.
-        groups: Only these producer groups' are checked; None: all. Others' are given up all the
-            same when it is time.
+        reachable: The producer groups that can be asked.
+        counts_unreachable: Whether others are checked, too. They are given up all the same when it
+            is time.
         rules: When that is.
     """
     is_settling = exists().where(
@@ -58,32 +63,97 @@ async def due_rows(
         checks.c.is_settling,
         checks.c.transaction_id == transactions.c.transaction_id,
     )
-    is_asked = exists().where(
-        checks.c.broker_name == broker_name,
-        checks.c.transaction_id == transactions.c.transaction_id,
-        checks.c.number == transactions.c.checks,
-        # Not in the future: if the clock was set back, the broker's alone says when it is over.
-        checks.c.opened_ms.between(now_ms - rules.interval_ms, now_ms),
+    is_in_hand = exists().where(
+        _is_last_check(broker_name),
+        or_(
+            _was_opened_lately(now_ms, rules),
+            and_(checks.c.is_open, _is_of(reachable), not_(_is_too_old(at_broker_ms, rules))),
+        ),
     )
     chosen = select(*COLUMNS).where(
-        transactions.c.broker_name == broker_name,
-        transactions.c.state == "pending",
-        transactions.c.due_ms <= at_broker_ms,
-        not_(is_settling),
-        not_(is_asked),
+        *_is_due(broker_name, at_broker_ms), not_(is_settling), not_(is_in_hand)
     )
     if without:
         chosen = chosen.where(transactions.c.transaction_id != func.all(_texts(without)))
-    if groups is not None:
+    if not counts_unreachable:
         chosen = chosen.where(
             or_(
-                transactions.c.producer_group == any_(_texts(groups)),
+                transactions.c.producer_group == any_(_texts(reachable)),
                 transactions.c.checks >= rules.checks_max,
-                transactions.c.begun_ms < at_broker_ms - rules.age_max_ms,
+                _is_too_old(at_broker_ms, rules),
             )
         )
     found = await connection.execute(chosen.order_by(transactions.c.due_ms).limit(limit))
     return [TransactionRow(*row) for row in found]
+
+
+async def open_again(
+    connection: AsyncConnection,
+    broker_name: str,
+    *,
+    now_ms: int,
+    at_broker_ms: int,
+    limit: int,
+    reachable: Collection[str],
+    rules: CheckRules,
+) -> int:
+    """Give checks that nobody took a further interval; return of how many transactions.
+
+    Their producers are there and have more to answer than they can, or than this service can ask:
+    such a check is not used up. They are the oldest ones, which are taken first.
+    """
+    untaken = (
+        select(checks.c.check_id)
+        .join_from(checks, transactions, _is_last_check(broker_name))
+        .where(
+            *_is_due(broker_name, at_broker_ms),
+            not_(_is_too_old(at_broker_ms, rules)),
+            checks.c.is_open,
+            _is_of(reachable),
+            not_(_was_opened_lately(now_ms, rules)),
+        )
+        .order_by(transactions.c.due_ms)
+        .limit(limit)
+    )
+    opened = await connection.execute(
+        update(checks)
+        .where(checks.c.check_id.in_(untaken), checks.c.is_open)
+        .values(opened_ms=now_ms)
+    )
+    return opened.rowcount
+
+
+def _is_due(broker_name: str, at_broker_ms: int) -> Sequence[ColumnElement[bool]]:
+    return (
+        transactions.c.broker_name == broker_name,
+        transactions.c.state == "pending",
+        transactions.c.due_ms <= at_broker_ms,
+    )
+
+
+def _is_too_old(at_broker_ms: int, rules: CheckRules) -> ColumnElement[bool]:
+    return transactions.c.begun_ms < at_broker_ms - rules.age_max_ms
+
+
+def _is_last_check(broker_name: str) -> ColumnElement[bool]:
+    return and_(
+        checks.c.broker_name == broker_name,
+        checks.c.transaction_id == transactions.c.transaction_id,
+        checks.c.number == transactions.c.checks,
+    )
+
+
+def _is_of(groups: Collection[str]) -> ColumnElement[bool]:
+    return checks.c.producer_group == any_(_texts(groups))
+
+
+def _was_opened_lately(now_ms: int, rules: CheckRules) -> ColumnElement[bool]:
+    """Tell whether a check may still be answered.
+
+    Not one that was opened in the future: if the clock was set back, the broker's alone says when
+    it is over.
+    """
+    return checks.c.opened_ms.between(now_ms - rules.interval_ms, now_ms)
 
 
 async def refresh_due(connection: AsyncConnection, broker_name: str, rules: CheckRules) -> None:
