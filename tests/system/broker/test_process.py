@@ -1,4 +1,8 @@
-"""The broker as a process: how it starts, registers, refuses to start, and stops."""
+"""The broker as a process: how it starts, registers, refuses to start, and stops.
+
+Signals, exit codes and what lies on the disk are tested with programs; what it says and answers,
+with processes that are forked, which is far less to compute.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ import pytest
 from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_chassis.settings import SETTINGS_EXIT_CODE
 from eruca_deploy.ports import free_ports
+from support.forked import forked, forked_to_the_end
 from support.patience import PATIENCE_SECONDS
 from support.processes import run_to_the_end, running
 
@@ -73,14 +78,14 @@ def test_a_signal_stops_it_and_what_was_sent_is_there_again(
 
 
 def test_its_records_name_the_port_it_was_given(tmp_path: Path) -> None:
-    with running(MODULE, settings(tmp_path)) as process:
+    with forked(MODULE, settings(tmp_path)) as process:
         port = urlsplit(process.url).port
 
         assert httpx.get(f"{process.url}/v1/status").json()["store_host"] == f"127.0.0.1:{port}"
 
 
 def test_stopping_does_not_wait_for_held_requests(tmp_path: Path) -> None:
-    with running(MODULE, settings(tmp_path)) as process:
+    with forked(MODULE, settings(tmp_path)) as process:
         send(process.url)
         answers: list[httpx.Response] = []
         url = f"{process.url}/v1/topics/orders/queues/0/messages?offset=1&wait_seconds=30"
@@ -95,7 +100,7 @@ def test_stopping_does_not_wait_for_held_requests(tmp_path: Path) -> None:
 
 
 def test_a_client_that_vanishes_gives_its_place_back(tmp_path: Path) -> None:
-    with running(MODULE, settings(tmp_path)) as process:
+    with forked(MODULE, settings(tmp_path)) as process:
         send(process.url)
         url = f"{process.url}/v1/topics/orders/queues/0/messages?offset=1&wait_seconds=30"
         with pytest.raises(httpx.ReadTimeout):
@@ -143,7 +148,7 @@ def test_a_taken_port_leaves_the_store_alone(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_named_without_a_traceback(
     tmp_path: Path, name: str, value: str
 ) -> None:
-    code, errors = run_to_the_end(MODULE, settings(tmp_path / "store", **{name: value}))
+    code, errors = forked_to_the_end(MODULE, settings(tmp_path / "store", **{name: value}))
 
     assert code == SETTINGS_EXIT_CODE
     assert errors.startswith(f"ERUCA_BROKER_{name}")
@@ -159,7 +164,7 @@ def test_an_address_that_is_none_cannot_go_into_records(tmp_path: Path) -> None:
 
 
 def test_it_listens_and_stores_on_ipv6_too(tmp_path: Path) -> None:
-    with running(MODULE, settings(tmp_path, HOST="::1")) as process:
+    with forked(MODULE, settings(tmp_path, HOST="::1")) as process:
         sent = send(process.url)
 
         assert process.url.startswith("http://[::1]:")
@@ -171,12 +176,12 @@ def test_it_listens_and_stores_on_ipv6_too(tmp_path: Path) -> None:
 
 def test_every_name_server_learns_of_it_and_of_its_end(tmp_path: Path) -> None:
     with (
-        running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as first,
-        running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as second,
+        forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as first,
+        forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as second,
     ):
         urls = f"{first.url};http://127.0.0.1:1;{second.url}/"  # nobody listens on port 1
         quick = settings(tmp_path, NAMESRV_URLS=urls, HEARTBEAT_SECONDS="0.2")
-        with running(MODULE, quick) as broker:
+        with forked(MODULE, quick) as broker:
             for namesrv in (first, second):
                 until(functools.partial(listed, namesrv.url, "brokers"))
 
@@ -202,14 +207,14 @@ def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
     tmp_path: Path,
 ) -> None:
     port = str(free_ports("127.0.0.1", 1)[0])
-    with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}) as namesrv:
+    with forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}) as namesrv:
         url = namesrv.url
         quick = settings(tmp_path, NAMESRV_URLS=url, HEARTBEAT_SECONDS="0.2")
-        with running(MODULE, quick) as broker:
+        with forked(MODULE, quick) as broker:
             send(broker.url)
             httpx.get(f"{url}/v1/topics/orders/route?wait_seconds=30")
             namesrv.stop()
 
-            with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}):
+            with forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}):
                 route = httpx.get(f"{url}/v1/topics/orders/route?wait_seconds=30")
                 assert route.json()["brokers"][0]["urls"]["0"] == {"default": broker.url}

@@ -1,4 +1,7 @@
-"""The name server as a process: how it starts, refuses to start, keeps its file and stops."""
+"""The name server as a process: how it starts, refuses to start, keeps its file and stops.
+
+As in the broker's tests, not each of them starts a program: some fork what has been imported.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pytest
 
 from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_chassis.settings import SETTINGS_EXIT_CODE
+from support.forked import forked, forked_to_the_end
 from support.processes import run_to_the_end, running
 
 MODULE = "eruca_namesrv"
@@ -29,7 +33,7 @@ def test_a_signal_stops_it_with_exit_code_0(by: signal.Signals) -> None:
 
 
 def test_stopping_does_not_wait_for_held_requests() -> None:
-    with running(MODULE, ANY_PORT) as process:
+    with forked(MODULE, ANY_PORT) as process:
         answers: list[httpx.Response] = []
         url = f"{process.url}/v1/topics/t/route?wait_seconds=30"
         thread = threading.Thread(target=lambda: answers.append(httpx.get(url)))
@@ -58,7 +62,7 @@ def test_a_taken_port_is_one_line_that_names_it() -> None:
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "no.such.host.invalid", "a..b", "a" * 64])
 def test_an_address_that_is_not_ours_is_one_line_too(host: str) -> None:
-    code, errors = run_to_the_end(MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": host})
+    code, errors = forked_to_the_end(MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": host})
 
     assert code == LISTEN_EXIT_CODE
     assert errors.startswith(f"namesrv: cannot listen on {host}:0: ")
@@ -68,7 +72,7 @@ def test_an_address_that_is_not_ours_is_one_line_too(host: str) -> None:
 
 
 def test_it_listens_on_ipv6_too() -> None:
-    with running(MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": "::1"}) as process:
+    with forked(MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": "::1"}) as process:
         assert process.url.startswith("http://[::1]:")
         assert httpx.get(f"{process.url}/healthz").status_code == 200
 
@@ -117,7 +121,7 @@ def test_what_was_acknowledged_survives_a_kill_and_routes_do_not(tmp_path: Path)
         "data_version": 1,
         "topics": [],
     }
-    with running(MODULE, settings) as process:
+    with forked(MODULE, settings) as process:
         for i in range(5):
             put = httpx.put(f"{process.url}/v1/kv/ns/{i}", json={"value": str(i)})
             assert put.status_code == 200
@@ -125,7 +129,7 @@ def test_what_was_acknowledged_survives_a_kill_and_routes_do_not(tmp_path: Path)
         assert registered.status_code == 200
         process.stop(signal.SIGKILL)
 
-    with running(MODULE, settings) as process:
+    with forked(MODULE, settings) as process:
         entries = httpx.get(f"{process.url}/v1/kv/ns").json()["entries"]
         assert entries == {str(i): str(i) for i in range(5)}
         assert httpx.get(f"{process.url}/v1/brokers").json() == {"brokers": []}
