@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from support.postgres import reachable_directory
+from support.spark import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def demo(*arguments: str, temporary: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "demo.flights", *arguments],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "TMPDIR": str(temporary), "SPARK_SUBMIT_OPTS": QUICK_JAVA},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
