@@ -11,6 +11,7 @@ import pytest
 import eruca
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
+from support.forked import forking_clusters
 from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +27,9 @@ SETTINGS = SMALL_STORE | {
 @pytest.fixture(scope="module")
 async def cluster(anyio_backend: str) -> AsyncIterator[LocalCluster]:
     """A cluster of processes, with a checker that loses no time."""
-    async with LocalCluster(brokers=2, txn_checkers=2, settings=SETTINGS) as cluster:
-        yield cluster
+    with forking_clusters():
+        async with LocalCluster(brokers=2, txn_checkers=2, settings=SETTINGS) as cluster:
+            yield cluster
 
 
 @pytest.fixture
