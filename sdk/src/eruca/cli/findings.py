@@ -190,8 +190,8 @@ def _projections(name: str, status: BrokerStatus) -> Finding:
             "projections",
             Verdict.FAULT,
             f"cannot be written: {'; '.join(failing)}",
-            "the messages are safe in the log; mend the disk, and if it does not catch up then, "
-            "restart the broker",
+            "what was acknowledged is safe in the log; mend the disk, and if it does not catch up "
+            "then, restart the broker",
         )
     behind = {p.name: p.behind_bytes for p in status.projections if p.behind_bytes > BEHIND_BYTES}
     if not behind:

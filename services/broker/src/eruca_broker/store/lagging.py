@@ -47,8 +47,8 @@ def queue_failed(key: Key, error: ProjectionError) -> UnavailableError:
     topic, queue_id = key
     return UnavailableError(
         f"the consume queue {queue_id} of {topic!r} cannot be read or written: {reason_of(error)}",
-        fix="the messages are safe in the log, and the broker tries again; if it goes on, mend the "
-        "disk and restart the broker, which rebuilds the queue",
+        fix="what was acknowledged is safe in the log, and the broker tries again; if it goes on, "
+        "mend the disk and restart the broker, which rebuilds the queue",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
@@ -61,8 +61,8 @@ def queue_damaged(key: Key, fault: str) -> UnavailableError:
     topic, queue_id = key
     return UnavailableError(
         f"the consume queue {queue_id} of {topic!r} is damaged: {fault}",
-        fix="the messages are safe in the log; the broker's log names the queue's directory: "
-        "without it, the broker makes the queue anew when it starts",
+        fix="what was acknowledged is safe in the log; the broker's log names the queue's "
+        "directory: without it, the broker makes the queue anew when it starts",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
@@ -71,7 +71,7 @@ def index_failed(error: ProjectionError) -> UnavailableError:
     """Return what whoever looks for a key is told while the index does not know all."""
     return UnavailableError(
         f"the key index cannot be written: {reason_of(error)}",
-        fix="the messages are safe in the log, and the broker tries again; if it goes on, mend the "
-        "disk and restart the broker, which rebuilds the index",
+        fix="what was acknowledged is safe in the log, and the broker tries again; if it goes on, "
+        "mend the disk and restart the broker, which rebuilds the index",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
