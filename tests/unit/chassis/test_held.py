@@ -8,7 +8,7 @@ import pytest
 
 from eruca.contract.errors import OverloadedError
 from eruca_chassis.asgi import Message
-from eruca_chassis.held import HeldPlaces, Release
+from eruca_chassis.held import WAKE_COUNT_MAX, HeldPlace, HeldPlaces, Release, Waking
 
 pytestmark = pytest.mark.anyio
 LONG = 60.0  # seconds; no test waits that long
@@ -64,6 +64,29 @@ async def test_a_client_that_leaves_releases_its_request() -> None:
         assert await waiting is Release.CLIENT_GONE
         place.wake()
         assert await place.wait(LONG, receive) is Release.CLIENT_GONE
+
+
+async def test_of_many_who_wait_some_are_woken_at_a_time_in_their_order_and_each_once() -> None:
+    held, waking = HeldPlaces(maximum=1_000), Waking()
+    places = [held.place() for _ in range(20 * WAKE_COUNT_MAX)]
+    answered: list[object] = []
+
+    async def answer(place: HeldPlace) -> None:
+        assert await place.wait(LONG) is Release.NEWS
+        answered.append(place)
+
+    waiting = [asyncio.create_task(answer(place)) for place in places]
+    await until_waiting()
+
+    waking.wake(places)
+    waking.wake(places[::-1])
+    other = asyncio.create_task(asyncio.sleep(0))
+    other.add_done_callback(answered.append)
+    await asyncio.gather(*waiting)
+
+    assert [place for place in answered if place is not other] == places
+    assert answered.index(other) < len(places)
+    assert await places[-1].wait(0.001) is Release.EXPIRED
 
 
 async def test_stopping_releases_all_and_holds_no_more() -> None:

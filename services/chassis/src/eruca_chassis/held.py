@@ -11,17 +11,24 @@ A service takes a place, registers it where the news will come from, and waits::
 Each place costs memory, so there are only so many: the next request is told to come back (429).
 A place is released by news, by time, by its client leaving, and by the service stopping; whoever
 wakes it need not know which came first.
+
+Thousands may wait for the same news, and to answer them all takes seconds. So they are woken some
+at a time (:class:`Waking`): between them everybody else is answered, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from enum import Enum
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from eruca.contract.errors import OverloadedError
 from eruca_chassis.asgi import Receive
+
+WAKE_COUNT_MAX: Final = 16  # places woken per turn of the event loop; their answers take some ms
 
 
 class Release(Enum):
@@ -139,3 +146,24 @@ class HeldPlaces:
         self.is_stopping = True
         for place in self._places:
             place._release(Release.STOPPING)  # its owner's own kind; nobody else may say so
+
+
+class Waking:
+    """Wakes places in the order in which they are named, a few per turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._places: dict[HeldPlace, None] = {}  # each once; those that have left are harmless
+
+    def wake(self, places: Iterable[HeldPlace]) -> None:
+        """Wake *places*: the first ones at once, where nobody is before them."""
+        is_idle = not self._places
+        self._places.update(dict.fromkeys(places))
+        if is_idle:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        for place in list(islice(self._places, WAKE_COUNT_MAX)):
+            del self._places[place]
+            place.wake()
+        if self._places:
+            asyncio.get_running_loop().call_soon(self._wake_some)

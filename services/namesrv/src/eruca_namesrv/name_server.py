@@ -1,9 +1,9 @@
 """The name server's work: the route table, the key-value table, and who waits for a change.
 
 All on one event loop. A route is rendered once per change and its ETag is a digest of what is sent,
-so name servers that know the same agree on the tag, and a client may go from one to another. What
-a change touches is woken at once; expiry is looked for on every read, and every few seconds for
-those who wait.
+so name servers that know the same agree on the tag, and a client may go from one to another. Whom a
+change touches is woken at once; expiry is looked for on every read, and every few seconds for those
+who wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eruca.contract.models import (
 )
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlace, HeldPlaces, Release
+from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
 from eruca_namesrv.route_table import LiveBroker, RouteTable
 
@@ -69,6 +69,7 @@ class NameServer:
         self._rendered: dict[str, RenderedRoute] = {}
         self._sorted_topics: list[str] | None = None  # made again after a change
         self._watchers: dict[str, set[HeldPlace]] = {}
+        self._waking = Waking()
 
     @property
     def settling_seconds(self) -> float:
@@ -247,8 +248,7 @@ class NameServer:
         for topic in topics:
             self._sorted_topics = None
             self._rendered.pop(topic, None)
-            for place in self._watchers.get(topic, ()):
-                place.wake()
+            self._waking.wake(self._watchers.get(topic, ()))
 
 
 def _knows(known_etags: frozenset[str], route: RenderedRoute) -> bool:
