@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -102,17 +101,29 @@ async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_b
     assert store.read("orders", 1, 0, max_count=COUNT, max_bytes=1 << 30).count > 0
 
 
-async def test_a_damaged_queue_is_made_anew_by_a_start_without_its_directory(
+@pytest.mark.parametrize("is_known", [False, True], ids=["written to", "known by its digest"])
+async def test_a_queue_that_was_found_damaged_is_told_of_and_made_anew_by_the_next_start(
     tmp_path: Path,
+    is_known: bool,
 ) -> None:
     with without_log_lines():
         store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
         await store.change(TopicPut("orders", 1, 1, "rw"))
         await store.append(batch("orders", 0, [b"a", b"b"]))
+        if is_known:
+            await store.close()
+            store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+        file = min((tmp_path / "consumequeue" / "orders" / "0").iterdir())
+        with file.open("r+b") as entries:
+            entries.write(b"\x01")
+        with pytest.raises(UnavailableError, match="an entry is wrong"):
+            store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
+        queues, *_ = store.projections()
+        assert "consume queue 0 of 'orders' is damaged" in (queues.failure or "")
         await store.close()
-        shutil.rmtree(tmp_path / "consumequeue" / "orders" / "0")
 
         store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
 
         assert store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30).count == 2
+        assert [p.failure for p in store.projections()] == [None] * 3
         await store.close()

@@ -154,7 +154,7 @@ def _broker_row(name: str, found: BrokerStatus | ErucaError) -> tuple[object, ..
 def _problem_of(broker: BrokerStatus) -> str:
     problems = [] if broker.is_writable else [f"refuses writes: {broker.refusal}"]
     problems += [
-        f"{projection.name} cannot be written: {projection.failure}"
+        f"{projection.name}: {projection.failure}"
         for projection in broker.projections
         if projection.failure is not None
     ]

@@ -189,9 +189,9 @@ def _projections(name: str, status: BrokerStatus) -> Finding:
             name,
             "projections",
             Verdict.FAULT,
-            f"cannot be written: {'; '.join(failing)}",
-            "what was acknowledged is safe in the log; mend the disk, and if it does not catch up "
-            "then, restart the broker",
+            "; ".join(failing),
+            "what was acknowledged is safe in the log; mend the disk, and if that is not enough, "
+            "restart the broker: it makes anew what is damaged",
         )
     behind = {p.name: p.behind_bytes for p in status.projections if p.behind_bytes > BEHIND_BYTES}
     if not behind:

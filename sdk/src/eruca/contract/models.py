@@ -409,8 +409,8 @@ class ProjectionStatus(Answer):
     behind_bytes: int
     failure: str | None = Field(
         default=None,
-        description="why it lacks what it is behind, where that could not be written; the log goes "
-        "on, and it is tried again",
+        description="why it lacks what it is behind, where that could not be written: the log goes "
+        "on, and it is tried again; or what was found damaged: a restart makes that anew",
     )
 
 

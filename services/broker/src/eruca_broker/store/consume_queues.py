@@ -6,7 +6,8 @@ of them are affordable; their entries stay on disk.
 
 At start-up the store calls :meth:`ConsumeQueues.verify` after an orderly close, or
 :meth:`ConsumeQueues.recover_all` after a crash. Both return what is damaged; each damaged queue is
-then removed with :meth:`ConsumeQueues.delete` and put again from the log, the others stay.
+then removed with :meth:`ConsumeQueues.delete` and put again from the log, the others stay. A queue
+that was found damaged while the store was open is damaged for the next start, however it is closed.
 
 A deleted topic's files, of which there may be thousands, are only moved aside, into a directory
 beside this one; :meth:`ConsumeQueues.free_deleted` frees them in a thread, and the next start what
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -70,6 +71,7 @@ class ConsumeQueues:
         self._taken = Unflushed()
         self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
         self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
+        self._distrusted: dict[Key, str] = {}  # with what was found wrong
         self._left_over: set[str] = set()  # deleted topics whose files may still be there
 
     def __iter__(self) -> Iterator[Key]:
@@ -106,10 +108,19 @@ class ConsumeQueues:
         for topic, queue_id in self:
             yield topic, queue_id, self.queue(topic, queue_id)
 
+    @property
+    def distrusted(self) -> Mapping[Key, str]:
+        """The queues that have entries which are wrong, each with what was found."""
+        return self._distrusted
+
+    def distrust(self, topic: str, queue_id: int, reason: str) -> None:
+        """Note that a queue has an entry which is wrong: the next start makes it anew."""
+        self._distrusted.setdefault((topic, queue_id), reason)
+
     def delete(self, topic: str, queue_id: int) -> None:
         """Delete one queue with its files, damaged or not."""
         self._queues.pop((topic, queue_id), None)
-        self._digests.pop((topic, queue_id), None)
+        self._forget((topic, queue_id))
         directory = self._path(topic, queue_id)
         self._open_files.forget_below(directory)
         with suppress(FileNotFoundError):
@@ -123,7 +134,7 @@ class ConsumeQueues:
         """
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
-            self._digests.pop(key, None)
+            self._forget(key)
         self._left_over.add(topic)
         with suppress(OSError):
             self._delete_files(topic)
@@ -221,6 +232,10 @@ class ConsumeQueues:
     def _path(self, topic: str, queue_id: int) -> str:
         return f"{self._directory}/{topic}/{queue_id}"
 
+    def _forget(self, key: Key) -> None:
+        self._digests.pop(key, None)
+        self._distrusted.pop(key, None)
+
     def _delete_files(self, topic: str) -> None:
         directory = f"{self._directory}/{topic}"
         self._open_files.forget_below(directory)
@@ -245,11 +260,13 @@ class ConsumeQueues:
         return queue
 
     def _digest(self, key: Key) -> QueueDigest:
-        known = self._digests.get(key)
+        known = None if key in self._distrusted else self._digests.get(key)
         queue = self._queues[key]
         if known is not None and (queue is None or queue.changed_from is None):
             return known
         queue = queue or self._open(key)
+        if key in self._distrusted:
+            return QueueDigest(*key, queue.max_offset, files=())  # as no queue's is
         full: dict[int, int] = {}
         if known is not None:
             unchanged = min(known.max_offset, queue.changed_from or 0)

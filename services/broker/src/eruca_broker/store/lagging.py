@@ -54,15 +54,12 @@ def queue_failed(key: Key, error: ProjectionError) -> UnavailableError:
 
 
 def queue_damaged(key: Key, fault: str) -> UnavailableError:
-    """Return what whoever reads a queue is told that has an entry which was never written.
-
-    A start believes what an orderly close left, so it alone mends nothing.
-    """
+    """Return what whoever reads a queue is told that has an entry which was never written."""
     topic, queue_id = key
     return UnavailableError(
         f"the consume queue {queue_id} of {topic!r} is damaged: {fault}",
-        fix="what was acknowledged is safe in the log; the broker's log names the queue's "
-        "directory: without it, the broker makes the queue anew when it starts",
+        fix="what was acknowledged is safe in the log: stop the broker in order and start it, and "
+        "it makes the queue anew",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 

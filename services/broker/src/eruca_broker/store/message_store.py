@@ -93,7 +93,7 @@ class Projection:
 
     name: str
     log_offset: int  # it has all before it
-    failure: str | None = None  # why it lacks what comes then, where it could not be written
+    failure: str | None = None  # why it lacks what comes then; or what is wrong in it
 
 
 class LogFile(NamedTuple):
@@ -373,7 +373,9 @@ class MessageStore:
         except OutsideLogError as error:
             directory = self._queues.queue(topic, queue_id).files.directory
             logger.error("a consume queue is damaged", directory=directory, fault=str(error))
-            raise queue_damaged((topic, queue_id), f"an entry is wrong: {error}") from error
+            damage = queue_damaged((topic, queue_id), f"an entry is wrong: {error}")
+            self._queues.distrust(topic, queue_id, damage.detail)
+            raise damage from error
         except (OSError, DamagedQueueError) as error:
             raise queue_failed((topic, queue_id), error) from error
 
@@ -507,6 +509,7 @@ class MessageStore:
         end, indexed_offset = self._dispatcher.queued_offset, self._dispatcher.indexed_offset
         lagging = self._dispatcher.lagging
         queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]
+        queues += [(end, damage) for damage in self._queues.distrusted.values()]
         index = lagging.get(KEY_INDEX)
         return [
             Projection("consume_queues", *min(queues, default=(end, None))),
