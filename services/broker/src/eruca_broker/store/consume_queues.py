@@ -260,13 +260,13 @@ class ConsumeQueues:
         return queue
 
     def _digest(self, key: Key) -> QueueDigest:
-        known = None if key in self._distrusted else self._digests.get(key)
+        if key in self._distrusted:
+            return QueueDigest(*key, max_offset=0, files=())  # as of no queue that has entries
+        known = self._digests.get(key)
         queue = self._queues[key]
         if known is not None and (queue is None or queue.changed_from is None):
             return known
         queue = queue or self._open(key)
-        if key in self._distrusted:
-            return QueueDigest(*key, queue.max_offset, files=())  # as no queue's is
         full: dict[int, int] = {}
         if known is not None:
             unchanged = min(known.max_offset, queue.changed_from or 0)

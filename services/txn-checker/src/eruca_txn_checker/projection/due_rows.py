@@ -114,11 +114,11 @@ async def open_again(
         )
         .order_by(transactions.c.due_ms)
         .limit(limit)
+        .with_for_update(skip_locked=True, of=checks)  # what is just being taken or closed
+        .cte("untaken")
     )
     opened = await connection.execute(
-        update(checks)
-        .where(checks.c.check_id.in_(untaken), checks.c.is_open)
-        .values(opened_ms=now_ms)
+        update(checks).where(checks.c.check_id == untaken.c.check_id).values(opened_ms=now_ms)
     )
     return opened.rowcount
 
