@@ -145,8 +145,9 @@ class _Termination:
 def error_line(error: ErucaError) -> str:
     """Return an error as one line: what happened, and what to do."""
     line = error.detail.rstrip(".")
-    says_it = error.errors and error.fix == error.default_fix  # … for wrong fields, of each
-    if error.fix and not says_it:
+    # Of wrong values the detail says what is wrong with each: what holds for all adds nothing.
+    is_said = error.errors and error.fix == error.default_fix
+    if error.fix and not is_said:
         line += f". To mend it: {error.fix}"
     return " ".join(line.split())  # a detail that quotes a foreign answer may hold line ends
 
