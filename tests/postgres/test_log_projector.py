@@ -337,6 +337,11 @@ async def test_a_log_that_does_not_reach_the_position_is_read_anew(
     assert await rows(database) == await offsets_in_log(client)
 
 
+def copy_store(directory: Path) -> None:
+    """Copy the files of a broker at work, but for those that are about to get their name."""
+    shutil.copytree(directory / BROKER, directory / "copy", ignore=shutil.ignore_patterns("*.new"))
+
+
 @pytest.mark.parametrize("is_opened_again", [False, True])
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_a_broker_that_lost_the_end_of_its_log_is_read_anew_and_another_read_on(
@@ -350,13 +355,13 @@ async def test_a_broker_that_lost_the_end_of_its_log_is_read_anew_and_another_re
     ):
         await send(client, 5)
         if is_cut:
-            shutil.copytree(tmp_path / BROKER, tmp_path / "copy")
+            copy_store(tmp_path)
         await send(client, 20)
         projector = projector_of(database, client, keeper, projection)
         await read_to_the_end(projector, client)
         position = projector.log_offset
         if not is_cut:
-            shutil.copytree(tmp_path / BROKER, tmp_path / "copy")
+            copy_store(tmp_path)
         async with broker_on(tmp_path / "copy", cluster) as another:
             await send(another, 30)
             if is_opened_again:
