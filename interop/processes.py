@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import time
@@ -12,6 +13,7 @@ from typing import Final, Self
 
 LOOPBACK: Final = "127.0.0.1"
 LOOPBACK_V6: Final = "::1"
+_PORTS: Final = (20_000, 32_000)  # below those that Linux gives to connections
 _POLL_SECONDS: Final = 0.1
 _LOG_TAIL_SIZE: Final = 1500  # characters of a dead child's log in the error
 
@@ -85,16 +87,21 @@ class Child:
 
 
 def free_ports(host: str, *offsets: int) -> int:
-    """Return a port that is free on *host*, as are its neighbours at these *offsets*."""
-    for _ in range(100):
-        with socket.socket(_family(host)) as probe:
-            probe.bind((host, 0))
-            port: int = probe.getsockname()[1]
-        if port + max(offsets, default=0) < 0xFFFF and all(
-            _is_free(host, port + offset) for offset in offsets
+    """Return a port that is free on *host*, as are its neighbours at these *offsets*.
+
+    Not of those that the system gives to connections: one of them could have it, or a neighbour,
+    by the time that it is listened on.
+    """
+    choice = random.SystemRandom()
+    for _ in range(1_000):
+        port = choice.randrange(*_PORTS)
+        if all(
+            _is_free(address, port + offset)
+            for offset in (0, *offsets)
+            for address in {host, LOOPBACK}  # RocketMQ listens at a neighbour of every address
         ):
             return port
-    raise ChildError("no free ports found")
+    raise ChildError(f"no free ports found between {_PORTS[0]} and {_PORTS[1]}")
 
 
 def has_address(host: str) -> bool:
