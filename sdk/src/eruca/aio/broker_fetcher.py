@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from eruca.aio.outages import Outages
 from eruca.aio.queues_aside import QueuesAside
 from eruca.aio.transport import JSON_HEADER, problem_error
 from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
@@ -99,6 +100,9 @@ class BrokerFetcher:
         self.broker_name = broker_name
         self.failure: ErucaError | None = None  # of the last request, None once one succeeds
         self.failure_count = 0  # in a row
+        self._outages = Outages(
+            _logger, failed="pulling from %s failed: %s", over="pulling from %s goes on"
+        )
         self._context = context
         self._settings = settings
         self._prefetch = prefetch
@@ -180,7 +184,7 @@ class BrokerFetcher:
     def _note_failure(self, error: ErucaError) -> None:
         self.failure = error
         self.failure_count += 1
-        _logger.info("pulling from %s failed: %s", self.broker_name, error)
+        self._outages.failed(self.broker_name, error)
         for topic in {queue.topic for queue in self._flows}:
             self._context.routes.refresh_soon(topic)
         seconds = min(PAUSE_SECONDS * 2.0 ** (self.failure_count - 1), PAUSE_SECONDS_MAX)
@@ -236,6 +240,7 @@ class BrokerFetcher:
                 raise TransportError(f"{url}: the answer to a pull has queues nobody asked for")
             self._take_in(flows[index], answer.body, pulled, epochs[index])
         self.failure, self.failure_count = None, 0
+        self._outages.answered(self.broker_name)
         if sections:
             self._on_news()
 

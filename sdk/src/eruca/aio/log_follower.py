@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from eruca.aio.masters import Masters
+from eruca.aio.outages import Outages
 from eruca.aio.transport import HttpResponse, problem_error, target_of
 from eruca.contract.errors import (
     BrokerNotFoundError,
@@ -86,6 +87,11 @@ class AsyncLogFollower:
         self._url: str | None = None
         self._url_is_sure = False
         self._pause = PAUSE_SECONDS
+        self._outages = Outages(
+            _logger,
+            failed="the log of %s cannot be read just now: %s",
+            over="the log of %s is read again",
+        )
         self._is_closed = False
 
     @property
@@ -173,11 +179,12 @@ class AsyncLogFollower:
         except _AWAY as error:
             if self._url is None and isinstance(error, BrokerNotFoundError):
                 raise
-            _logger.info("the log of %s cannot be read just now: %s", self._broker_name, error)
+            self._outages.failed(self._broker_name, error)
             await asyncio.sleep(max(self._pause, error.retry_after_seconds or 0.0))
             self._pause = min(2 * self._pause, PAUSE_SECONDS_MAX)
         else:
             self._pause = PAUSE_SECONDS
+            self._outages.answered(self._broker_name)
         return True
 
     async def _fetch(self, wait: float) -> None:

@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from eruca.aio.assignment import Assignment
+from eruca.aio.outages import Outages
 from eruca.aio.ownership import Ownership
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.handed_batch import HandedBatch
@@ -69,6 +70,12 @@ class AsyncPullConsumer:
         self._committed: dict[MessageQueue, int] = {}  # by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
         self._committing: asyncio.Task[None] | None = None  # the latest automatic commit
+        self._outages = Outages(
+            _logger,
+            failed="offsets of %s are not committed for now: %s",
+            over="offsets of %s are committed again",
+            level=logging.WARNING,
+        )
         self._ownership = Ownership()
         self._is_filling = False  # an iteration waits for its next batch
         self._is_closed = False
@@ -406,7 +413,9 @@ class AsyncPullConsumer:
         try:
             await self._commit_positions(positions)
         except ErucaError as error:
-            _logger.warning("offsets of %s are not committed for now: %s", self.group, error)
+            self._outages.failed(str(self.group), error)
+        else:
+            self._outages.answered(str(self.group))
 
     async def _auto_commit_ended(self) -> None:
         if self._committing is not None:

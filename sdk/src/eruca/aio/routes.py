@@ -32,6 +32,7 @@ from typing import Final
 
 from eruca.aio.broker_api import parsed
 from eruca.aio.name_servers import NameServers
+from eruca.aio.outages import Outages
 from eruca.aio.transport import HttpResponse, path_segment, problem_error
 from eruca.contract.errors import (
     ClosedError,
@@ -100,6 +101,16 @@ class Routes:
         self._wake = asyncio.Event()
         self._refresher: asyncio.Task[None] | None = None
         self._watches: dict[str, _Watch] = {}
+        self._watch_outages = Outages(
+            _logger,
+            failed="the route of %s is not watched just now: %s",
+            over="the route of %s is watched again",
+        )
+        self._refresh_outages = Outages(
+            _logger,
+            failed="the route of %s stays as it was: %s",
+            over="the route of %s is up to date again",
+        )
         self._listeners: set[Callable[[str], None]] = set()
         self._is_closed = False
 
@@ -370,14 +381,16 @@ class Routes:
                 pause = WATCH_PAUSE_SECONDS if kept_out else max(WATCH_PAUSE_SECONDS, settling)
                 failures = 0
             except OverloadedError as error:
-                _logger.info("the route of %s is not watched just now: %s", topic, error)
+                self._watch_outages.failed(topic, error)
                 await asyncio.sleep(REFRESH_SECONDS)
             except ErucaError as error:
-                _logger.info("the route of %s is not watched just now: %s", topic, error)
+                self._watch_outages.failed(topic, error)
                 await self._rest(watch, _rest_seconds(failures))
                 failures += 1
             else:
+                self._watch_outages.answered(topic)
                 await asyncio.sleep(asked_at + pause - loop.time())
+        self._watch_outages.forget(topic)
         self._watches.pop(topic)
 
     async def _held_route(self, topic: str, watch: _Watch, etag: str) -> HttpResponse:
@@ -429,7 +442,9 @@ class Routes:
         try:
             await self._fetch(topic)
         except ErucaError as error:
-            _logger.info("the route of %s stays as it was: %s", topic, error)
+            self._refresh_outages.failed(topic, error)
+        else:
+            self._refresh_outages.answered(topic)
         finally:
             self._due.pop(topic, None)
 

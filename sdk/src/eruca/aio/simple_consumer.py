@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from eruca.aio.handling import AsyncHandling
+from eruca.aio.outages import Outages
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
@@ -69,6 +70,9 @@ class _Target(NamedTuple):
     topic: str
     broker_name: str
 
+    def __str__(self) -> str:
+        return f"{self.topic} from {self.broker_name}"
+
 
 class AsyncSimpleConsumer:
     """Receives messages and finishes each by itself; made by :meth:`AsyncClient.simple_consumer`.
@@ -82,6 +86,9 @@ class AsyncSimpleConsumer:
         self._api_made: DeliveryApi | None = None
         self._turn = 0
         self._failures: Failures[_Target] = Failures()
+        self._outages = Outages(
+            _logger, failed="no deliveries of %s for now: %s", over="deliveries of %s again"
+        )
         self._is_closed = False
 
     @property
@@ -289,6 +296,7 @@ class AsyncSimpleConsumer:
                 self._failures.failed(target, error, loop.time())
                 continue
             self._failures.answered(target)
+            self._outages.answered(str(target))
             if found:
                 return found
             if rounds.is_last_asked(begun):
@@ -324,7 +332,7 @@ class AsyncSimpleConsumer:
             raise TransportError(f"{url}: the deliveries cannot be read: {error}") from error
 
     def _note(self, target: _Target, error: ErucaError) -> None:
-        _logger.info("no deliveries from %s for now: %s", target.broker_name, error)
+        self._outages.failed(str(target), error)
         if not isinstance(error, UnavailableError):
             self._context.routes.refresh_soon(target.topic)
 

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from eruca.aio.group_api import GroupApi
+from eruca.aio.outages import Outages
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.errors import ErucaError, MemberNotFoundError, StaleLockError
 from eruca.contract.groups import OffsetCommit, OffsetCommits
@@ -102,6 +103,9 @@ class Commits:
     def __init__(self, store: OffsetStore, seconds: float) -> None:
         self._store = store
         self._seconds = seconds
+        self._outages = Outages(
+            _logger, failed="%s are not committed for now: %s", over="%s are committed again"
+        )
         self._dirty: set[HeldQueue] = set()
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()  # or what was sent first might arrive last, and go back
@@ -124,10 +128,11 @@ class Commits:
             try:
                 await self.flush()
             except ErucaError as error:
-                _logger.info("offsets are not committed for now: %s", error)
+                self._outages.failed("offsets", error)
                 self._news.set()
                 await asyncio.sleep(max(self._seconds, _AGAIN_SECONDS))
             else:
+                self._outages.answered("offsets")
                 await asyncio.sleep(self._seconds)
 
     async def flush(self) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from eruca.aio.group_api import GroupApi
+from eruca.aio.outages import Outages
 from eruca.aio.push.background import Background
 from eruca.aio.queues_aside import QueuesAside
 from eruca.contract.errors import (
@@ -88,6 +89,11 @@ class LockKeeper:
         self._aside = QueuesAside(self._ask)
         self._asking: dict[asyncio.Task[None], frozenset[MessageQueue]] = {}
         self._failure_count = 0
+        self._outages = Outages(
+            _logger,
+            failed="no locks at broker %s for now: %s",
+            over="there are locks at broker %s again",
+        )
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -147,7 +153,7 @@ class LockKeeper:
             self._ask()
 
     def _note_failure(self, error: ErucaError) -> None:
-        _logger.info("no locks at broker %s for now: %s", self._name, error)
+        self._outages.failed(self._name, error)
         if isinstance(error, MemberNotFoundError):
             self._on_doubt(self._name)
         if self._pause is None and not self._is_closed:
@@ -173,6 +179,7 @@ class LockKeeper:
                 self._note_failure(error)
             return
         self._failure_count = 0
+        self._outages.answered(self._name)
         self._uncertain -= queues
         granted = {
             MessageQueue(lock.topic, self._name, lock.queue_id): lock for lock in answer.locks

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from eruca.aio.group_api import GroupApi
+from eruca.aio.outages import Outages
 from eruca.aio.push.background import Background
 from eruca.contract.errors import ErucaError
 from eruca.contract.groups import Member
@@ -41,6 +42,11 @@ class MembersWatch:
         self._background = background
         self._lists: dict[str, list[Member]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._outages = Outages(
+            _logger,
+            failed="the members at broker %s are not known just now: %s",
+            over="the members at broker %s are known again",
+        )
 
     def members(self, broker_name: str) -> list[Member] | None:
         """Return who is in the group by a broker's last word; None while it has said nothing."""
@@ -56,6 +62,7 @@ class MembersWatch:
         for name in set(self._tasks) - set(broker_names):
             self._tasks.pop(name).cancel()
             self._lists.pop(name, None)
+            self._outages.forget(name)
 
     async def _watch(self, name: str) -> None:
         etag: str | None = None
@@ -66,10 +73,11 @@ class MembersWatch:
                 )
             except ErucaError as error:
                 # What it said last still counts: without it there would be nothing to go by.
-                _logger.info("the members at broker %s are not known just now: %s", name, error)
+                self._outages.failed(name, error)
                 etag = None
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
+            self._outages.answered(name)
             if found is not None:
                 answer, etag = found
                 self._lists[name] = answer.members

@@ -29,6 +29,7 @@ from datetime import datetime
 from typing import Final
 
 from eruca.aio.group_api import GroupApi
+from eruca.aio.outages import Outages
 from eruca.aio.push.background import Background
 from eruca.aio.push.standby import Renewal
 from eruca.aio.transport import ConnectTimeoutError, NotConnectedError
@@ -93,6 +94,12 @@ class Membership:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._topics_since: dict[str, datetime] = {}
         self._disabled: set[str] = set()
+        self._outages = Outages(
+            _logger,
+            failed="broker %s did not answer a heartbeat, and is tried again: %s",
+            over="broker %s answers heartbeats again",
+            level=logging.WARNING,  # nobody else tells a program whose consumer gets nothing
+        )
 
     @property
     def brokers(self) -> list[str]:
@@ -202,7 +209,7 @@ class Membership:
                 self._on_refused(error)
                 return
             except ErucaError as error:
-                _logger.info("broker %s did not answer a heartbeat: %s", name, error)
+                self._outages.failed(name, error)
                 pause = min(AGAIN_SECONDS, session.seconds / BEATS_PER_SESSION)
             else:
                 pause = session.seconds / BEATS_PER_SESSION
@@ -222,6 +229,7 @@ class Membership:
         answer = await self._answer(name, renewal)
         self._end_if_over(name)  # a late answer does not bring back what we had to give up
         session.renew(sent_at, answer.session_seconds)
+        self._outages.answered(name)
         self._renewals[name] = renewal
         self._set_timer(name)
         for topic, since in answer.topics_since.items():
@@ -286,6 +294,7 @@ class Membership:
         self._renewals.pop(name, None)
         self._hurry.pop(name, None)
         self._disabled.discard(name)
+        self._outages.forget(name)
 
     async def _leave(self, name: str) -> None:
         try:

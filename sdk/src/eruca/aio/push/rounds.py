@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from eruca.aio.outages import Outages
 from eruca.aio.push.background import Background
 from eruca.aio.routes import Routes
 from eruca.contract.errors import ErucaError, TopicNotFoundError
@@ -54,6 +55,11 @@ class Rounds:
         self._topics = tuple(topics)
         self._routes = routes
         self._go_through = go_through
+        self._outages = Outages(
+            _logger,
+            failed="the route of %s is not known just now: %s",
+            over="the route of %s is known again",
+        )
         self._asked = asyncio.Event()
         self._is_over = False
 
@@ -87,11 +93,12 @@ class Rounds:
         for topic in self._topics:
             try:
                 queues[topic] = (await self._routes.subscribe_view(topic)).queues
+                self._outages.answered(topic)
             except TopicNotFoundError:
                 queues[topic] = ()
                 is_complete = False
             except ErucaError as error:
-                _logger.info("the route of %s is not known just now: %s", topic, error)
+                self._outages.failed(topic, error)
                 unknown.add(topic)
                 is_complete = False
         return KnownQueues(queues, frozenset(unknown), is_complete)

@@ -192,6 +192,24 @@ async def test_an_answer_after_the_end_begins_a_new_session(
     assert member.over == ["a"]
 
 
+async def test_a_broker_that_does_not_answer_is_told_of_once_and_when_it_does_again(
+    brokers: Brokers, member: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    await member.membership.join(["a"])
+    brokers.silent = {"a"}
+    member.membership.beat_soon("a")
+    asked = len(brokers.beats)
+    await until(lambda: len(brokers.beats) >= asked + 3)
+    brokers.silent = set()
+    await until(lambda: "answers heartbeats again" in caplog.text)
+
+    told = [record.getMessage() for record in caplog.records if "heartbeat" in record.getMessage()]
+    assert [text.partition(":")[0] for text in told] == [
+        "broker a did not answer a heartbeat, and is tried again",
+        "broker a answers heartbeats again",
+    ]
+
+
 async def test_locks_that_are_gone_are_told_by_the_tokens_the_heartbeat_had(
     brokers: Brokers, member: Member
 ) -> None:
