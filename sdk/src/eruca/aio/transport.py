@@ -99,6 +99,7 @@ class HttpxTransport:
         self, client: httpx.AsyncClient | None = None, *, ssl_context: ssl.SSLContext | None = None
     ) -> None:
         self._client = client
+        self._carrier: httpx.AsyncHTTPTransport | None = None  # of a client of our own
         self._ssl_context = ssl_context
         self._ownership = Ownership()
         self._is_closed = False
@@ -122,20 +123,24 @@ class HttpxTransport:
         if self._client is None:
             # Neither transport heeds HTTP_PROXY and its like: they would part ways otherwise.
             trusted = self._ssl_context or ssl.create_default_context()
-            carrier = httpx.AsyncHTTPTransport(
+            self._carrier = httpx.AsyncHTTPTransport(
                 verify=trusted, trust_env=False, socket_options=keep_alive_options()
             )
-            self._client = httpx.AsyncClient(transport=carrier, trust_env=False)
+            self._client = httpx.AsyncClient(transport=self._carrier, trust_env=False)
         try:
             # httpx limits each step of a request; the deadline is for all of it.
             async with asyncio.timeout(timeout):
-                answer = await self._client.request(
+                request = self._client.build_request(
                     method,
                     url.rstrip("/") + target,
                     headers=list(headers),
                     content=b"".join(body) if body else None,
                     timeout=timeout,
                 )
+                if self._carrier is None:
+                    answer = await self._client.send(request)
+                else:
+                    answer = await _carried(self._carrier, request)
         except httpx.ConnectError as error:
             raise NotConnectedError(f"{method} {url}{target}: {connection_fault(error)}") from error
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
@@ -158,6 +163,17 @@ class HttpxTransport:
         client, self._client = self._client, None
         if client is not None and self._ownership.is_ours:
             await client.aclose()
+
+
+async def _carried(carrier: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+    """Return the answer to *request* without httpx's client: that logs a line for each, as news."""
+    answer = await carrier.handle_async_request(request)
+    try:
+        await answer.aread()
+    except BaseException:
+        await answer.aclose()
+        raise
+    return answer
 
 
 def keep_alive_options() -> list[tuple[int, int, int]]:

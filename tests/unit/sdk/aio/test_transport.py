@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 
 import httpx
@@ -60,6 +61,33 @@ async def test_httpx_gives_the_seams_errors() -> None:
     await transport.close()
     with pytest.raises(eruca.ClosedError):
         await transport.request("GET", url, "/", timeout=5)
+
+
+async def test_requests_are_no_news_for_the_programs_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    transport = HttpxTransport()
+    async with peer(answering(OK)) as server:
+        await transport.request("GET", server.url, "/", timeout=5)
+    await transport.close()
+
+    assert caplog.messages == []
+
+
+async def test_an_answer_that_breaks_off_or_hangs_frees_its_connection() -> None:
+    begun = b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nbroken"
+    transport = HttpxTransport()
+    async with peer(closing_after(begun)) as server:
+        with pytest.raises(eruca.TransportError, match=server.url):
+            await transport.request("GET", server.url, "/", timeout=5)
+    async with peer(answering(begun)) as server:
+        with pytest.raises(eruca.TimeoutExpiredError, match=server.url):
+            await transport.request("GET", server.url, "/", timeout=0.2)
+
+    assert transport._carrier is not None
+    assert transport._carrier._pool.connections == []
+    await transport.close()
 
 
 async def test_a_connection_that_waits_for_an_answer_is_looked_after() -> None:
