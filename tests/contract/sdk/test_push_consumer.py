@@ -290,8 +290,9 @@ async def test_what_cannot_work_is_refused_at_the_start(
         client.push_consumer("CID_RMQ_SYS_mine")
     absent = client.push_consumer("group")
     absent.subscribe("no-such-topic", handler=print)
-    with pytest.raises(eruca.TopicNotFoundError):
+    with pytest.raises(eruca.TopicNotFoundError) as missing:
         await absent.start()
+    assert any("wait_for_topics=True" in note for note in missing.value.__notes__)
 
 
 async def test_other_subscriptions_than_the_groups_are_refused_naming_the_difference(

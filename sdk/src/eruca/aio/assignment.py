@@ -17,7 +17,6 @@ from eruca.contract.errors import (
     ClosedError,
     ErucaError,
     TimeoutExpiredError,
-    TopicNotFoundError,
     ValidationError,
 )
 from eruca.core.message_queue import MessageQueue, checked_queue
@@ -202,15 +201,10 @@ class Assignment:
         wanted = set(settings.queues)
         missing = set()
         for topic in settings.subscriptions:
-            if not settings.wait_for_topics:
-                view = await routes.subscribe_view_of_new(topic)
-            else:
-                try:
-                    view = await routes.subscribe_view(topic)
-                except TopicNotFoundError:
-                    missing.add(topic)
-                    continue
-            if not settings.queues:
+            view = await routes.consumers_view(topic, waits=settings.wait_for_topics)
+            if view is None:
+                missing.add(topic)
+            elif not settings.queues:
                 wanted.update(view.queues)
         self.missing = missing
         return wanted

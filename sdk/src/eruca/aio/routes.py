@@ -72,6 +72,8 @@ _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be crea
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
 
+_WAIT_NOTE: Final = "a consumer made with wait_for_topics=True waits for it"
+
 _logger = logging.getLogger(__name__)
 
 
@@ -169,6 +171,24 @@ class Routes:
                 if loop.time() >= deadline:
                     raise
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def consumers_view(self, topic: str, *, waits: bool) -> SubscribeView | None:
+        """Return where a consumer reads *topic*; None if there is none, and it waits for one.
+
+        Raises:
+            TopicNotFoundError: For a moment no name server has known it, and it does not wait.
+            NameServersUnreachableError: No name server answered.
+        """
+        try:
+            if waits:
+                return await self.subscribe_view(topic)
+            return await self.subscribe_view_of_new(topic)
+        except TopicNotFoundError as error:
+            if waits:
+                return None
+            if _WAIT_NOTE not in getattr(error, "__notes__", ()):  # others may wait for this fetch
+                error.add_note(_WAIT_NOTE)
+            raise
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the topic's route as a name server tells it now; raises as the views do."""

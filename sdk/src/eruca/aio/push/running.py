@@ -26,7 +26,7 @@ from eruca.aio.push.retry_limit import RetryLimit
 from eruca.aio.push.send_backs import SendBacks
 from eruca.aio.push.standby import Standby
 from eruca.aio.push.url_book import UrlBook
-from eruca.contract.errors import ErucaError, TopicNotFoundError, ValidationError
+from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.groups import Heartbeat
 from eruca.contract.groups import Subscription as SubscriptionModel
 from eruca.contract.names import retry_topic
@@ -195,14 +195,9 @@ class RunningConsumer:
         routes = self._context.routes
         names: set[str] = set()
         for topic in self._topics:
-            if not self._settings.wait_for_topics:
-                view = await routes.subscribe_view_of_new(topic)
-            else:
-                try:
-                    view = await routes.subscribe_view(topic)
-                except TopicNotFoundError:
-                    continue
-            names.update(queue.broker_name for queue in view.queues)
+            view = await routes.consumers_view(topic, waits=self._settings.wait_for_topics)
+            if view is not None:
+                names.update(queue.broker_name for queue in view.queues)
         return sorted(names)
 
     def _wire(self) -> None:
