@@ -333,6 +333,8 @@ def test_dead_letters_are_listed_shown_and_redriven(command: Eruca, dead: str) -
     assert "cannot take poison" in shown["last_error"]
     assert shown["message"]["body"]["text"].startswith("poison")
     assert "would be: 3 redriven" in looked_at.stderr
+    assert looked_at.stdout.count("would be redriven to t-dead") == 3
+    assert f"{place} redriven to t-dead" in one.stdout
     assert "1 redriven" in one.stderr
     assert "2 redriven" in rest.stderr
     assert len(command.bodies("t-dead")) == 6

@@ -119,7 +119,7 @@ async def redrive(
     group: GroupArgument,
     letters: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BROKER/ID]...", help="These; else those the options choose."),
+        typer.Argument(metavar="BROKER/ID", help="These; else those the options choose."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     topic: OriginOption = None,
@@ -158,20 +158,22 @@ async def redrive(
         )
         async for done in outcomes:
             counts[done.outcome.outcome] = counts.get(done.outcome.outcome, 0) + 1
-            _show_outcome(session, done)
+            _show_outcome(session, done, dry_run=dry_run)
     summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
     session.say(("would be: " if dry_run else "") + (summary or "no dead letter matches"))
     return EXIT_FAILED if counts.get("not_found") else 0
 
 
-def _show_outcome(session: Session, done: Redriven) -> None:
+def _show_outcome(session: Session, done: Redriven, *, dry_run: bool) -> None:
     outcome = done.outcome
     if session.is_json:
         session.show_line({"broker_name": done.broker_name} | outcome.model_dump(mode="json"))
         return
-    where = f" to {outcome.topic}" if outcome.outcome == "redriven" else ""
+    what = outcome.outcome.replace("_", " ")
+    if what == "redriven":
+        what = f"{'would be ' if dry_run else ''}redriven to {outcome.topic}"
     why = f": {outcome.detail}" if outcome.detail else ""
-    session.show_text(f"{done.broker_name}/{outcome.dead_letter_id} {outcome.outcome}{where}{why}")
+    session.show_text(f"{done.broker_name}/{outcome.dead_letter_id} {what}{why}")
 
 
 def _row(held: HeldDeadLetter) -> Sequence[object]:
