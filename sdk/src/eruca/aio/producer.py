@@ -42,7 +42,7 @@ from eruca.core.batching import (
 )
 from eruca.core.checked_names import check_group
 from eruca.core.client_settings import checked_seconds
-from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
+from eruca.core.latency_fault import BrokerHealth, LatencyProfile, fault_table
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue, checked_queue
 from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
@@ -99,8 +99,7 @@ class AsyncProducer:
         self._attempts_max = retries + 1
         self._is_idempotent = idempotent
         self._timeout = checked_seconds(send_timeout, "send_timeout")
-        profile = CURRENT if latency_fault is True else latency_fault
-        self._faults = FaultTable(profile) if isinstance(profile, LatencyProfile) else None
+        self._faults = fault_table(latency_fault)
         self._compression_threshold = compression_threshold
         self._sender: BatchSender | None = None
         self._topic_lanes: dict[str, SendLane] = {}

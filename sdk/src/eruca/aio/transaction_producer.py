@@ -35,7 +35,7 @@ from eruca.aio.transaction_api import CheckApi, TransactionApi
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.client_settings import checked_seconds
 from eruca.core.failure_text import text_of_error
-from eruca.core.latency_fault import CURRENT, BrokerHealth, FaultTable, LatencyProfile
+from eruca.core.latency_fault import BrokerHealth, fault_table
 from eruca.core.message import Message
 from eruca.core.message_queue import MessageQueue
 from eruca.core.selectors import QueueSelector, SelectorArgument
@@ -207,8 +207,7 @@ class AsyncTransactionProducer:
         self._settings = settings
         address = socket.inet_ntoa(local_address())
         self._client_id = f"{address}@{os.getpid()}#{secrets.token_hex(4)}"
-        profile = CURRENT if settings.latency_fault is True else settings.latency_fault
-        self._faults = FaultTable(profile) if isinstance(profile, LatencyProfile) else None
+        self._faults = fault_table(settings.latency_fault)
         self._book = TransactionBook()
         self._calls = LocalCalls(LOCAL_THREADS_MAX, "eruca local code")
         self._sender: HalfSender | None = None

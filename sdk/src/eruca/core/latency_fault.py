@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
+from eruca.contract.errors import ValidationError
 from eruca.core.counter import Counter
 
 PROBE_MS_MAX: Final = 3_000  # RocketMQ's sendMsgTimeout: a probe has been answered by then or never
@@ -228,3 +229,18 @@ def _condition(item: FaultItem, now_ms: float) -> Condition:
     if now_ms < item.available_from_ms:
         return Condition.ISOLATED
     return Condition.ON_TRIAL if item.is_on_trial else Condition.HEALTHY
+
+
+def fault_table(latency_fault: bool | LatencyProfile) -> FaultTable | None:  # noqa: FBT001
+    """Return the table of a producer that was told so; None for one that remembers nothing.
+
+    Raises:
+        ValidationError: It is neither, and would be taken for a no.
+    """
+    if isinstance(latency_fault, LatencyProfile):
+        return FaultTable(latency_fault)
+    if not isinstance(latency_fault, bool):
+        raise ValidationError(
+            f"latency_fault: {latency_fault!r} is neither True nor False, nor a LatencyProfile"
+        )
+    return FaultTable() if latency_fault else None

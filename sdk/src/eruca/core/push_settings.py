@@ -82,7 +82,10 @@ class PushSettings:
         if names.is_system_group(self.group):
             raise ValidationError(f"group: {self.group!r} is one of the system's own")
         if self.message_model not in ("clustering", "broadcasting"):
-            raise ValidationError(f"message_model: {self.message_model!r} is none there is")
+            raise ValidationError(
+                f"message_model: {self.message_model!r} is neither clustering nor broadcasting"
+            )
+        self._check_strategy()
         self._check_start()
         self._check_numbers()
         self._check_order()
@@ -93,6 +96,14 @@ class PushSettings:
     def is_clustering(self) -> bool:
         """Whether the members share the queues; else each reads all of them."""
         return self.message_model == "clustering"
+
+    def _check_strategy(self) -> None:
+        # Only a round asks it: the consumer would have begun, and would end then.
+        if isinstance(self.strategy, type) or not callable(getattr(self.strategy, "share", None)):
+            raise ValidationError(
+                f"strategy: {self.strategy!r} is no object that shares out queues",
+                fix="such as eruca.Averagely()",
+            )
 
     def _check_start(self) -> None:
         if isinstance(self.start, datetime):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca.contract.errors import ValidationError
 from eruca.core.counter import Counter
 from eruca.core.latency_fault import (
     CURRENT,
@@ -18,6 +20,7 @@ from eruca.core.latency_fault import (
     Condition,
     FaultTable,
     LatencyProfile,
+    fault_table,
 )
 
 PROFILES = st.sampled_from([CURRENT, SEED_4X])
@@ -285,3 +288,17 @@ def test_half_of_one_broker_is_that_broker_and_of_none_is_none() -> None:
     assert table.pick_of_better_half(0, Counter()) is None
     table.update("a", 1, 0)
     assert table.pick_of_better_half(0, Counter()) == "a"
+
+
+def test_a_producer_has_the_table_it_was_told_to_have() -> None:
+    assert fault_table(False) is None
+    for said, profile in ((True, CURRENT), (SEED_4X, SEED_4X)):
+        table = fault_table(said)
+        assert table is not None
+        assert table.profile is profile
+
+
+@pytest.mark.parametrize("wrong", [cast("bool", value) for value in ("seed_4x", None, 1)])
+def test_what_says_neither_yes_nor_no_is_not_taken_for_a_no(wrong: bool) -> None:
+    with pytest.raises(ValidationError, match="latency_fault"):
+        fault_table(wrong)

@@ -9,6 +9,7 @@ import pytest
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.records import Record, encode_record
+from eruca.core.allocation import Averagely
 from eruca.core.consume_context import ConsumeContext
 from eruca.core.handler_table import HandlerTable
 from eruca.core.message_queue import MessageQueue
@@ -21,7 +22,9 @@ from eruca.core.received_message import ReceivedMessage
     [
         ({"group": ""}, "group"),
         ({"group": "CID_RMQ_SYS_x"}, "group"),
-        ({"message_model": "anycast"}, "message_model"),
+        ({"message_model": "CLUSTERING"}, "message_model: .* neither clustering nor broadcasting"),
+        ({"strategy": Averagely}, "strategy: .*such as eruca.Averagely"),
+        ({"strategy": "averagely"}, "strategy"),
         ({"start": "yesterday"}, "start"),
         ({"start": datetime(2026, 1, 1)}, "start"),  # noqa: DTZ001  (that is what is wrong)
         ({"concurrency": 0}, "concurrency"),
