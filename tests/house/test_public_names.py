@@ -6,7 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -50,6 +54,55 @@ def test_every_error_that_a_method_may_raise_can_be_caught_by_its_public_name() 
 
     assert len(told) > 20
     assert told - set(eruca.__all__) == set()
+
+
+@pytest.mark.parametrize("shell", ["sync", "aio"])
+def test_every_class_that_a_method_takes_or_returns_can_be_named(shell: str) -> None:
+    """Whoever annotates a function of its own needs them; only lists and texts need no name."""
+    users = [getattr(eruca, name) for name in eruca.__all__]
+    users = [one for one in users if getattr(one, "__module__", "").startswith(f"eruca.{shell}.")]
+    told = {
+        part
+        for user in users
+        for method in methods_of(user)
+        for annotation in annotations_of(method)
+        for part in re.findall(r"\w+", annotation)
+        if is_own_class(part, user)
+    }
+
+    assert len(told) > 30
+    assert told - set(eruca.__all__) <= {"ClientContext"}  # for those who build on the SDK
+
+
+def methods_of(user: type) -> Iterator[FunctionType]:
+    for name, member in vars(user).items():
+        found = member.fget if isinstance(member, property) else member
+        if not name.startswith("_") and isinstance(found, FunctionType):
+            yield found
+
+
+def annotations_of(method: FunctionType) -> Iterator[str]:
+    """Yield the annotations as they are written: the modules put off reading them."""
+    yield from method.__annotations__.values()
+
+
+def is_own_class(name: str, user: type) -> bool:
+    home = imported_names(user.__module__).get(name, "")
+    if not home.startswith("eruca"):
+        return False
+    return isinstance(getattr(import_module(home), name), type)
+
+
+@cache
+def imported_names(module: str) -> dict[str, str]:
+    """Return where a module's names come from, those for type checkers included."""
+    tree = ast.parse(Path(sys.modules[module].__file__ or "").read_text())
+    return {
+        alias.asname or alias.name: node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    } | {node.name: module for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

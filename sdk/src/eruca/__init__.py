@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin as AsyncAdmin
     from eruca.aio.client import AsyncClient as AsyncClient
+    from eruca.aio.group_admin import AsyncGroupAdmin as AsyncGroupAdmin
+    from eruca.aio.group_admin import GroupLag as GroupLag
+    from eruca.aio.group_admin import HeldDeadLetter as HeldDeadLetter
+    from eruca.aio.group_admin import Redriven as Redriven
+    from eruca.aio.handling import AsyncHandling as AsyncHandling
     from eruca.aio.log_follower import AsyncLogFollower as AsyncLogFollower
     from eruca.aio.producer import AsyncProducer as AsyncProducer
     from eruca.aio.pull_consumer import AsyncPullConsumer as AsyncPullConsumer
     from eruca.aio.push_consumer import AsyncPushConsumer as AsyncPushConsumer
+    from eruca.aio.query import AsyncQuery as AsyncQuery
+    from eruca.aio.scheduled import HeldScheduled as HeldScheduled
     from eruca.aio.simple_consumer import AsyncSimpleConsumer as AsyncSimpleConsumer
+    from eruca.aio.transaction_admin import AsyncTransactionAdmin as AsyncTransactionAdmin
     from eruca.aio.transaction_producer import AsyncTransaction as AsyncTransaction
     from eruca.aio.transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
     from eruca.contract.errors import AlreadyDecidedError as AlreadyDecidedError
@@ -65,8 +73,29 @@ if TYPE_CHECKING:
     from eruca.contract.errors import TransportError as TransportError
     from eruca.contract.errors import UnavailableError as UnavailableError
     from eruca.contract.errors import ValidationError as ValidationError
+    from eruca.contract.groups import CommittedOffset as CommittedOffset
     from eruca.contract.groups import CustomizedRetryPolicy as CustomizedRetryPolicy
     from eruca.contract.groups import ExponentialRetryPolicy as ExponentialRetryPolicy
+    from eruca.contract.groups import GroupConfig as GroupConfig
+    from eruca.contract.groups import MemberList as MemberList
+    from eruca.contract.groups import QueueReset as QueueReset
+    from eruca.contract.messages import LogRecordView as LogRecordView
+    from eruca.contract.messages import PulledMessage as PulledMessage
+    from eruca.contract.models import BrokerGroup as BrokerGroup
+    from eruca.contract.models import BrokerStatus as BrokerStatus
+    from eruca.contract.models import NamesrvStatus as NamesrvStatus
+    from eruca.contract.models import QueueOffsets as QueueOffsets
+    from eruca.contract.models import TopicConfig as TopicConfig
+    from eruca.contract.models import TopicRoute as TopicRoute
+    from eruca.contract.models import TopicSettings as TopicSettings
+    from eruca.contract.queries import MessageFound as MessageFound
+    from eruca.contract.queries import MessagePage as MessagePage
+    from eruca.contract.queries import QueryStatus as QueryStatus
+    from eruca.contract.queries import Timeline as Timeline
+    from eruca.contract.retries import DeadLetterDetail as DeadLetterDetail
+    from eruca.contract.transactions import DecisionReceipt as DecisionReceipt
+    from eruca.contract.transactions import TransactionDetail as TransactionDetail
+    from eruca.contract.transactions import TransactionSummary as TransactionSummary
     from eruca.core.allocation import AllocationStrategy as AllocationStrategy
     from eruca.core.allocation import Averagely as Averagely
     from eruca.core.allocation import AveragelyByCircle as AveragelyByCircle
@@ -74,9 +103,13 @@ if TYPE_CHECKING:
     from eruca.core.allocation import ByMachineRoom as ByMachineRoom
     from eruca.core.allocation import ConsistentHash as ConsistentHash
     from eruca.core.allocation import MachineRoomNearby as MachineRoomNearby
+    from eruca.core.client_settings import ClientSettings as ClientSettings
     from eruca.core.consume_context import ConsumeContext as ConsumeContext
     from eruca.core.consume_status import ConsumeStatus as ConsumeStatus
     from eruca.core.delivery import Delivery as Delivery
+    from eruca.core.latency_fault import BrokerHealth as BrokerHealth
+    from eruca.core.latency_fault import LatencyProfile as LatencyProfile
+    from eruca.core.log_block import LogBlock as LogBlock
     from eruca.core.log_block import LogRecord as LogRecord
     from eruca.core.message import Message as Message
     from eruca.core.message_queue import MessageQueue as MessageQueue
@@ -94,11 +127,15 @@ if TYPE_CHECKING:
     from eruca.core.transactions import Verdict as Verdict
     from eruca.sync.admin import Admin as Admin
     from eruca.sync.client import Client as Client
+    from eruca.sync.group_admin import GroupAdmin as GroupAdmin
+    from eruca.sync.handling import Handling as Handling
     from eruca.sync.log_follower import LogFollower as LogFollower
     from eruca.sync.producer import Producer as Producer
     from eruca.sync.pull_consumer import PullConsumer as PullConsumer
     from eruca.sync.push_consumer import PushConsumer as PushConsumer
+    from eruca.sync.query import Query as Query
     from eruca.sync.simple_consumer import SimpleConsumer as SimpleConsumer
+    from eruca.sync.transaction_admin import TransactionAdmin as TransactionAdmin
     from eruca.sync.transaction_producer import Transaction as Transaction
     from eruca.sync.transaction_producer import TransactionProducer as TransactionProducer
 
@@ -149,42 +186,79 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "AllocationStrategy": "eruca.core.allocation",
     "AsyncAdmin": "eruca.aio.admin",
     "AsyncClient": "eruca.aio.client",
+    "AsyncGroupAdmin": "eruca.aio.group_admin",
+    "AsyncHandling": "eruca.aio.handling",
     "AsyncLogFollower": "eruca.aio.log_follower",
     "AsyncProducer": "eruca.aio.producer",
     "AsyncPullConsumer": "eruca.aio.pull_consumer",
     "AsyncPushConsumer": "eruca.aio.push_consumer",
+    "AsyncQuery": "eruca.aio.query",
     "AsyncSimpleConsumer": "eruca.aio.simple_consumer",
     "AsyncTransaction": "eruca.aio.transaction_producer",
+    "AsyncTransactionAdmin": "eruca.aio.transaction_admin",
     "AsyncTransactionProducer": "eruca.aio.transaction_producer",
     "Averagely": "eruca.core.allocation",
     "AveragelyByCircle": "eruca.core.allocation",
+    "BrokerGroup": "eruca.contract.models",
+    "BrokerHealth": "eruca.core.latency_fault",
+    "BrokerStatus": "eruca.contract.models",
     "ByConfig": "eruca.core.allocation",
     "ByMachineRoom": "eruca.core.allocation",
     "Client": "eruca.sync.client",
+    "ClientSettings": "eruca.core.client_settings",
+    "CommittedOffset": "eruca.contract.groups",
     "ConsistentHash": "eruca.core.allocation",
     "ConsumeContext": "eruca.core.consume_context",
     "ConsumeStatus": "eruca.core.consume_status",
     "CustomizedRetryPolicy": "eruca.contract.groups",
+    "DeadLetterDetail": "eruca.contract.retries",
+    "DecisionReceipt": "eruca.contract.transactions",
     "Delivery": "eruca.core.delivery",
     "ExponentialRetryPolicy": "eruca.contract.groups",
+    "GroupAdmin": "eruca.sync.group_admin",
+    "GroupConfig": "eruca.contract.groups",
+    "GroupLag": "eruca.aio.group_admin",
     "HalfMessage": "eruca.core.transactions",
+    "Handling": "eruca.sync.handling",
+    "HeldDeadLetter": "eruca.aio.group_admin",
+    "HeldScheduled": "eruca.aio.scheduled",
+    "LatencyProfile": "eruca.core.latency_fault",
+    "LogBlock": "eruca.core.log_block",
     "LogFollower": "eruca.sync.log_follower",
     "LogRecord": "eruca.core.log_block",
+    "LogRecordView": "eruca.contract.messages",
     "MachineRoomNearby": "eruca.core.allocation",
+    "MemberList": "eruca.contract.groups",
     "Message": "eruca.core.message",
+    "MessageFound": "eruca.contract.queries",
+    "MessagePage": "eruca.contract.queries",
     "MessageQueue": "eruca.core.message_queue",
+    "NamesrvStatus": "eruca.contract.models",
     "Producer": "eruca.sync.producer",
     "PullConsumer": "eruca.sync.pull_consumer",
+    "PulledMessage": "eruca.contract.messages",
     "PushConsumer": "eruca.sync.push_consumer",
+    "Query": "eruca.sync.query",
+    "QueryStatus": "eruca.contract.queries",
+    "QueueOffsets": "eruca.contract.models",
+    "QueueReset": "eruca.contract.groups",
     "ReceivedMessage": "eruca.core.received_message",
+    "Redriven": "eruca.aio.group_admin",
     "SendResult": "eruca.core.send_result",
     "SendResults": "eruca.core.send_result",
     "SimpleConsumer": "eruca.sync.simple_consumer",
     "Sql92Filter": "eruca.core.sql92",
+    "Timeline": "eruca.contract.queries",
+    "TopicConfig": "eruca.contract.models",
+    "TopicRoute": "eruca.contract.models",
+    "TopicSettings": "eruca.contract.models",
     "Transaction": "eruca.sync.transaction_producer",
+    "TransactionAdmin": "eruca.sync.transaction_admin",
     "TransactionCheck": "eruca.core.transactions",
+    "TransactionDetail": "eruca.contract.transactions",
     "TransactionProducer": "eruca.sync.transaction_producer",
     "TransactionResult": "eruca.core.transactions",
+    "TransactionSummary": "eruca.contract.transactions",
     "Verdict": "eruca.core.transactions",
     "by_hash": "eruca.core.selectors",
     "by_machine_room": "eruca.core.selectors",
@@ -200,45 +274,69 @@ __all__ = [
     "AlreadyDeliveredError",
     "AsyncAdmin",
     "AsyncClient",
+    "AsyncGroupAdmin",
+    "AsyncHandling",
     "AsyncLogFollower",
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
+    "AsyncQuery",
     "AsyncSimpleConsumer",
     "AsyncTransaction",
+    "AsyncTransactionAdmin",
     "AsyncTransactionProducer",
     "Averagely",
     "AveragelyByCircle",
+    "BrokerGroup",
+    "BrokerHealth",
     "BrokerNotFoundError",
+    "BrokerStatus",
     "ByConfig",
     "ByMachineRoom",
     "Client",
     "ClientError",
     "ClientIdInUseError",
+    "ClientSettings",
     "ClosedError",
+    "CommittedOffset",
     "ConflictError",
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeStatus",
     "CustomizedRetryPolicy",
     "DamagedMessageError",
+    "DeadLetterDetail",
     "DeadLetterNotFoundError",
+    "DecisionReceipt",
     "Delivery",
     "ErucaError",
     "ExpiredHandleError",
     "ExponentialRetryPolicy",
     "FilterSyntaxError",
+    "GroupAdmin",
+    "GroupConfig",
+    "GroupLag",
     "GroupNotFoundError",
     "HalfMessage",
+    "Handling",
+    "HeldDeadLetter",
+    "HeldScheduled",
     "IdempotencyKeyReusedError",
     "KeyNotFoundError",
+    "LatencyProfile",
+    "LogBlock",
     "LogFollower",
     "LogRecord",
+    "LogRecordView",
     "MachineRoomNearby",
+    "MemberList",
     "Message",
+    "MessageFound",
     "MessageNotFoundError",
+    "MessagePage",
     "MessageQueue",
     "NameServersUnreachableError",
+    "NamesrvStatus",
     "NoCommittedOffsetError",
     "NoRouteError",
     "NotFoundError",
@@ -248,9 +346,15 @@ __all__ = [
     "PermissionDeniedError",
     "Producer",
     "PullConsumer",
+    "PulledMessage",
     "PushConsumer",
+    "Query",
+    "QueryStatus",
+    "QueueOffsets",
+    "QueueReset",
     "ReceivedMessage",
     "RecordNotFoundError",
+    "Redriven",
     "RefusedError",
     "RequestError",
     "ScheduledNotFoundError",
@@ -263,14 +367,21 @@ __all__ = [
     "StaleHandleError",
     "SubscriptionConflictError",
     "SystemTopicError",
+    "Timeline",
     "TimeoutExpiredError",
     "TooLargeError",
+    "TopicConfig",
     "TopicNotFoundError",
+    "TopicRoute",
+    "TopicSettings",
     "Transaction",
+    "TransactionAdmin",
     "TransactionCheck",
+    "TransactionDetail",
     "TransactionNotFoundError",
     "TransactionProducer",
     "TransactionResult",
+    "TransactionSummary",
     "TransportError",
     "UnavailableError",
     "ValidationError",
