@@ -1,11 +1,14 @@
 """The thread that renews sessions: it acts while the event loop is blocked, and only then.
 
-The broker runs in a thread of its own, so that it answers while the test blocks the event loop.
+The broker runs in a thread of its own, so that it answers while the test blocks the event loop. A
+session lasts for far longer than a test: rather than to wait until a heartbeat is due, the tests
+age it, so that a busy machine has all the time it wants.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -19,7 +22,7 @@ from anyio.from_thread import start_blocking_portal
 
 from eruca.aio.group_api import GroupApi
 from eruca.aio.http1 import Http1Transport
-from eruca.aio.push.standby import Renewal, Standby
+from eruca.aio.push.standby import LOOKS_PER_SESSION, Renewal, Standby
 from eruca.contract.groups import Heartbeat, Subscription
 from eruca.core.message_queue import MessageQueue
 from eruca.core.session import Session
@@ -28,7 +31,10 @@ from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-SESSION_SECONDS = 0.75  # renewed after a third of it, so a busy machine has half a second
+SESSION_SECONDS = 60.0
+DUE_SECONDS = SESSION_SECONDS * 0.4  # the age at which a heartbeat is due, and a little more
+LOOK_SECONDS = 0.3  # between two looks at the event loop, and for a heartbeat
+BLOCKED_AT_MOST = 20.0
 QUEUES = [MessageQueue("orders", "a", number) for number in range(2)]
 
 
@@ -37,7 +43,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.url = ""
-        self.beats: list[tuple[float, dict[str, Any]]] = []
+        self.beats: list[dict[str, Any]] = []
         self.lost_locks: list[dict[str, Any]] = []
         self.answers_after = 0.0
         self.answered = 0
@@ -46,7 +52,7 @@ class Broker:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             _, _, body = await read_request(reader)
-            self.beats.append((time.monotonic(), msgspec.json.decode(body)))
+            self.beats.append(msgspec.json.decode(body))
             await asyncio.sleep(self.answers_after)  # the slowness under test
             self.before_answer()
             answer = msgspec.json.encode(
@@ -70,7 +76,9 @@ class Broker:
 class Member:
     """A member's session at the broker, and the thread that renews it."""
 
-    def __init__(self, broker: Broker, *, limit: float) -> None:
+    def __init__(
+        self, broker: Broker, *, limit: float = 600.0, look_seconds: float = LOOK_SECONDS
+    ) -> None:
         self.session = Session(SESSION_SECONDS)
         self.session.renew(time.monotonic(), SESSION_SECONDS)
         self.tokens = {QUEUES[0]: 17, QUEUES[1]: 18}
@@ -83,7 +91,7 @@ class Member:
         self.standby = Standby(
             GroupApi(self.transport, "billing", client_id="me", incarnation="1", timeout=1),
             ssl_context=None,
-            session_seconds=SESSION_SECONDS,
+            session_seconds=look_seconds * LOOKS_PER_SESSION,
             limit=limit,
             renewals=lambda: list(self.renewals),
             begun_at=lambda: self.begun_at,
@@ -91,6 +99,16 @@ class Member:
             on_failure=self.failures.append,
         )
         self.standby.start()
+
+    def grow_old(self, seconds: float = DUE_SECONDS) -> None:
+        """Have so much time pass for the session."""
+        self.session.renewed_at -= seconds
+
+    def block_until_renewed(self) -> None:
+        """Block the event loop while a heartbeat becomes due and is answered."""
+        self.grow_old()
+        renewed_at = self.session.renewed_at
+        block_until(lambda: self.session.renewed_at > renewed_at)
 
     async def close(self) -> None:
         await self.standby.close()
@@ -110,7 +128,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 async def member(broker: Broker) -> AsyncIterator[Member]:
-    member = Member(broker, limit=60.0)
+    member = Member(broker)
     yield member
     await member.close()
     assert member.failures == []
@@ -119,6 +137,14 @@ async def member(broker: Broker) -> AsyncIterator[Member]:
 def block(seconds: float) -> None:
     """Keep the event loop from turning, as a handler that does not wait in an async way."""
     time.sleep(seconds)  # what must not be done, and is
+
+
+def block_until(condition: Callable[[], object]) -> None:
+    """Keep the event loop from turning until something is so."""
+    end = time.monotonic() + BLOCKED_AT_MOST
+    while not condition():
+        assert time.monotonic() < end
+        block(0.005)
 
 
 @contextmanager
@@ -130,57 +156,66 @@ def quiet(broker: Broker) -> Iterator[None]:
 
 
 async def test_while_the_event_loop_turns_nothing_is_sent(broker: Broker, member: Member) -> None:
+    member.grow_old()
+
     with quiet(broker):
-        await asyncio.sleep(SESSION_SECONDS * 1.5)  # so long that a heartbeat would be due
+        await asyncio.sleep(LOOK_SECONDS * 4)  # so long that a heartbeat would be sent
 
 
 async def test_a_session_outlives_a_block_of_several_sessions(
     broker: Broker, member: Member
 ) -> None:
-    block(SESSION_SECONDS * 3)
+    for _ in range(6):
+        member.block_until_renewed()
 
     assert not member.session.is_over(time.monotonic())
-    assert len(broker.beats) >= 3
-    assert broker.beats[-1][1]["incarnation"] == "1"
+    assert len(broker.beats) >= 6
+    assert broker.beats[-1]["incarnation"] == "1"
 
 
 async def test_it_is_quiet_again_once_the_event_loop_turns(broker: Broker, member: Member) -> None:
-    block(SESSION_SECONDS * 2)
-    await asyncio.sleep(SESSION_SECONDS / 2)  # the loop turns
-    member.session.renew(time.monotonic(), SESSION_SECONDS)
+    member.block_until_renewed()
+    await asyncio.sleep(LOOK_SECONDS * 2)  # the loop turns
+    member.grow_old()
 
     with quiet(broker):
-        await asyncio.sleep(SESSION_SECONDS)  # so long that a heartbeat would be due
+        await asyncio.sleep(LOOK_SECONDS * 4)  # so long that a heartbeat would be sent
 
 
-async def test_beyond_the_limit_the_sessions_run_out(broker: Broker) -> None:
-    member = Member(broker, limit=SESSION_SECONDS)
-    began = time.monotonic()
+async def test_beyond_the_limit_the_sessions_run_out(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Member(broker, limit=0.001)
+    member.begun_at = math.inf
+    member.block_until_renewed()
 
-    block(SESSION_SECONDS * 3.5)
+    member.begun_at = 0.0
+    block_until(lambda: "the sessions are not renewed any more" in caplog.text)
+    member.grow_old()
 
-    assert member.session.is_over(time.monotonic())
-    assert broker.beats
-    assert broker.beats[-1][0] < began + 2 * SESSION_SECONDS
+    with quiet(broker):
+        block(LOOK_SECONDS * 3)
+    assert len(caplog.records) == 1  # said once
     await member.close()
 
 
-async def test_the_limit_counts_anew_for_each_handler(broker: Broker) -> None:
-    member = Member(broker, limit=SESSION_SECONDS)
+async def test_the_limit_counts_anew_for_each_handler(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Member(broker, limit=0.001)
+    block_until(lambda: "the sessions are not renewed any more" in caplog.text)
 
-    for _ in range(3):
-        member.begun_at = time.monotonic()
-        block(SESSION_SECONDS * 0.8)
+    member.begun_at = math.inf
+    member.block_until_renewed()
 
-    assert not member.session.is_over(time.monotonic())
     await member.close()
 
 
 async def test_a_session_that_is_over_is_not_renewed(broker: Broker, member: Member) -> None:
-    member.session.renewed_at -= 2 * SESSION_SECONDS
+    member.grow_old(2 * SESSION_SECONDS)
 
     with quiet(broker):
-        block(SESSION_SECONDS)
+        block(LOOK_SECONDS * 4)
 
     assert member.session.is_over(time.monotonic())
 
@@ -188,14 +223,12 @@ async def test_a_session_that_is_over_is_not_renewed(broker: Broker, member: Mem
 async def test_an_answer_that_comes_after_the_end_does_not_bring_the_session_back(
     broker: Broker, member: Member
 ) -> None:
-    def end() -> None:
-        member.session.renewed_at -= 2 * SESSION_SECONDS
+    broker.before_answer = lambda: member.grow_old(2 * SESSION_SECONDS)
+    member.grow_old()
 
-    broker.before_answer = end
+    block_until(lambda: broker.answered)
 
-    block(SESSION_SECONDS)
-
-    assert broker.answered == 1
+    await member.standby.close()  # so the answer has been taken in
     assert member.session.is_over(time.monotonic())
 
 
@@ -203,53 +236,59 @@ async def test_queues_whose_locks_are_gone_are_told_in_the_thread(
     broker: Broker, member: Member
 ) -> None:
     broker.lost_locks = [{"topic": "orders", "queue_id": 1}, {"topic": "orders", "queue_id": 7}]
+    member.grow_old()
 
-    block(SESSION_SECONDS)
+    block_until(lambda: member.gone)
 
     assert member.gone[0] == ("eruca-heartbeats", {QUEUES[1]: 18})
 
 
 async def test_what_has_been_withdrawn_is_not_renewed(broker: Broker, member: Member) -> None:
     member.renewals.clear()
+    member.grow_old()
 
     with quiet(broker):
-        block(SESSION_SECONDS)
+        block(LOOK_SECONDS * 4)
 
 
 async def test_when_closing_returns_no_heartbeat_is_under_way_and_none_will_be_sent(
-    broker: Broker, member: Member
+    broker: Broker,
 ) -> None:
-    broker.answers_after = SESSION_SECONDS / 10
-    block(SESSION_SECONDS)  # ends with a heartbeat under way, or soon after
+    member = Member(broker, look_seconds=1.0)  # for the answer, too
+    member.grow_old()
+    renewed_at = member.session.renewed_at
+    broker.answers_after = 0.1
+
+    block_until(lambda: broker.beats)
     await member.standby.close()
 
-    answered = broker.answered
+    assert member.session.renewed_at > renewed_at  # by the heartbeat that was under way
+    member.grow_old()
     with quiet(broker):
-        assert len(broker.beats) == answered > 0
-        block(SESSION_SECONDS)
+        block(2.5)
+    await member.close()
 
 
 async def test_a_broker_that_does_not_answer_delays_no_other(
     broker: Broker, member: Member
 ) -> None:
     session = Session(SESSION_SECONDS)
-    session.renew(time.monotonic(), SESSION_SECONDS)
+    session.renew(renewed_at := time.monotonic() - DUE_SECONDS, SESSION_SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        of_silent = Renewal("b", session, url, *member.renewals[0][3:])
-        member.renewals.append(of_silent)
+        member.renewals.insert(0, Renewal("b", session, url, *member.renewals[0][3:]))
 
-        block(SESSION_SECONDS * 2)
+        for _ in range(3):
+            member.block_until_renewed()
 
-    assert not member.session.is_over(time.monotonic())
-    assert session.is_over(time.monotonic())
+    assert session.renewed_at == renewed_at
 
 
 def test_the_thread_ends_when_its_event_loop_is_closed(broker: Broker) -> None:
     threads = set(threading.enumerate())
 
     async def leave_it_running() -> Http1Transport:
-        return Member(broker, limit=60.0).transport
+        return Member(broker).transport
 
     asyncio.run(leave_it_running())
 
@@ -259,10 +298,19 @@ def test_the_thread_ends_when_its_event_loop_is_closed(broker: Broker) -> None:
 
 
 async def test_an_error_of_ours_is_told_to_the_event_loop(broker: Broker) -> None:
-    member = Member(broker, limit=60.0)
-    member.renewals[0] = None  # type: ignore[call-overload]
+    asked: list[None] = []
 
-    block(SESSION_SECONDS)
+    class Broken:
+        @property
+        def session(self) -> Session:
+            asked.append(None)
+            raise ArithmeticError
+
+    member = Member(broker)
+    member.renewals[0] = Broken()  # type: ignore[call-overload]
+
+    block_until(lambda: asked)
 
     await until(lambda: member.failures)
+    assert [*map(type, member.failures)] == [ArithmeticError]
     await member.close()
