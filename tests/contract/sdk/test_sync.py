@@ -193,10 +193,15 @@ except eruca.NameServersUnreachableError:
 """
 
 
-async def test_a_client_that_was_left_open_does_not_keep_the_process() -> None:
+@pytest.mark.parametrize(
+    ("code", "is_warned"), [(LEFT_OPEN, True), (LEFT_OPEN + "client.close()\n", False)]
+)
+async def test_a_client_that_was_left_open_does_not_keep_the_process_and_is_warned_of(
+    code: str, *, is_warned: bool
+) -> None:
     done = await anyio.to_thread.run_sync(
         lambda: subprocess.run(
-            [sys.executable, "-c", LEFT_OPEN],
+            [sys.executable, "-W", "default::ResourceWarning", "-c", code],
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
@@ -205,6 +210,8 @@ async def test_a_client_that_was_left_open_does_not_keep_the_process() -> None:
     )
 
     assert done.stdout == "refused\n"
+    assert ("ResourceWarning: an Eruca client was not closed" in done.stderr) is is_warned
+    assert is_warned or not done.stderr
 
 
 def names_of(kind: type) -> Iterator[str]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import ParamSpec, TypeVar, cast
@@ -38,6 +39,17 @@ class Portal:
         self._process_id = 0  # of the first use
         self._lock = threading.Lock()
         self._is_closed = False
+
+    def __del__(self) -> None:
+        """Warn, as Python does of files: nobody can close the client any more."""
+        if self._loop is not None and self._process_id == os.getpid():
+            warnings.warn(
+                "an Eruca client was not closed: what it has not sent by the end of the process is"
+                " lost; make it with 'with', or call close()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def call(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an async function and return its result.
