@@ -11,7 +11,7 @@ import pytest
 
 from eruca.contract.retries import DeadLetterFilter
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
+from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_reading, rotten_count
 from support.members import joined
 from support.waiting import turns_during
 
@@ -290,3 +290,25 @@ async def test_a_letter_that_has_rotted_is_not_redriven(
     assert "is damaged" in answer["outcomes"][1]["detail"]
     assert await bodies(client, "orders") == ["orders 0", "orders 1", "orders 0"]
     assert rotten_count(app) == 1
+
+
+@pytest.mark.parametrize("rotten", [0, 1, 2])
+async def test_a_letter_that_cannot_be_read_any_more_hides_none_of_the_others(
+    app: BrokerApp, client: httpx.AsyncClient, rotten: int
+) -> None:
+    await give_up(client, "orders", 3)
+    rot_beyond_reading(app, b"orders %d" % rotten)
+    sound = [number for number in range(3) if number != rotten]
+
+    assert [letter["dead_letter_id"] for letter in await letters(client)] == sound
+    assert [letter["dead_letter_id"] for letter in await letters(client, limit=1)] == sound
+    unread = await client.get(f"{PATH}/{rotten}")
+    assert (unread.status_code, unread.json()["code"]) == (404, "dead-letter-not-found")
+    assert "is damaged" in unread.json()["detail"]
+    by_id = await redrive(client, ids=[rotten, sound[0]])
+    by_filter = await redrive(client, filter={"topic": "orders"})
+
+    assert outcomes(by_id) == ["skipped", "redriven"]
+    assert "is damaged" in by_id["outcomes"][0]["detail"]
+    assert sorted(outcomes(by_filter)) == ["redriven", "skipped", "skipped"]
+    assert by_filter["next_cursor"] is None

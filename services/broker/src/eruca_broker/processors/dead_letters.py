@@ -4,6 +4,9 @@ They are the messages of the group's dead-letter topic, which nothing is ever ta
 was redriven is an event, in the same write as the message that is sent again: no crash makes it
 happen twice, or be believed without having happened.
 
+One that has been damaged on the disk so that it cannot be read holds up none of the others: a list
+passes over it.
+
 Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends again what it is told.
 """
 
@@ -15,11 +18,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 
 from eruca.contract.errors import DeadLetterNotFoundError, RecordNotFoundError
 from eruca.contract.names import dead_letter_topic
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
-from eruca.contract.records import Record, decode_record
+from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.retries import (
     DeadLetter,
     DeadLetterDetail,
@@ -44,6 +48,9 @@ LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive looks 
 REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever it is
 _READ_SIZE: Final = 1024 * 1024
 _BODY_ROOM: Final = 16 * 1024 * 1024  # bytes a compressed body may become
+_UNREADABLE: Final = "is damaged, and its parts cannot be told apart any more"
+
+_log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -88,10 +95,10 @@ class DeadLetters:
         found: list[DeadLetter] = []
         next_id = start
         pace = Pace()
-        for letter in self._letters(group, start):
+        for dead_letter, letter in self._letters(group, start):
             await pace.step()
-            next_id = letter.id + 1
-            if _matches(letter, chosen):
+            next_id = dead_letter + 1
+            if letter is not None and _matches(letter, chosen):
                 found.append(self._shown(group, letter))
                 if len(found) == limit:
                     break
@@ -102,12 +109,16 @@ class DeadLetters:
 
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
-            DeadLetterNotFoundError: It is not there.
+            DeadLetterNotFoundError: It is not there, or damaged beyond reading.
         """
         self._check(group)
         letter = self._letter(group, dead_letter)
         if letter is None:
             first, end = self._range(group)
+            if first <= dead_letter < end:
+                raise DeadLetterNotFoundError(
+                    f"dead letter {dead_letter} of group {group!r} {_UNREADABLE}"
+                )
             raise DeadLetterNotFoundError(
                 f"group {group!r} has no dead letter {dead_letter} here; it has {end - first}"
             )
@@ -137,9 +148,7 @@ class DeadLetters:
                     break
                 next_id = dead_letter + 1
                 if letter is None:
-                    outcomes.append(
-                        RedriveOutcome(dead_letter_id=dead_letter, outcome="not_found", topic=None)
-                    )
+                    outcomes.append(self._unread(group, dead_letter))
                 elif request.filter is None or _matches(letter, request.filter):
                     again, outcome = self._examined(group, letter)
                     outcomes.append(outcome)
@@ -183,8 +192,7 @@ class DeadLetters:
             for dead_letter in dict.fromkeys(request.ids):
                 yield dead_letter, self._letter(group, dead_letter)
         else:
-            for letter in self._letters(group, start):
-                yield letter.id, letter
+            yield from self._letters(group, start)
 
     def _examined(self, group: str, letter: _Letter) -> tuple[_Redriven | None, RedriveOutcome]:
         """Return what a dead letter becomes, None for nothing, and what is told of it."""
@@ -228,8 +236,22 @@ class DeadLetters:
             size=len(letter.raw),
         )
 
-    def _letters(self, group: str, start: int) -> Iterator[_Letter]:
-        """Yield dead letters from *start* on, as many as one request looks at."""
+    def _unread(self, group: str, dead_letter: int) -> RedriveOutcome:
+        """Return what is told of a dead letter that cannot be read."""
+        first, end = self._range(group)
+        is_there = first <= dead_letter < end
+        return RedriveOutcome(
+            dead_letter_id=dead_letter,
+            outcome="skipped" if is_there else "not_found",
+            topic=None,
+            detail=f"it {_UNREADABLE}" if is_there else None,
+        )
+
+    def _letters(self, group: str, start: int) -> Iterator[tuple[int, _Letter | None]]:
+        """Yield dead letters from *start* on with their ids, as many as one request looks at.
+
+        None stands for one that is damaged beyond reading; that is logged.
+        """
         first, end = self._range(group)
         offset = max(start, first)
         end = min(end, offset + LOOKED_AT_MAX)
@@ -237,19 +259,16 @@ class DeadLetters:
             read = self._work.store.read(
                 dead_letter_topic(group), 0, offset, max_count=end - offset, max_bytes=_READ_SIZE
             )
-            for piece in read.slices:
-                view, position = memoryview(piece), 0
-                while position < len(view):
-                    size = int.from_bytes(view[position : position + 4])
-                    yield _letter(view[position : position + size])
-                    position += size
+            for dead_letter, raw in enumerate(read.raws(), offset):
+                yield dead_letter, _letter(dead_letter, raw)
             offset = read.next_offset
 
     def _letter(self, group: str, dead_letter: int) -> _Letter | None:
         first, end = self._range(group)
         if not first <= dead_letter < end:
             return None
-        return next(self._letters(group, dead_letter), None)
+        _, letter = next(self._letters(group, dead_letter), (dead_letter, None))
+        return letter
 
     def _following(self, group: str, next_id: int) -> int | None:
         first, end = self._range(group)
@@ -263,9 +282,13 @@ class DeadLetters:
             self._groups.get(group)
 
 
-def _letter(raw: memoryview) -> _Letter:
-    record = decode_record(raw, check_crc=False)
-    return _Letter(record.queue_offset, raw, record, origin_of(record), record.property_map())
+def _letter(dead_letter: int, raw: memoryview) -> _Letter | None:
+    try:
+        record = decode_record(raw, check_crc=False)
+    except DamagedRecordError as error:
+        _log.error("a damaged dead letter is passed over", fault=str(error))
+        return None
+    return _Letter(dead_letter, raw, record, origin_of(record), record.property_map())
 
 
 def _matches(letter: _Letter, chosen: DeadLetterFilter) -> bool:

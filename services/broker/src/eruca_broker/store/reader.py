@@ -83,6 +83,16 @@ class QueueRead:
                     _log.error("a damaged message is passed over", fault=str(error))
                 position += next(sizes)[0]
 
+    def raws(self) -> Iterator[memoryview]:
+        """Yield the messages' records as they lie in the log, each for itself."""
+        sizes = struct.iter_unpack(">I", self.sizes)
+        for piece in self.slices:
+            position = 0
+            while position < len(piece):
+                end = position + next(sizes)[0]
+                yield piece[position:end]
+                position = end
+
 
 class LogRead(NamedTuple):
     """A stretch of the log: whole records, back to back."""
