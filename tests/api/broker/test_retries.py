@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, rot, rotten_count
+from support.brokers import broker_of, rot, rot_beyond_reading, rotten_count
 from support.clocks import WrongClock
 from support.members import HoldingMember, joined
 
@@ -298,3 +298,18 @@ async def test_a_message_that_has_rotted_is_not_sent_back(
     assert "is damaged" in fault["detail"]
     assert others.status_code == 200
     assert rotten_count(app) == 1
+
+
+async def test_a_message_that_cannot_be_read_any_more_is_not_sent_back(
+    app: BrokerApp, member: HoldingMember
+) -> None:
+    rot_beyond_reading(app, b"order 1")
+
+    refused = await member.send_back(place(0), place(1))
+    others = await member.send_back(place(0))
+
+    assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")
+    [fault] = refused.json()["errors"]
+    assert fault["pointer"] == "/body/messages/1/queue_offset"
+    assert "is damaged" in fault["detail"]
+    assert others.status_code == 200

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError, TooLargeError
 from eruca.contract.names import dead_letter_topic, retry_topic
-from eruca.contract.records import decode_record
+from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.retries import SendBack, SendBackResult, SendBackResults, SendBacks
 from eruca_broker.core.batch import Batch, batch_of_records
 from eruca_broker.core.dead_letters import dead_letter_of, origin_of, retry_of
@@ -36,6 +36,13 @@ from eruca_broker.processors.topics import Topics
 from eruca_chassis.finishing import finished
 
 SENT_BACK_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of one request's messages; one always goes
+
+
+class _Stored(NamedTuple):
+    """A message that was sent back, as it lies in the log."""
+
+    raw: memoryview
+    record: Record
 
 
 class Retries:
@@ -76,19 +83,19 @@ class Retries:
             )
             self._scheduled.check_room(len(held))
             now_ms = self._work.clock.now_ms()
-            raws, verdicts, size = [], [], 0
+            stored, verdicts, size = [], [], 0
             for index, message in enumerate(request.messages):
-                raws.append(self._read(message, f"/body/messages/{index}"))
-                size += len(raws[-1])
+                stored.append(self._read(message, f"/body/messages/{index}"))
+                size += len(stored[-1].raw)
                 if index and size > SENT_BACK_SIZE_MAX:
                     raise TooLargeError(
                         f"the messages take more than {SENT_BACK_SIZE_MAX} bytes together",
                         fix="send fewer of them back at once",
                     )
                 last_stored_ms = self._work.store.last_store_timestamp
-                verdicts.append(_verdict(group, message, raws[-1], now_ms, last_stored_ms))
+                verdicts.append(_verdict(group, message, stored[-1], now_ms, last_stored_ms))
             await self._create_topics(name, verdicts)
-            batches = _batches(name, request.messages, raws, verdicts)
+            batches = _batches(name, request.messages, stored, verdicts)
             self._scheduled.check_sizes(batches)
             # The turn must not end before.
             receipts = await finished(self._work.store.append_group(batches))
@@ -99,14 +106,18 @@ class Retries:
             results=[_result(result, receipts[0].store_timestamp) for result in verdicts]
         )
 
-    def _read(self, message: SendBack, pointer: str) -> memoryview:
+    def _read(self, message: SendBack, pointer: str) -> _Stored:
         first, end = self._work.store.queue_range(message.topic, message.queue_id)
         if first <= message.queue_offset < end:
             read = self._work.store.read(
                 message.topic, message.queue_id, message.queue_offset, max_count=1, max_bytes=1
             )
             if read.slices:
-                return memoryview(read.slices[0])
+                raw = memoryview(read.slices[0])
+                try:
+                    return _Stored(raw, decode_record(raw, check_crc=False))
+                except DamagedRecordError as error:
+                    raise _lost(pointer, f"its record is damaged: {error}") from error
         detail = (
             f"queue {message.queue_id} of {message.topic!r} has no message {message.queue_offset}; "
             f"it holds {first} to {end - 1}"
@@ -126,11 +137,11 @@ class Retries:
 
 
 def _verdict(
-    group: Group, message: SendBack, raw: memoryview, now_ms: int, last_stored_ms: int
+    group: Group, message: SendBack, stored: _Stored, now_ms: int, last_stored_ms: int
 ) -> Verdict:
     asked_for = message.retry_max_times
     found = verdict(
-        decode_record(raw, check_crc=False).reconsume_times,
+        stored.record.reconsume_times,
         times_max=group.settings.retry_max_times if asked_for is None else asked_for,
         policy=group.settings.retry_policy,
         now_ms=now_ms,
@@ -145,13 +156,13 @@ def _verdict(
 def _batches(
     group: str,
     messages: Sequence[SendBack],
-    raws: Sequence[memoryview],
+    stored: Sequence[_Stored],
     verdicts: Sequence[Verdict],
 ) -> list[Batch]:
     records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
     dead_letters = Destination(dead_letter_topic(group), 0)
-    for index, (message, raw, result) in enumerate(zip(messages, raws, verdicts, strict=True)):
-        origin, times = origin_of(decode_record(raw, check_crc=False)), result.reconsume_times
+    for index, (message, found, result) in enumerate(zip(messages, stored, verdicts, strict=True)):
+        raw, origin, times = found.raw, origin_of(found.record), result.reconsume_times
         pointer = f"/body/messages/{index}"
         try:
             if result.wait is None:
@@ -176,11 +187,7 @@ def _batches(
                     error=message.error,
                 )
         except RecordNotFoundError as error:
-            raise RecordNotFoundError(
-                f"{pointer}: {error.detail}",
-                errors=[{"pointer": f"{pointer}/queue_offset", "detail": error.detail}],
-                fix="leave it out, nothing can be made of it; send the others back",
-            ) from error
+            raise _lost(pointer, error.detail) from error
         except PropertiesTooLargeError as error:
             raise TooLargeError(
                 f"{pointer}: to be sent back, {error}",
@@ -190,6 +197,14 @@ def _batches(
     return [
         batch_of_records(place.topic, place.queue_id, some) for (place, _), some in records.items()
     ]
+
+
+def _lost(pointer: str, detail: str) -> RecordNotFoundError:
+    return RecordNotFoundError(
+        f"{pointer}: {detail}",
+        errors=[{"pointer": f"{pointer}/queue_offset", "detail": detail}],
+        fix="leave it out, nothing can be made of it; send the others back",
+    )
 
 
 def _result(result: Verdict, stored_at_ms: int) -> SendBackResult:
