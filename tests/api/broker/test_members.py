@@ -213,6 +213,36 @@ async def test_a_static_member_s_successor_takes_over_at_once_and_fences_it(
             assert (await new.beat(is_static=True)).json()["lost_locks"] == []
 
 
+@pytest.mark.parametrize("is_noticed", [False, True], ids=["at once", "after the loop has come by"])
+async def test_a_static_member_that_was_frozen_does_not_oust_its_successor(
+    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_noticed: bool
+) -> None:
+    await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
+    old, new = TestMember(client), TestMember(client, incarnation="2")
+    await old.beat(is_static=True, session_seconds=10)
+    await old.lock(0, 1)
+    clock.advance(10.5)
+    if is_noticed:
+        await broker_of(app).members.expiry_step()
+
+    assert (await new.beat(is_static=True)).status_code == 201
+    await new.lock(0, 1)
+    back = await old.beat(is_static=True, session_seconds=10)
+
+    assert (back.status_code, back.json()["code"]) == (409, "client-id-in-use")
+    assert (await new.beat(is_static=True)).json()["lost_locks"] == []
+
+
+async def test_a_static_member_that_was_frozen_comes_back_where_nobody_took_its_place(
+    member: TestMember, clock: ManualClock
+) -> None:
+    await member.beat(is_static=True, session_seconds=10)
+    clock.advance(10.5)
+
+    assert (await member.beat(is_static=True, session_seconds=10)).status_code == 201
+    assert (await member.lock(0)).status_code == 200
+
+
 async def test_only_static_members_are_taken_over(
     member: TestMember, client: httpx.AsyncClient
 ) -> None:

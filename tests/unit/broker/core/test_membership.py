@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eruca.contract.errors import ClientIdInUseError, SubscriptionConflictError
 from eruca_broker.core.group_events import GroupSettings, Subscribed
 from eruca_broker.core.group_state import Group, LockOwner
-from eruca_broker.core.membership import CHANGES_PER_RUN, Beat, Membership
+from eruca_broker.core.membership import CHANGES_PER_RUN, SILENT_MAX, Beat, Membership
 
 ORDERS = (Subscribed("orders", "*", "tag"),)
 OTHERS = (Subscribed("orders", "UA", "tag"), Subscribed("payments", "*", "tag"))
@@ -191,7 +191,32 @@ def test_a_client_id_changes_hands_only_between_static_members(
     else:
         with pytest.raises(ClientIdInUseError, match=r"10\.0\.0\.1:5.* 9 s"):
             membership.admit(group(), newer, 1.0)
-    assert membership.admit(group(), newer, 10.0).replaces is None
+    assert (membership.admit(group(), newer, 10.0).replaces is not None) is replaced
+    membership.expire("g", "a")
+    assert (membership.admit(group(), newer, 10.0).replaces is not None) is replaced
+
+
+def test_a_static_member_that_comes_back_itself_takes_nobody_s_place() -> None:
+    membership = joined(beat(is_static=True))
+    membership.expire("g", "a")
+
+    assert membership.admit(group(), beat(is_static=True), 10.0).replaces is None
+    membership.heard("g", beat(is_static=True), now=10.0, now_ms=0)
+    membership.remove("g", "a")
+    assert membership.admit(group(), beat(incarnation="2", is_static=True), 11.0).replaces is None
+
+
+def test_so_many_static_members_are_remembered_as_silent() -> None:
+    membership = joined(*(beat(str(number), is_static=True) for number in range(SILENT_MAX + 1)))
+    for number in range(SILENT_MAX + 1):
+        membership.expire("g", str(number))
+
+    replaced = [
+        membership.admit(group(), beat(client_id, "2", is_static=True), 10.0).replaces
+        for client_id in ("0", "1", str(SILENT_MAX))
+    ]
+
+    assert [session is not None for session in replaced] == [False, True, True]
 
 
 def test_a_process_that_was_replaced_is_not_let_in_again() -> None:

@@ -15,6 +15,10 @@ becomes a member again by its next heartbeat.
 A group's **generation** grows with each change of what its members are to agree on, also from one
 run of the broker to the next: it is the number of the run, then a count of changes.
 
+A **static** member's client id belongs to its latest process. So of one whose session is over it is
+remembered which process that was: should another have come in its stead when it is heard of again,
+it was frozen, say, then it is not let in. An orderly leave needs no such memory.
+
 Sessions count on the monotonic clock, from when a heartbeat arrived. A client counts from when it
 sent the last one that was answered, so it gives up first.
 
@@ -34,6 +38,7 @@ from eruca_broker.core.group_events import Subscribed
 from eruca_broker.core.group_state import Group, LockOwner
 
 CHANGES_PER_RUN: Final = 1_000_000_000  # more than a run can have
+SILENT_MAX: Final = 64  # static members of a group that are remembered as silent, the latest ones
 _NAMED_MEMBERS_MAX: Final = 5  # members an error names
 _NAMED_TOPICS_MAX: Final = 5  # differences an error names
 
@@ -65,6 +70,11 @@ class Session:
     joined_at_ms: int = 0
     seen_at_ms: int = 0
 
+    @property
+    def may_be_static(self) -> bool:
+        """Whether a static member of its client id takes its place; of a holder nobody knows."""
+        return self.beat is None or self.beat.is_static
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -79,6 +89,7 @@ class Admission:
 class _GroupMembers:
     generation: int
     sessions: dict[str, Session] = field(default_factory=dict)  # by client id
+    silent: dict[str, Session] = field(default_factory=dict)  # static, and over; by client id
 
 
 class Membership:
@@ -206,11 +217,23 @@ class Membership:
             now_ms,
         )
         known.sessions[beat.client_id] = session
+        known.silent.pop(beat.client_id, None)
         self._watch(group, beat.client_id, session.deadline)
         self._member_count += not is_member
         if not is_member or not is_same or _differs(before, beat):
             self.changed(group)
         return session
+
+    def expire(self, group: str, client_id: str) -> None:
+        """End a session that is over, as :meth:`remove` does; remember whose it was."""
+        session = self._sessions(group).get(client_id)
+        self.remove(group, client_id)
+        if session is not None and session.may_be_static:
+            silent = self._groups[group].silent
+            silent.pop(client_id, None)  # the latest come last
+            silent[client_id] = session
+            while len(silent) > SILENT_MAX:
+                del silent[next(iter(silent))]
 
     def remove(self, group: str, client_id: str) -> None:
         """End a session; of a member, a new generation begins."""
@@ -250,7 +273,11 @@ class Membership:
             heapq.heappush(self._deadlines, (deadline, group, client_id))
 
     def _of_client(self, group: Group, beat: Beat, now: float) -> Session | None:
-        """Return the client's session; raises where this process may not have it."""
+        """Return the client's session, or that of the process whose place it takes.
+
+        Raises:
+            ClientIdInUseError: This process may not have it.
+        """
         if (beat.client_id, beat.incarnation) in group.replaced:
             raise ClientIdInUseError(
                 f"client id {beat.client_id!r} of group {group.name!r} has been taken over by a "
@@ -258,16 +285,27 @@ class Membership:
                 fix="end this process, or give it a client id of its own",
             )
         session = self.session(group.name, beat.client_id, now)
-        if session is None or session.incarnation == beat.incarnation:
+        if session is None:
+            return self._predecessor(group.name, beat)
+        if session.incarnation == beat.incarnation:
             return session
-        # Of a holder it is not known whether it was static; the newer one says that the id is its.
-        if beat.is_static and (session.beat is None or session.beat.is_static):
+        if beat.is_static and session.may_be_static:
             return session
         where = f" at {session.beat.address}" if session.beat and session.beat.address else ""
         raise ClientIdInUseError(
             f"client id {beat.client_id!r} of group {group.name!r} belongs to another process"
             f"{where}, whose session lasts {session.deadline - now:.0f} s unless it is renewed"
         )
+
+    def _predecessor(self, group: str, beat: Beat) -> Session | None:
+        """Return the session, now over, of another process whose place a static member takes."""
+        known = self._groups.get(group)
+        if known is None or not beat.is_static:
+            return None
+        session = known.sessions.get(beat.client_id) or known.silent.get(beat.client_id)
+        if session is None or session.incarnation == beat.incarnation or not session.may_be_static:
+            return None
+        return session
 
 
 def _differs(before: Session | None, beat: Beat) -> bool:

@@ -173,7 +173,7 @@ class Members:
         """
         over = self._work.membership.over(name, self._work.clock.monotonic())
         for client_id in over:
-            self._work.membership.remove(name, client_id)
+            self._work.membership.expire(name, client_id)
             self.expiry_count += 1
         if over:
             self._work.watchers.wake(name, (MEMBERS,))
