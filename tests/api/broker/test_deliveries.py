@@ -903,6 +903,22 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
     assert (await asyncio.wait_for(waiting, PATIENCE_SECONDS)).json()["code"] == "topic-not-found"
 
 
+async def test_who_waits_for_a_topic_that_is_made_anew_gets_what_arrives(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    await orders.send("of no interest", "nor this", tag="b")
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30, filter="a"))
+    await held(app)
+
+    async with broker_of(app).group_work.changes.turn("billing"):  # as others' requests have it
+        assert (await orders.client.delete("/topics/orders")).is_success
+        queues = {"read_queue_count": 1, "write_queue_count": 1}
+        assert (await orders.client.put("/topics/orders", json=queues)).is_success
+        await orders.send("new", tag="a")
+
+    assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["new"]
+
+
 async def test_who_has_left_meanwhile_is_handed_nothing(
     orders: DeliveryClient, app: BrokerApp
 ) -> None:

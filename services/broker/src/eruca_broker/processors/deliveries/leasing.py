@@ -85,6 +85,7 @@ class Handful:
 class Scanned(NamedTuple):
     """How far a request has looked ahead in a queue in vain."""
 
+    created_at: int  # of the topic, when it did: a later one of its name has other messages
     position: int  # of the queue, when it did
     end: int
 
@@ -162,8 +163,9 @@ class Leasing:
         known = self._known(look.group, queue)
         lowest, _ = self._store.queue_range(*queue)
         begin = max(known.position, lowest)
+        created_at = self._store.state.topics[queue[0]].created_at
         before = look.scanned.get(queue)
-        if before is not None and before.position == known.position:
+        if before is not None and before[:2] == (created_at, known.position):
             begin = max(begin, before.end)
         is_ordered = look.group.settings.ordered
         count = look.wanted.max_count - len(look.handful.leased)
@@ -171,7 +173,7 @@ class Leasing:
             queue, begin, look.wanted.filter, count=READ_COUNT if is_ordered else count
         )
         if not found.ahead.offsets:
-            look.scanned[queue] = Scanned(known.position, found.ahead.end)
+            look.scanned[queue] = Scanned(created_at, known.position, found.ahead.end)
             look.handful.is_complete &= found.is_complete
         choice = self._choose(look, queue, known, found, count=count)
         dead = self._dead(queue, known, choice)
