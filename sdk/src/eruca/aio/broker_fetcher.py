@@ -37,6 +37,7 @@ from eruca.contract.wire import (
     decode_multi_pull,
 )
 from eruca.core.message_queue import MessageQueue
+from eruca.core.pauses import doubled
 from eruca.core.pull_flow import QueueFlow
 from eruca.core.pull_positions import offset_after_miss
 from eruca.core.pull_settings import PullSettings
@@ -187,7 +188,7 @@ class BrokerFetcher:
         self._outages.failed(self.broker_name, error)
         for topic in {queue.topic for queue in self._flows}:
             self._context.routes.refresh_soon(topic)
-        seconds = min(PAUSE_SECONDS * 2.0 ** (self.failure_count - 1), PAUSE_SECONDS_MAX)
+        seconds = doubled(PAUSE_SECONDS, self.failure_count - 1, PAUSE_SECONDS_MAX)
         seconds = max(seconds, error.retry_after_seconds or 0.0)
         if self._pause is None and not self._is_closed:
             self._pause = asyncio.get_running_loop().call_later(seconds, self._end_pause)

@@ -51,6 +51,7 @@ from eruca.contract.models import (
     TopicRoute,
 )
 from eruca.core.message_queue import MessageQueue
+from eruca.core.pauses import doubled
 from eruca.core.route_table import (
     CachedRoute,
     PublishView,
@@ -471,7 +472,7 @@ class Routes:
 
 def _rest_seconds(failures: int) -> float:
     """Return how long a watch rests that has failed so often before, in a row."""
-    return min(WATCH_REST_SECONDS * 2.0**failures, REFRESH_SECONDS)
+    return doubled(WATCH_REST_SECONDS, failures, REFRESH_SECONDS)
 
 
 def _settling_seconds(answer: HttpResponse) -> float:

@@ -26,6 +26,7 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
+from eruca.core.pauses import doubled
 
 ATTEMPT_SECONDS_MIN: Final = 0.2  # an attempt with less would fail a broker that is merely busy
 BACK_OFF_SECONDS: Final = 0.02  # before the same broker is tried again; doubles
@@ -93,4 +94,4 @@ def was_reached(error: ErucaError) -> bool:
 
 
 def _back_off(attempt: int) -> float:
-    return min(BACK_OFF_SECONDS * 2.0 ** (attempt - 1), BACK_OFF_SECONDS_MAX)
+    return doubled(BACK_OFF_SECONDS, attempt - 1, BACK_OFF_SECONDS_MAX)

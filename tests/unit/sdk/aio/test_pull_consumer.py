@@ -327,6 +327,24 @@ async def test_a_broker_that_is_back_counts_as_such_before_it_has_messages(
         assert await consumer.poll(wait=0.01) == []
 
 
+async def test_a_broker_that_was_away_for_hours_is_still_asked_whether_it_is_back(
+    client: eruca.AsyncClient,
+    queues: Queues,
+    hot: ScriptedTransport,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_fetcher, "PAUSE_SECONDS_MAX", 0.0)
+    queues.brokers = ["a"]
+    queues.errors["a"] = eruca.OverloadedError("busy")
+    async with client.pull_consumer(topics="orders") as consumer:
+        await consumer.assignment()
+        await until(lambda: len(hot.requests) > 1_100)  # 2.0**1024 is no float
+
+        queues.errors.clear()
+
+        await until(lambda: not consumer.failures)
+
+
 async def test_threads_may_ask_for_failures_while_brokers_come_and_go(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:

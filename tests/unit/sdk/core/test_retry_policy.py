@@ -93,6 +93,18 @@ def test_pauses_before_the_same_broker_grow() -> None:
     assert 0 < pauses[0] < pauses[1]
 
 
+def test_attempts_may_go_on_for_hours() -> None:
+    retry = next_attempt(
+        TransportError("x"),
+        attempt=2_000,
+        attempts_max=2_001,
+        remaining_seconds=3_600.0,
+        has_other_broker=False,
+    )
+
+    assert retry == Retry(1.0, refresh_route=True)
+
+
 @pytest.mark.parametrize(
     "kind", [TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError]
 )

@@ -42,6 +42,7 @@ from eruca.contract.errors import (
 from eruca.contract.groups import GrantedLock, QueueRelease, WantedQueue
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.message_queue import MessageQueue
+from eruca.core.pauses import doubled
 from eruca.core.refused_queues import refused_places
 
 HOLD_SECONDS: Final = 20.0  # one held request; within WAIT_SECONDS_MAX
@@ -157,7 +158,7 @@ class LockKeeper:
         if isinstance(error, MemberNotFoundError):
             self._on_doubt(self._name)
         if self._pause is None and not self._is_closed:
-            seconds = min(PAUSE_SECONDS * 2.0**self._failure_count, PAUSE_SECONDS_MAX)
+            seconds = doubled(PAUSE_SECONDS, self._failure_count, PAUSE_SECONDS_MAX)
             seconds = max(seconds, error.retry_after_seconds or 0.0)
             self._pause = asyncio.get_running_loop().call_later(seconds, self._end_pause)
         self._failure_count += 1

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from eruca.aio.group_api import GroupApi
+from eruca.aio.push import lock_keeper
 from eruca.aio.push.background import Background
 from eruca.aio.push.lock_keeper import LockKeeper
 from eruca.aio.transport import HttpResponse
@@ -319,3 +320,14 @@ async def test_failures_are_followed_by_pauses_that_grow(broker: Broker, member:
     await until(lambda: member.granted)
 
     assert asyncio.get_running_loop().time() - began >= 0.2 + 0.4
+
+
+async def test_locks_that_were_not_to_be_had_for_hours_are_still_asked_for(
+    broker: Broker, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_keeper, "PAUSE_SECONDS_MAX", 0.0)
+    broker.lose_answers = 1_100  # 2.0**1024 is no float
+
+    member.keeper.want(QUEUES[:1])
+
+    await until(lambda: member.granted)
