@@ -183,6 +183,7 @@ class _HostPool:
         self._transport = transport
         self._idle: list[Http1Connection] = []
         self._waiters: deque[asyncio.Future[Http1Connection | None]] = deque()
+        self._is_closed = False
         self.open_count = 0
         self.host_header = parts.netloc.rpartition("@")[2]
 
@@ -219,7 +220,8 @@ class _HostPool:
             self._idle.append(connection)
 
     def close(self) -> None:
-        """Close what is idle and refuse those who wait."""
+        """Close what is idle and refuse those who wait, and those whose connection comes yet."""
+        self._is_closed = True
         self._drop_idle()
         while self._waiters:
             waiter = self._waiters.popleft()
@@ -236,9 +238,13 @@ class _HostPool:
         self.open_count += 1
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._transport.connect(
+                connection = await self._transport.connect(
                     self._host, self._port, self._place, tls=self._tls
                 )
+            if self._is_closed:
+                connection.abort()
+                raise ClosedError("the client was closed during the request")
+            return connection
         except BaseException as error:
             self.open_count -= 1
             self._wake_one()

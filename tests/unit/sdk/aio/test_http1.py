@@ -416,6 +416,21 @@ async def test_a_cancelled_request_gives_up_its_connection(client: Http1Transpor
         assert (request.cancelled(), client.open_connections) == (True, 0)
 
 
+async def test_a_request_whose_connection_comes_when_all_is_closed_is_not_sent(
+    client: Http1Transport,
+) -> None:
+    async with peer(answering(OK)) as server:
+        request = asyncio.create_task(post(client, server.url))
+        await asyncio.sleep(0)  # it begins
+        assert client.open_connections == 1
+
+        await client.close()
+
+        with pytest.raises(ClosedError):
+            await request
+        assert client.open_connections == 0
+
+
 async def test_a_cancelled_request_that_waited_loses_no_connection_for_others() -> None:
     client = Http1Transport(connections_max=1)
     release = asyncio.Event()
