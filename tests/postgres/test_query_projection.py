@@ -28,7 +28,14 @@ from eruca.contract.records import (
 )
 from eruca.core.log_block import LogBlock
 from eruca_broker.core.events import Event, TopicDeleted, encode_event
-from eruca_broker.core.group_events import CommittedOffset, OffsetsCommitted
+from eruca_broker.core.group_events import (
+    CommittedOffset,
+    GroupOffsets,
+    GroupSubscribed,
+    OffsetsCommitted,
+    Subscribed,
+)
+from eruca_broker.core.snapshots import StateSnapshot
 from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
@@ -342,6 +349,27 @@ async def test_what_was_deleted_before_it_was_read_is_noted_as_a_gap(
 
     assert await model.offsets() == [*log.offsets[:3], *log.offsets[7:12]]
     assert await model.gaps() == [(log.offsets[3], log.offsets[7])]
+
+
+async def test_behind_a_gap_groups_stand_where_the_log_says_and_not_where_they_stood_before(
+    model: ReadModel,
+) -> None:
+    log = Log()
+    for group in ("movers", "gone"):
+        log.tell(OffsetsCommitted(group, [CommittedOffset("flights", 0, 1)]))
+        log.tell(GroupSubscribed(group, (Subscribed("flights", "*", "TAG"),)))
+    log.tell(OffsetsCommitted("movers", [CommittedOffset("flights", 0, 7)]))
+    log.tell(
+        StateSnapshot(1, 1, groups=[GroupOffsets("movers", [CommittedOffset("flights", 0, 7)])])
+    )
+    await model.fold(log.block(0, 4))
+
+    await model.fold(log.block(5, 6))
+
+    assert await model.select(
+        "SELECT name, next_offset FROM group_positions JOIN names ON name_no = group_no"
+    ) == [("movers", 7)]
+    assert await model.select("SELECT group_no FROM subscriptions") == []
 
 
 async def test_a_log_that_is_told_again_is_built_beside_what_answers_until_it_has_come_as_far(

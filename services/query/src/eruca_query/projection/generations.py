@@ -3,7 +3,8 @@
 What a stretch of the log means follows from where it begins, compared with where the rows end::
 
     there        the rows go on
-    later        the broker has deleted what lies between: a gap is noted, the rows go on
+    later        the broker has deleted what lies between: a gap is noted, the rows go on; where
+                 groups stand is forgotten, for the log begins with telling that
     earlier      the log is told again, because it was asked for, or because the broker has lost
                  the end of it: a new generation is built
 
@@ -35,7 +36,8 @@ from eruca_query.projection.tables import (
     topic_ends,
 )
 
-_OF_A_GENERATION: Final = (group_positions, subscriptions, topic_ends, gaps, store_hosts)
+_TOLD_BY_SNAPSHOTS: Final = (group_positions, subscriptions)  # with which a log begins
+_OF_A_GENERATION: Final = (*_TOLD_BY_SNAPSHOTS, topic_ends, gaps, store_hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ async def generation_for(
                 noticed_at=func.now(),
             )
         )
+        for table in _TOLD_BY_SNAPSHOTS:
+            await connection.execute(
+                delete(table).where(table.c.broker_no == broker_no, table.c.generation == number)
+            )
     return Generation(
         broker_no,
         number,
