@@ -63,9 +63,24 @@ class Offsets:
 
         return count
 
-    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
         self.forgotten += 1
         await connection.execute(text("DELETE FROM things"))
+        return False
+
+
+class ForgottenInPieces(Offsets):
+    """The same, forgotten a few at a time; the second time fails."""
+
+    PIECE = 10
+
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
+        self.forgotten += 1
+        if self.forgotten == 2:
+            raise RuntimeError("between two pieces")
+        some = text("DELETE FROM things WHERE id IN (SELECT id FROM things LIMIT :piece)")
+        deleted = await connection.execute(some, {"piece": self.PIECE})
+        return deleted.rowcount == self.PIECE
 
 
 @pytest.fixture
@@ -334,6 +349,32 @@ async def test_a_log_that_does_not_reach_the_position_is_read_anew(
         await read_to_the_end(projector, client)
         projector.begin_stop()
 
+    assert await rows(database) == await offsets_in_log(client)
+
+
+async def test_what_is_forgotten_in_pieces_is_read_anew_after_the_last_of_them(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 20)
+    projection = ForgottenInPieces()
+    async with leased(database) as keeper:
+        projector = projector_of(database, client, keeper, projection)
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+        before = await rows(database)
+        async with database.transaction() as connection:
+            await connection.execute(text("UPDATE log_positions SET log_offset = log_offset + 7"))
+        projector = projector_of(database, client, keeper, projection)
+        with pytest.raises(RuntimeError, match="between two pieces"):
+            await projector.step()
+        assert len(await rows(database)) == len(before) - projection.PIECE
+        projector.begin_stop()
+
+        projector = projector_of(database, client, keeper, projection)
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+    assert projection.forgotten > 3
     assert await rows(database) == await offsets_in_log(client)
 
 

@@ -62,6 +62,7 @@ pytestmark = pytest.mark.anyio
 T0 = 1_700_000_000_000
 RULES = CheckRules()
 BROKER = "broker-a"
+FORGOTTEN_MAX = 3
 
 
 @pytest.fixture
@@ -85,7 +86,11 @@ class Folder:
         self.clock = ManualClock(now_ms=T0)
         self._offset = 0
         self._projection = TransactionProjection(
-            RULES, self.clock, on_checks=self.groups.append, on_folded=self._note
+            RULES,
+            self.clock,
+            on_checks=self.groups.append,
+            on_folded=self._note,
+            forgotten_max=FORGOTTEN_MAX,
         )
 
     async def fold(self, *events: TransactionEvent) -> None:
@@ -94,10 +99,10 @@ class Folder:
             tell = await self._projection.fold(connection, BROKER, [*map(self._logged, events)])
         tell()
 
-    async def forget(self) -> None:
-        """Forget the broker."""
+    async def forget(self) -> bool:
+        """Forget some of the broker; tell whether there may be more."""
         async with self.database.transaction() as connection:
-            await self._projection.forget(connection, BROKER)
+            return await self._projection.forget(connection, BROKER)
 
     def _logged(self, event: TransactionEvent) -> LoggedEvent:
         self._offset += 100
@@ -489,12 +494,28 @@ async def test_history_is_deleted_in_pieces_and_what_is_not_over_stays(folder: F
 async def test_a_broker_that_is_forgotten_takes_its_checks_along(folder: Folder) -> None:
     await folder.fold(begun(), checked(), begun("over"), decided("over"))
 
-    await folder.forget()
+    assert not await folder.forget()
 
     async with folder.database.transaction() as connection:
         assert await find_rows(connection, "t") == []
         assert await checks_of(connection, BROKER, "t") == []
         assert await find_rows(connection, "over") == []
+
+
+async def test_a_broker_with_many_transactions_is_forgotten_in_pieces(folder: Folder) -> None:
+    """One transaction of PostgreSQL's must not last long, and a broker may have had millions."""
+    ids = [f"t-{number}" for number in range(2 * FORGOTTEN_MAX + 1)]
+    await folder.fold(*map(begun, ids), checked("t-0"), decided("t-1"))
+
+    counts: list[int] = []
+    is_more = True
+    while is_more:
+        is_more = await folder.forget()
+        async with folder.database.transaction() as connection:
+            left = await connection.scalar(select(func.count()).select_from(transactions))
+        counts.append(left or 0)
+
+    assert counts == [FORGOTTEN_MAX + 1, 1, 0]
 
 
 async def test_a_broker_taken_away_for_good_is_deleted_in_pieces_and_shown_in_none_of_them(

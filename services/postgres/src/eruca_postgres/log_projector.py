@@ -86,8 +86,12 @@ class Projection(Protocol[_P]):
         """Make rows of what *block* holds; return what is to be called once they are committed."""
         ...
 
-    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
-        """Prepare for the log to be told again from its beginning."""
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
+        """Prepare for the log to be told again from its beginning; tell whether there is more.
+
+        If so it is called again, in another transaction: what takes longer than one may last is
+        done in pieces.
+        """
         ...
 
 
@@ -189,7 +193,9 @@ class LogProjector:
             prepared = await self._read(self._follower)
         except RecordNotFoundError as error:
             _log.warning("log is read anew", broker=self.broker_name, why=str(error))
-            await self._begin_anew(lease)
+            while not self._stopping.is_set() and await self._forget(lease):
+                pass
+            await self._drop_follower()
             return
         except PositionMovedError:
             await self._drop_follower()
@@ -306,12 +312,17 @@ class LogProjector:
             )
         return then
 
-    async def _begin_anew(self, lease: Lease) -> None:
+    async def _forget(self, lease: Lease) -> bool:
+        """Forget some of the log, and the position with the last of it; tell whether more is left.
+
+        Until then the position stays, which the log does not have: whoever comes next goes on here.
+        """
         async with self._database.transaction() as connection:
             await lease.prove(connection)
-            await self._projection.forget(connection, self.broker_name)
-            await delete_position(connection, self.broker_name)
-        await self._drop_follower()
+            is_more = await self._projection.forget(connection, self.broker_name)
+            if not is_more:
+                await delete_position(connection, self.broker_name)
+        return is_more
 
     async def _drop_follower(self) -> None:
         if self._reading is not None:

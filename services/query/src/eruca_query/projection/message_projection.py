@@ -120,8 +120,9 @@ class MessageProjection:
 
         return committed
 
-    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
         """Do nothing: that the log is told again shows by where the next block begins."""
+        return False
 
     async def _group_table(
         self, connection: AsyncConnection, generation: Generation, block: LogBlock

@@ -26,6 +26,7 @@ from eruca_chassis.clock import Clock
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
+from eruca_txn_checker.projection.forgotten import ROWS_MAX, delete_some
 from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
 
@@ -50,6 +51,7 @@ class TransactionProjection:
             rows can be seen.
         on_folded: Called with a broker's name and the ids of transactions, once what the log says
             of them can be seen.
+        forgotten_max: Transactions that are forgotten in one go.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class TransactionProjection:
         *,
         on_checks: Callable[[set[str]], None],
         on_folded: Callable[[str, Collection[str]], None],
+        forgotten_max: int = ROWS_MAX,
     ) -> None:
         self._rules = rules
         self._clock = clock
         self._on_checks = on_checks
         self._on_folded = on_folded
+        self._forgotten_max = forgotten_max
 
     def prepare(self, block: LogBlock) -> list[LoggedEvent]:
         """Return what *block* says of transactions.
@@ -124,15 +128,14 @@ class TransactionProjection:
 
         return tell
 
-    async def forget(self, connection: AsyncConnection, broker_name: str) -> None:
-        """Drop all there is of a broker: what its log does not tell again is no more.
+    async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
+        """Drop some of what there is of a broker; tell whether there may be more.
 
-        What is over goes, too: a broker that has lost the end of its log may have lost a decision,
-        and has that transaction pending again.
+        What its log does not tell again is no more. What is over goes, too: a broker that has lost
+        the end of its log may have lost a decision, and has that transaction pending again.
         """
-        await connection.execute(
-            delete(transactions).where(transactions.c.broker_name == broker_name)
-        )
+        deleted = await delete_some(connection, broker_name, rows_max=self._forgotten_max)
+        return deleted == self._forgotten_max
 
 
 def transaction_events(records: Iterable[LogRecord]) -> Iterator[LoggedEvent]:

@@ -50,14 +50,16 @@ class ForgottenRows:
             )
             if name is None:
                 return False
-            if await self._delete(connection, name) < self._rows_max:
+            if await delete_some(connection, name, rows_max=self._rows_max) < self._rows_max:
                 await end_forgetting(connection, name)
         return True
 
-    async def _delete(self, connection: AsyncConnection, broker_name: str) -> int:
-        its = transactions.c.broker_name == broker_name
-        some = select(transactions.c.transaction_id).where(its).limit(self._rows_max)
-        deleted = await connection.execute(
-            delete(transactions).where(its, transactions.c.transaction_id.in_(some))
-        )
-        return deleted.rowcount
+
+async def delete_some(connection: AsyncConnection, broker_name: str, *, rows_max: int) -> int:
+    """Delete some of a broker's transactions with their checks; return how many."""
+    its = transactions.c.broker_name == broker_name
+    some = select(transactions.c.transaction_id).where(its).limit(rows_max)
+    deleted = await connection.execute(
+        delete(transactions).where(its, transactions.c.transaction_id.in_(some))
+    )
+    return deleted.rowcount
