@@ -5,7 +5,10 @@ A log is made up here, and told in blocks of any size, from any place, twice or 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -37,6 +40,7 @@ from eruca_broker.core.group_events import (
 )
 from eruca_broker.core.snapshots import StateSnapshot
 from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_postgres.tables import metadata as shared_tables
@@ -48,7 +52,7 @@ from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import PARTITIONED, SCHEMA, metadata
 from eruca_query.projection.upkeep import Upkeep
 from support.clocks import ManualClock
-from support.postgres import drop_schema
+from support.postgres import drop_schema, embedded_server
 
 pytestmark = pytest.mark.anyio
 
@@ -66,13 +70,13 @@ class Log:
     records: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=lambda: [0])  # of each record, and of the end
 
-    def append(self, *, at_ms: int = T0, keys: str = "k1 k2") -> int:
+    def append(self, *, topic: str = "flights", at_ms: int = T0, keys: str = "k1 k2") -> int:
         """Store a message; return its log offset."""
         number, offset = len(self.records), self.offsets[-1]
         properties = {"UNIQ_KEY": UNIQUE_ID.format(number), "KEYS": keys, "TAGS": "UA"}
         record = encode_record(
             Record(
-                topic="flights",
+                topic=topic,
                 body=b"%d" % number,
                 queue_offset=number,
                 log_offset=offset,
@@ -208,6 +212,21 @@ def log() -> Log:
     for number in range(12):
         log.append(at_ms=T0 + number * 5_000)
     return log
+
+
+@contextmanager
+def restored_after(server: EmbeddedServer) -> Iterator[None]:
+    """Have a server go back to what it has now, once the block has ended."""
+    data = server._directory
+    copy = data.with_name("copy")
+    server.stop()
+    subprocess.run(["cp", "-a", data, copy], check=True)  # whoever owns them
+    server.start()
+    yield
+    server.stop()
+    shutil.rmtree(data)
+    copy.rename(data)
+    server.start()
 
 
 def partitions_of(chunks: Sequence[int]) -> list[str]:
@@ -515,6 +534,30 @@ async def test_a_log_that_has_lost_its_end_answers_with_what_it_holds(
     await model.fold_all(shorter)
 
     assert await model.offsets() == log.offsets[:4]
+
+
+async def test_a_server_that_has_lost_what_was_committed_last_names_the_topics_right() -> None:
+    """It was restored, or another has taken its place; the service has run all the time."""
+    log = Log()
+    for topic in ("flights", "ships", "trains"):
+        log.append(topic=topic)
+    with embedded_server() as server:
+        url = sqlalchemy_url(server.url)
+        await anyio.to_thread.run_sync(upgrade, url, SCHEMA, MIGRATIONS)
+        model = ReadModel(Database(url, SCHEMA, connections_max=4))
+        await model.fold(log.block(0, 1))
+        with restored_after(server):
+            await model.fold(log.block(1, 2))
+
+        await model.fold(log.block(1, 3))
+        named = await model.select(
+            "SELECT log_offset, name FROM messages JOIN names ON name_no = topic_no "
+            "WHERE key_no = 0 ORDER BY 1"
+        )
+        await model.database.close()
+
+    topics = ["flights", "ships", "trains"]
+    assert named == list(zip(log.offsets, topics, strict=False))
 
 
 async def test_a_broker_that_comes_back_after_it_was_forgotten_has_nothing_of_what_it_had(

@@ -1,4 +1,9 @@
-"""Numbers for topics' and groups' names, which rows hold instead of them. None is forgotten."""
+"""Numbers for topics' and groups' names, which rows hold instead of them. None is forgotten.
+
+But a PostgreSQL that was restored, or whose place a standby has taken, can lack what was committed
+last, and give those numbers to other names. It has closed all connections before that. So what is
+remembered here counts until there is a new one.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +30,7 @@ class NameNumbers:
         Call it once in a transaction, with all names: so no two transactions wait for each other.
         What it returns counts only once the transaction is committed; see :meth:`keep`.
         """
+        self._meet(connection)
         texts = {name: storable(name) for name in wanted}
         known = {name: self._numbers[text] for name, text in texts.items() if text in self._numbers}
         unknown = sorted({text for name, text in texts.items() if name not in known})
@@ -42,6 +48,7 @@ class NameNumbers:
 
     async def known(self, connection: AsyncConnection, wanted: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those names that have one."""
+        self._meet(connection)
         texts = {storable(name) for name in wanted}
         if unknown := sorted(texts - self._numbers.keys()):
             self._numbers.update(await self._find(connection, unknown))
@@ -49,6 +56,7 @@ class NameNumbers:
 
     async def names(self, connection: AsyncConnection, wanted: Iterable[int]) -> dict[int, str]:
         """Return names by their numbers."""
+        self._meet(connection)
         numbers = set(wanted)
         if unknown := numbers - self._names.keys():
             found = await connection.execute(
@@ -56,6 +64,13 @@ class NameNumbers:
             )
             self._names.update({row.name_no: row.name for row in found})
         return {number: self._names[number] for number in numbers if number in self._names}
+
+    def _meet(self, connection: AsyncConnection) -> None:
+        """Remember nothing where *connection* is new: it may lead to another server."""
+        if self not in connection.info:
+            connection.info[self] = True
+            self._numbers.clear()
+            self._names.clear()
 
     async def _find(self, connection: AsyncConnection, texts: list[str]) -> dict[str, int]:
         found = await connection.execute(
