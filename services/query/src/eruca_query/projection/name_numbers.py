@@ -50,20 +50,26 @@ class NameNumbers:
         """Return the numbers of those names that have one."""
         self._meet(connection)
         texts = {storable(name) for name in wanted}
-        if unknown := sorted(texts - self._numbers.keys()):
-            self._numbers.update(await self._find(connection, unknown))
-        return {text: self._numbers[text] for text in texts if text in self._numbers}
+        known = {text: self._numbers[text] for text in texts if text in self._numbers}
+        if unknown := sorted(texts - known.keys()):
+            found = await self._find(connection, unknown)
+            self._numbers.update(found)
+            known |= found
+        return known
 
     async def names(self, connection: AsyncConnection, wanted: Iterable[int]) -> dict[int, str]:
         """Return names by their numbers."""
         self._meet(connection)
         numbers = set(wanted)
-        if unknown := numbers - self._names.keys():
-            found = await connection.execute(
+        known = {number: self._names[number] for number in numbers if number in self._names}
+        if unknown := numbers - known.keys():
+            rows = await connection.execute(
                 select(names.c.name_no, names.c.name).where(names.c.name_no.in_(unknown))
             )
-            self._names.update({row.name_no: row.name for row in found})
-        return {number: self._names[number] for number in numbers if number in self._names}
+            found = {row.name_no: row.name for row in rows}
+            self._names.update(found)
+            known |= found
+        return known
 
     def _meet(self, connection: AsyncConnection) -> None:
         """Remember nothing where *connection* is new: it may lead to another server."""
