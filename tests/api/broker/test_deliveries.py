@@ -28,6 +28,8 @@ from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+WELL_BEFORE_ITS_TIME_SECONDS = 20.0  # of a request that would wait for 30
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -853,6 +855,20 @@ async def test_who_waits_gets_what_arrives(orders: DeliveryClient, app: BrokerAp
     await orders.send("a")
 
     assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["a"]
+
+
+async def test_who_waits_gets_what_arrives_in_a_queue_that_is_added_meanwhile(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    queues = {"read_queue_count": 2, "write_queue_count": 2}
+    assert (await orders.client.put("/topics/orders", json=queues)).is_success
+    assert await orders.receive() == []  # behind the other's look
+    await orders.send("a", queue_id=1)
+
+    assert texts(await asyncio.wait_for(waiting, WELL_BEFORE_ITS_TIME_SECONDS)) == ["a"]
 
 
 async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: BrokerApp) -> None:

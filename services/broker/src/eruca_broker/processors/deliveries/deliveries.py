@@ -132,8 +132,7 @@ class Deliveries:
         self.counts.held += 1
         deadline = self._work.clock.monotonic() + request.wait_seconds
         topic = self._topics.get(request.topic)
-        queues = [(topic.name, queue_id) for queue_id in range(topic.read_queue_count)]
-        with self.waiters.waiting(name, queues) as place:
+        with self.waiters.waiting(name, topic.name, topic.read_queue_count) as place:
             while True:
                 # Also at first: what came between the look above and the registration.
                 found = await self._asks.done(name, Ask(request, wanted, scanned, is_last))
