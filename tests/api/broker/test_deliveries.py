@@ -784,6 +784,22 @@ async def test_who_waits_gets_what_a_reset_brings_back(
     assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["a"]
 
 
+async def test_who_waits_gets_what_a_commit_from_outside_brings_back(
+    orders: DeliveryClient, app: BrokerApp
+) -> None:
+    await orders.send("a")
+    await orders.ack(*await orders.receive())
+    waiting = asyncio.create_task(orders.receive(wait_seconds=30))
+    await held(app)
+
+    assert await orders.receive() == []  # behind the other's look
+
+    back = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 0}]}
+    assert (await orders.client.put("/groups/billing/offsets", json=back)).is_success
+
+    assert texts(await asyncio.wait_for(waiting, WELL_BEFORE_ITS_TIME_SECONDS)) == ["a"]
+
+
 async def test_deleting_the_topic_ends_what_was_handed_out(orders: DeliveryClient) -> None:
     await orders.send("a")
     [one] = await orders.receive()

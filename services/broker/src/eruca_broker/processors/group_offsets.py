@@ -116,6 +116,9 @@ class PositionsOfGroups:
                     ],
                 )
             )
+            if commits.client_id is None:  # else a member reads them, and nothing is handed out
+                queues = [(commit.topic, commit.queue_id) for commit in commits.offsets]
+                self._work.watchers.wake(name, queues)
 
     async def reset(self, name: str, reset: OffsetReset) -> ResetAnswer:
         """Set where a group goes on reading a topic; whoever reads it now has to lock it anew.
