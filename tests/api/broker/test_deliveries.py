@@ -620,6 +620,25 @@ async def test_once_nothing_is_unfinished_the_filter_may_change(orders: Delivery
     assert config["subscription_version"] == 2
 
 
+async def test_what_is_unfinished_where_nobody_reads_any_more_does_not_keep_the_filter(
+    client: httpx.AsyncClient,
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(queue_count=2)
+    await orders.send("out of reach", queue_id=1)
+    await orders.send("red and out of reach", queue_id=1, tag="red")
+    assert len(await orders.receive()) == 2
+    fewer = {"read_queue_count": 1, "write_queue_count": 1}
+    assert (await client.put("/topics/orders", json=fewer)).is_success
+    await orders.send("red", queue_id=0, tag="red")
+
+    assert texts(await orders.receive(filter="red")) == ["red"]
+    assert (await orders.ask(filter="blue")).json()["code"] == "subscription-conflict"
+    again = {"read_queue_count": 2, "write_queue_count": 2}
+    assert (await client.put("/topics/orders", json=again)).is_success
+    assert texts(await orders.receive(filter="red")) == ["red and out of reach"]
+
+
 async def test_members_and_deliveries_subscribe_alike(
     orders: DeliveryClient, client: httpx.AsyncClient
 ) -> None:

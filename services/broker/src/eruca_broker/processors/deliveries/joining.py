@@ -65,6 +65,8 @@ class DeliveryJoining:
             names = [member.client_id for member in members] if is_shared else []
             self._refuse_conflict(group, known.get(wanted.topic), wanted, names)
             known[wanted.topic] = wanted
+            if out_of_reach := list(self._out_of_reach(group, wanted.topic)):
+                yield OffsetsCommitted(group.name, out_of_reach)
             yield GroupSubscribed(group.name, tuple(known[topic] for topic in sorted(known)))
         topic = self._topics.get(request.topic)
         queues = [(topic.name, queue_id) for queue_id in range(topic.read_queue_count)]
@@ -75,6 +77,17 @@ class DeliveryJoining:
                 yield met
         if ends := list(self._ends_before(group, queues)):
             yield OffsetsCommitted(group.name, ends)
+
+    def _out_of_reach(self, group: Group, name: str) -> Iterator[CommittedOffset]:
+        """Yield where *group* stands in queues that a topic has no more, where it left something.
+
+        Nobody is handed that again, and so nobody can finish it; to say the position anew ends its
+        leases. Should the topic have the queue again it comes again, if the filter lets it pass.
+        """
+        queue_count = self._topics.get(name).read_queue_count
+        for (topic, queue_id), queue in self._work.store.state.leases.of_group(group.name):
+            if topic == name and queue_id >= queue_count:
+                yield CommittedOffset(topic, queue_id, queue.committed_offset)
 
     def _ends_before(self, group: Group, queues: Sequence[Queue]) -> Iterator[CommittedOffset]:
         """Yield the ends of those *queues* that end before the group's position."""
@@ -96,8 +109,11 @@ class DeliveryJoining:
     ) -> None:
         """Raise where the group cannot take *wanted* instead of what is *known* of the topic."""
         leases = self._work.store.state.leases.of_group(group.name)
+        queue_count = self._topics.get(wanted.topic).read_queue_count
         unfinished = sum(
-            len(queue.unfinished) for (topic, _), queue in leases if topic == wanted.topic
+            len(queue.unfinished)
+            for (topic, queue_id), queue in leases
+            if topic == wanted.topic and queue_id < queue_count
         )
         theirs = f"{known.filter_type} {known.filter!r}" if known else "none"
         difference = (
