@@ -753,6 +753,25 @@ async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(
     assert lock["next_offset"] == 1
 
 
+async def test_a_member_that_waits_gets_a_queue_whose_deliveries_a_reset_has_ended(
+    orders: DeliveryClient, client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    await orders.send("a")
+    await orders.receive(invisible_seconds=100)
+    member = TestMember(client, "a", group="billing")
+    await member.beat()
+    waiting = asyncio.create_task(member.lock(0, wait_seconds=30))
+    await held(app)
+    assert await orders.receive() == []  # behind the other's look
+
+    reset = {"topic": "orders", "to": "latest"}
+    assert (await client.post("/groups/billing/offsets:reset", json=reset)).is_success
+
+    answer = await asyncio.wait_for(waiting, WELL_BEFORE_ITS_TIME_SECONDS)
+    [lock] = answer.json()["locks"]
+    assert lock["next_offset"] == 1
+
+
 async def test_a_member_gets_a_queue_whose_deliveries_have_run_out(
     orders: DeliveryClient, client: httpx.AsyncClient, clock: ManualClock
 ) -> None:

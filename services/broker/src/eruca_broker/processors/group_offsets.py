@@ -153,6 +153,8 @@ class PositionsOfGroups:
                     )
                 )
                 self._work.changed(name)
+                # What was handed out of them is no longer in the way of a member.
+                self._work.watchers.wake(name, [(reset.topic, q.queue_id) for q in queues])
         return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
 
     def _check_queues(self, commits: Sequence[OffsetCommit]) -> None:
