@@ -537,6 +537,25 @@ async def test_a_message_given_up_holds_up_its_key_and_no_other(
     assert texts(await orders.receive()) == ["a2"]
 
 
+async def test_keys_of_a_deleted_topic_are_not_those_of_a_later_one_of_its_name(
+    client: httpx.AsyncClient,
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=True)
+    await orders.send("old", sharding_key="a")
+    assert texts(await orders.receive(1)) == ["old"]
+    assert await orders.receive() == []  # for that its key has been looked up
+
+    assert (await client.delete("/topics/orders")).is_success
+    await orders.create(ordered=False)
+    await orders.send("first", sharding_key="b")
+    assert texts(await orders.receive()) == ["first"]
+    await orders.create(ordered=True)
+    await orders.send("second", sharding_key="b")
+
+    assert await orders.receive() == []
+
+
 async def test_without_keys_an_ordered_queue_goes_one_by_one(client: httpx.AsyncClient) -> None:
     orders = DeliveryClient(client)
     await orders.create(ordered=True)

@@ -189,8 +189,8 @@ class Leasing:
             leased = self._taken(look, queue, choice, found)
         look.handful.leased += leased
         self._note(look, queue, known, choice, dead)
-        if is_ordered:
-            self._reader.forget_keys(look.group.name, queue, known.unfinished)
+        # Also of a group that was ordered: it may be again, and the topic another one by then.
+        self._reader.forget_keys(look.group.name, queue, known.unfinished)
         return choice
 
     def _choose(
