@@ -14,7 +14,7 @@ from eruca.contract.errors import ErucaError
 from eruca.contract.groups import Member
 
 HOLD_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
-_AGAIN_SECONDS: Final = 1.0  # after a failure
+_AGAIN_SECONDS: Final = 1.0  # after a failure, or a request that nobody has held
 
 _logger = logging.getLogger(__name__)
 
@@ -65,8 +65,10 @@ class MembersWatch:
             self._outages.forget(name)
 
     async def _watch(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
         etag: str | None = None
         while True:
+            asked_at = loop.time()
             try:
                 found = await self._api.members(
                     self._url_of(name), etag=etag, wait=HOLD_SECONDS if etag else 0.0
@@ -82,3 +84,5 @@ class MembersWatch:
                 answer, etag = found
                 self._lists[name] = answer.members
                 self._on_change()
+            else:  # it has been held all the time, unless something in between answers by itself
+                await asyncio.sleep(asked_at + _AGAIN_SECONDS - loop.time())
