@@ -366,6 +366,7 @@ class Routes:
             oldest = min(topics, key=lambda name: self._fetched_at.get(name, 0.0))
             self._table.forget(oldest)
             self._fetched_at.pop(oldest, None)
+            self._refresh_outages.forget(oldest)
         if changed:
             for listener in tuple(self._listeners):
                 listener(topic)
@@ -463,7 +464,8 @@ class Routes:
         try:
             await self._fetch(topic)
         except ErucaError as error:
-            self._refresh_outages.failed(topic, error)
+            if self._table.get(topic) is not None:  # or whoever makes up topics fills the memory
+                self._refresh_outages.failed(topic, error)
         else:
             self._refresh_outages.answered(topic)
         finally:

@@ -450,3 +450,15 @@ async def test_closed_routes_answer_nobody() -> None:
             await asking
         with pytest.raises(eruca.ClosedError):
             await routes.publish_view("orders")
+
+
+async def test_nothing_is_kept_of_topics_that_have_no_route(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A program that sends to names it makes up has each looked for again."""
+    caplog.set_level(logging.DEBUG, logger="eruca")
+    async with routes_of() as (routes, _, transport):
+        await routes.refresh("made-up")
+
+        assert len(transport.requests) == 1
+        assert caplog.messages == []  # there is no route that stays as it was
