@@ -78,6 +78,7 @@ class AsyncPullConsumer:
         )
         self._ownership = Ownership()
         self._is_filling = False  # an iteration waits for its next batch
+        self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @property
@@ -276,9 +277,14 @@ class AsyncPullConsumer:
             await self._close(self._positions(self._batch.handed_count))
 
     async def _close(self, positions: Mapping[MessageQueue, int]) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
+        """Close, or wait until it is closed; whoever gives up waiting takes nothing back."""
+        if self._closing is None:
+            self._is_closed = True
+            ending = self._end(positions)
+            self._closing = asyncio.create_task(ending, name=f"eruca consumer of {self.group} ends")
+        await asyncio.shield(self._closing)
+
+    async def _end(self, positions: Mapping[MessageQueue, int]) -> None:
         await self._assignment.close()
         await self._auto_commit_ended()
         if self._settings.auto_commit_seconds is not None and positions:

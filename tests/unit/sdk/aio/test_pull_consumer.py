@@ -485,6 +485,35 @@ async def test_a_broker_that_hangs_at_a_commit_holds_up_no_messages_of_another(
     assert {"topic": "orders", "queue_id": 0, "offset": 1} in stored
 
 
+async def test_a_close_that_is_cancelled_at_the_last_commit_is_gone_through_with(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.store(0, "x")
+    rest = client.context.transport
+    assert isinstance(rest, ScriptedTransport)
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> HttpResponse:
+        if request.method == "PUT":
+            is_asked.set()
+            await may_answer.wait()
+        return await queues.rest(request)
+
+    rest.answer = slow
+    consumer = client.pull_consumer("g", topics="orders")
+    await until_told(lambda: consumer.poll(wait=20))
+    closing = asyncio.create_task(consumer.close())
+    await is_asked.wait()
+
+    closing.cancel()
+    await asyncio.wait([closing])
+    may_answer.set()
+    await client.close()  # waits for it
+
+    stored = [commit for request in queues.commits for commit in request["offsets"]]
+    assert {"topic": "orders", "queue_id": 0, "offset": 1} in stored
+
+
 async def test_offsets_that_have_not_moved_are_not_committed_again(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
