@@ -32,6 +32,9 @@ pytestmark = pytest.mark.timeout(900)
 
 TOPIC: Final = "orders"
 SENT: Final = 6_000
+LARGE: Final = "parcels"
+LARGE_SENT: Final = 20_000
+COPY: Final = "parcels-2"
 DRIVER_SECONDS: Final = 400.0
 
 
@@ -63,6 +66,14 @@ def stored(cluster: ExportCluster) -> list[tuple[str, str, int, int]]:
     )
 
 
+def settings_on(master: str) -> list[str]:
+    """Return the options of a driver whose executors *master* starts."""
+    on_cluster = ["--master", master, "--conf", "spark.executor.memory=512m"]
+    for jvm in ("driver", "executor"):
+        on_cluster += ["--conf", f"spark.{jvm}.extraJavaOptions={QUICK_JAVA}"]
+    return on_cluster
+
+
 def exporting(
     cluster: ExportCluster, master: str, directory: Path, *, is_submitted: bool = False
 ) -> AbstractContextManager[subprocess.Popen[str]]:
@@ -72,9 +83,7 @@ def exporting(
         [python, "-c", "import pyarrow, pyspark_eruca"], capture_output=True, check=False
     )
     assert b"No module named 'pyspark_eruca'" in lacks.stderr
-    on_cluster = ["--master", master, "--conf", "spark.executor.memory=512m"]
-    for jvm in ("driver", "executor"):
-        on_cluster += ["--conf", f"spark.{jvm}.extraJavaOptions={QUICK_JAVA}"]
+    on_cluster = settings_on(master)
     export = ["export", str(directory / "lake"), "--topic", TOPIC, "--url", cluster.url]
     export += ["--rows-per-batch", "4000", "--option", "partitionRows=1000"]
     environment = {**cluster_environment(), "PYSPARK_PYTHON": str(python)}
@@ -131,3 +140,46 @@ def test_an_executor_that_is_killed_is_replaced_and_no_row_is_lost_or_doubled(
 
     assert driver.returncode == 0, output
     assert raw_offsets(tmp_path / "lake") == stored
+
+
+def test_a_replay_whose_executor_is_killed_sends_no_message_twice(
+    cluster: ExportCluster, standalone: StandaloneSpark, tmp_path: Path
+) -> None:
+    """What was sorted goes with it; Spark would do the stage anew, and count attempts anew."""
+    with cluster.client() as client:
+        for topic in (LARGE, COPY):
+            client.admin.create_topic(topic, queue_count=2)
+        with client.producer() as producer:
+            producer.send_many([eruca.Message(LARGE, bytes(2_000))] * LARGE_SENT)
+
+        def copied() -> int:
+            return sum(held.max_offset for held in client.admin.queues(COPY).values())
+
+        def replaying() -> AbstractContextManager[subprocess.Popen[str]]:
+            replay = ["replay", "--to", COPY, "--name", "again", "--topic", LARGE]
+            environment = {
+                **cluster_environment(),
+                "PYSPARK_PYTHON": str(python_without_the_source(tmp_path)),
+            }
+            return command(
+                *replay,
+                *("--url", cluster.url, "--namesrv", cluster.namesrvs),
+                *settings_on(standalone.master),
+                environment=environment,
+                directory=Path("/"),
+            )
+
+        with replaying() as driver:
+            executor = executor_of(standalone, driver)
+            wait_until(copied, within_seconds=DRIVER_SECONDS)
+            kill_tree(executor)
+            output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+        sent = copied()
+        assert driver.returncode == 1, output
+        assert 0 < sent < LARGE_SENT
+        with replaying() as driver:
+            output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+
+        assert driver.returncode == 0, output
+        assert f"already there: {sent:,}" in output
+        assert copied() == LARGE_SENT

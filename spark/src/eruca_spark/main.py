@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,7 @@ from eruca_spark.lake import Lake, LakeError, chain_faults
 from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.messages import MessageSource
 from eruca_spark.progress import RowsBar, shown_tasks
+from eruca_spark.replaying import SESSION_SETTINGS as REPLAY_SETTINGS
 from eruca_spark.replaying import replay
 from eruca_spark.reports.audit import MESSAGE_COLUMNS as AUDIT_COLUMNS
 from eruca_spark.reports.audit import audit_report, is_sound
@@ -376,7 +377,7 @@ def replay_command(
         options["replayFrom"] = since
     ReplayOptions.parse(options)
     console = _console()
-    with _session("replay", master, conf) as spark:
+    with _session("replay", master, conf, REPLAY_SETTINGS) as spark:
         rows = source.messages(spark, topics)
         if where is not None:
             rows = rows.where(where)
@@ -418,11 +419,17 @@ def _interruption() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _session(name: str, master: str | None, conf: list[str] | None) -> Iterator[SparkSession]:
+def _session(
+    name: str,
+    master: str | None,
+    conf: list[str] | None,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
     if master is not None and not master.startswith(MASTERS):
         # Spark would say so with a stack trace.
         raise typer.BadParameter(f"--master {master}: begins with one of {', '.join(MASTERS)}")
-    with spark_session(f"eruca {name}", master, _pairs(conf, "--conf")) as spark:
+    chosen = {**(settings or {}), **_pairs(conf, "--conf")}
+    with spark_session(f"eruca {name}", master, chosen) as spark:
         yield spark
 
 

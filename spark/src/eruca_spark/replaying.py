@@ -7,9 +7,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame
 
+SESSION_SETTINGS: Final[Mapping[str, str]] = {
+    # What an executor had sorted goes with it. Spark would send it all again beside what is left of
+    # the first attempt, whose tasks nobody can tell from those of the next; so it gives up, and the
+    # replay, run again, leaves out what was sent.
+    "spark.stage.maxConsecutiveAttempts": "1",
+}
 _COLUMNS = (
     "topic",
     "broker_name",

@@ -37,6 +37,8 @@ class ReplayWriter(DataSourceArrowWriter):
     A message's id is made of the replay's name and the row's origin. What the target already has of
     this replay is found before the first row is sent, and again where a task is tried anew, and is
     left out. So an aborted replay is completed by running it again. It must not run twice at once.
+    Where rows are shuffled on a cluster, Spark itself would do that when it loses an executor: it
+    must be told not to, by ``spark.stage.maxConsecutiveAttempts=1``.
 
     Messages of one sharding key go to the queue its producers would choose; all others of one queue
     of origin to one queue, in the order of the rows.
