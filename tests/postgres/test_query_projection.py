@@ -5,6 +5,7 @@ A log is made up here, and told in blocks of any size, from any place, twice or 
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -558,6 +559,21 @@ async def test_a_server_that_has_lost_what_was_committed_last_names_the_topics_r
 
     topics = ["flights", "ships", "trains"]
     assert named == list(zip(log.offsets, topics, strict=False))
+
+
+async def test_a_new_connection_takes_nothing_from_who_is_looking_names_up(
+    model: ReadModel,
+) -> None:
+    numbers = NameNumbers()
+    async with model.database.transaction() as one, model.database.transaction() as other:
+        of_topics = await numbers.ensure(one, ["flights", "ships"])
+        await numbers.names(one, [of_topics["flights"]])
+
+        named, _ = await asyncio.gather(
+            numbers.names(one, of_topics.values()), numbers.known(other, ["trains"])
+        )
+
+    assert named == {number: name for name, number in of_topics.items()}
 
 
 async def test_a_broker_that_comes_back_after_it_was_forgotten_has_nothing_of_what_it_had(

@@ -10,8 +10,11 @@ States::
                                                  ▲───────it answers────────────┘
 
 To answer is to have the schema that work began with, and to take changes. A server that comes back
-empty, or restored, is not worked with: what the service knows from the rows that are gone would get
-into the new ones. A further start begins from what is there.
+empty, or restored from a dump, is not worked with: what the service knows from the rows that are
+gone would get into the new ones. A further start begins from what is there. One that is the same
+and has merely gone back, restored from its files, or a standby that had not got everything, is not
+told from one that was away: what services remember of rows ends with the connections, or is
+compared with them.
 
 An embedded server that has died is started again, for nobody else would.
 """
