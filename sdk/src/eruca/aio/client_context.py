@@ -73,6 +73,7 @@ class ClientContext:
         self._routes: Routes | None = None
         self._broker_api: BrokerApi | None = None
         self._children: dict[Child, None] = {}  # in the order they were made
+        self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @property
@@ -118,9 +119,23 @@ class ClientContext:
         The last one made comes first: a consumer's last handlers may send by a producer that was
         there before it. What one of them fails at keeps none of the others open; it is raised in
         the end.
+
+        Whoever gives up waiting does not keep it from being gone through with; that ends early only
+        where it is closed again, without *drain*.
         """
         if self._is_closed:
             return
+        if self._closing is None or not drain:
+            closing = self._close(self._closing, drain=drain, failed=failed)
+            self._closing = asyncio.create_task(closing, name="eruca client closes")
+        while not self._closing.done():  # another may have taken its place
+            await asyncio.wait((self._closing,))
+        self._closing.result()
+
+    async def _close(self, before: asyncio.Task[None] | None, *, drain: bool, failed: bool) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
         errors: list[BaseException] = []
         for child in tuple(reversed(self._children)):
             leaving = child.leave(drain=drain, failed=failed)
