@@ -6,9 +6,10 @@ Layout::
     _manifest/00000012.json                              what batch 12 is made of
     _checkpoint/                                         Spark's: how far the export has come
 
-A batch counts once its manifest is there: the manifest is written last. Files of a batch without
-one are of an export that was broken off; the next run replaces them. Batches are 0, 1, 2 …, and
-each begins in every queue where the one before it ended.
+A batch counts once its manifest is there: the manifest is written last, when all that it names
+would survive a power cut. Files of a batch without one are of an export that was broken off; the
+next run replaces them. Batches are 0, 1, 2 …, and each begins in every queue where the one before
+it ended.
 
 Spark's readers skip names that begin with an underscore, so any of them reads the rows; only
 :func:`read_lake` leaves out batches that are not finished.
@@ -133,7 +134,8 @@ class Lake:
         return [Manifest.from_json(text) for text in texts if text is not None]
 
     def finish(self, manifest: Manifest) -> None:
-        """Declare a batch finished."""
+        """Declare a batch finished, once its files are durable."""
+        self.files.make_durable(path for path, _ in manifest.files)
         self.files.write(_manifest_path(manifest.batch), manifest.to_json())
 
     def delete_batch(self, batch: int) -> None:

@@ -10,9 +10,9 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -37,6 +37,9 @@ class LakeFiles(Protocol):
 
     def write(self, path: str, text: str) -> None:
         """Write a file, replacing one that is there."""
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Return when files that Spark has written survive a power cut."""
 
     def delete(self, path: str) -> None:
         """Delete a file or a folder with all that is in it."""
@@ -87,11 +90,14 @@ class LocalFiles:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._sync_folders_above([path])
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Return when files that Spark has written survive a power cut, with their folders."""
+        written = list(paths)
+        for path in written:
+            _sync(self._root / path)
+        self._sync_folders_above(written)
 
     def delete(self, path: str) -> None:
         """Delete a file or a folder with all that is in it."""
@@ -119,6 +125,11 @@ class LocalFiles:
             except BlockingIOError as error:
                 raise LakeBusyError(f"another export is writing to {self._root}") from error
             yield
+
+    def _sync_folders_above(self, paths: Iterable[str]) -> None:
+        folders = {folder for path in paths for folder in PurePosixPath(path).parents}
+        for folder in sorted(folders, reverse=True):  # what is in a folder before the folder
+            _sync(self._root / folder)
 
 
 class HadoopFiles:
@@ -161,6 +172,9 @@ class HadoopFiles:
         if not self._files.rename(beside, target):
             raise OSError(f"{beside.toString()} could not be renamed")
 
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Do nothing: what has been closed is as durable as the file system makes it."""
+
     def delete(self, path: str) -> None:
         """Delete a file or a folder with all that is in it."""
         self._files.delete(self._path(path), True)
@@ -189,3 +203,11 @@ class HadoopFiles:
             )
             for status in found
         ]
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

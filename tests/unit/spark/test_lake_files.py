@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,27 @@ def test_folders_are_found_and_deleted_with_what_is_in_them(files: LocalFiles) -
     for path, _ in files.glob("topic=*/dt=*/batch=0"):
         files.delete(path)
     assert files.glob("topic=*/dt=*/batch=*") == [("topic=b/dt=1/batch=1", 0)]
+
+
+def test_files_are_made_durable_with_all_the_folders_they_lie_in(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ("topic=a/dt=1/batch=0/x.parquet", "topic=b/dt=1/batch=0/x.parquet")
+    for path in made:
+        files.write(path, "rows")
+    flushed: list[str] = []
+    flush = os.fsync
+
+    def note(descriptor: int) -> None:
+        flush(descriptor)
+        target = Path(f"/proc/self/fd/{descriptor}").readlink()
+        flushed.append(target.relative_to(tmp_path).as_posix())
+
+    monkeypatch.setattr(os, "fsync", note)
+    files.make_durable(made)
+
+    folders = [folder.as_posix() for path in made for folder in Path(path).parents]
+    assert flushed == [*made, *sorted({*folders}, reverse=True)]
 
 
 def test_one_export_at_a_time_and_a_killed_one_does_not_count(
