@@ -718,6 +718,24 @@ async def test_what_all_groups_leave_unfinished_has_a_limit_too(
     assert (await other.ask()).json()["empty_because"] == "throttled"
 
 
+async def test_groups_that_nobody_reads_any_more_bring_no_other_to_a_stop(
+    orders: DeliveryClient, client: httpx.AsyncClient
+) -> None:
+    left, other = DeliveryClient(client, "left"), DeliveryClient(client, "other")
+    await left.create()
+    await other.create()
+    await orders.send(*map(str, range(50)))
+    for one in (orders, left):
+        await one.receive()
+        await one.receive()
+
+    for number in range(3):
+        got = await other.receive()
+        assert texts(got) == [str(number)]
+        assert (await other.ask()).json()["empty_because"] == "throttled"
+        await other.ack(*got)
+
+
 async def test_a_group_that_is_switched_off_is_paused(orders: DeliveryClient) -> None:
     await orders.send("a")
     await orders.create(consume_enabled=False)

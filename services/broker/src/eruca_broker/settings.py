@@ -148,7 +148,10 @@ class BrokerSettings(ServiceSettings):
         description="messages of a queue that a group's deliveries may leave unfinished",
     )
     unfinished_total_max: int = Field(
-        default=200_000, ge=1, description="... of all queues and groups together"
+        default=200_000,
+        ge=1,
+        description="... of all queues and groups together; beyond it, each group gets one message "
+        "of a queue at a time",
     )
     idempotency_window_seconds: float = Field(
         default=86_400,

@@ -51,7 +51,7 @@ class LeaseLimits:
     """How much may be unfinished."""
 
     per_queue: int  # of one group
-    of_all: int  # groups together
+    of_all: int  # groups together; beyond it, each has one of a queue
 
 
 class Leased(NamedTuple):
@@ -203,12 +203,15 @@ class Leasing:
             return self._reader.sharding_key(look.group.name, queue, offset)
 
         room = max(self._limits.of_all - self._store.state.leases.unfinished_count, 0)
+        # One is handed out all the same: groups that nobody reads any more keep what they left
+        # unfinished until they are deleted, and must not bring all others to a stop.
+        unfinished_max = max(len(known.unfinished) + room, 1)
         return choose(
             known,
             found.ahead,
             ChoiceLimits(
                 count_max=count,
-                unfinished_max=min(self._limits.per_queue, len(known.unfinished) + room),
+                unfinished_max=min(self._limits.per_queue, unfinished_max),
                 attempts_max=look.group.settings.retry_max_times + 1,
             ),
             now_ms=look.now_ms,
