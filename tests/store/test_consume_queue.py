@@ -382,14 +382,21 @@ def test_a_queue_with_deleted_files_is_found_again(tmp_path: Path) -> None:
 
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=14),
+    st.sets(st.integers(0, 13)),
     st.integers(0, 14),
     st.integers(-1, 10),
 )
 @settings(max_examples=60, deadline=None)
 def test_offsets_by_time_are_what_a_look_at_every_entry_finds(
-    tmp_path_factory: pytest.TempPathFactory, times: list[int], expired: int, timestamp: int
+    tmp_path_factory: pytest.TempPathFactory,
+    times: list[int],
+    damaged: set[int],
+    expired: int,
+    timestamp: int,
 ) -> None:
     times.sort()
+    known = [None if n in damaged else time for n, time in enumerate(times)]
+    told = [next((t for t in known[n:] if t is not None), 11) for n in range(len(times))]
     expired = min(expired, len(times))
     queue = open_queue(tmp_path_factory.mktemp("queue"))
     put_all(queue, 3, 3 + len(times))
@@ -397,12 +404,12 @@ def test_offsets_by_time_are_what_a_look_at_every_entry_finds(
     live = range(3 + expired, 3 + len(times))
 
     lower, upper = (
-        queue.offset_by_time(timestamp, lambda at: times[(at - 1300) // 100], upper=is_upper)
+        queue.offset_by_time(timestamp, lambda at: known[(at - 1300) // 100], upper=is_upper)
         for is_upper in (False, True)
     )
 
-    assert lower == next((n for n in live if times[n - 3] >= timestamp), queue.max_offset)
-    assert upper == next((n for n in reversed(live) if times[n - 3] <= timestamp), 0)
+    assert lower == next((n for n in live if told[n - 3] >= timestamp), queue.max_offset)
+    assert upper == next((n for n in reversed(live) if told[n - 3] <= timestamp), 0)
 
 
 @pytest.mark.parametrize("room", [0, 19, 20, 39, 85, 99])

@@ -13,10 +13,12 @@ import httpx
 from eruca.contract.records import (
     Host,
     Record,
+    RecordLayout,
     SysFlag,
     body_crc,
     decode_record,
     encode_record,
+    layout_of,
 )
 from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
 from eruca_broker.api.dependencies import Broker
@@ -66,6 +68,11 @@ def rot(app: BrokerApp, body: bytes) -> None:
 def rot_beyond_reading(app: BrokerApp, body: bytes) -> None:
     """Like :func:`rot`, so that the record's parts cannot be told apart any more."""
     _overwrite(app, body, -4, b"\x55")  # the highest byte of the body's size
+
+
+def rot_head(app: BrokerApp, body: bytes) -> None:
+    """Like :func:`rot`, so that nothing tells any more that there is a record."""
+    _overwrite(app, body, RecordLayout.LOG_OFFSET - layout_of(0).body, b"\x55")
 
 
 def _overwrite(app: BrokerApp, body: bytes, distance: int, data: bytes) -> None:

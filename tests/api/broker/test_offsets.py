@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
+
+from eruca_broker.app import BrokerApp
+from support.brokers import broker_of, rot, rot_beyond_reading, rot_head
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +67,50 @@ async def test_a_time_leads_to_an_offset(client: httpx.AsyncClient) -> None:
     assert await offset(stored_at[0], "lower") == 0
     for extreme in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"):
         assert await offset(extreme, "lower") in (0, 3)
+
+
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading, rot_head])
+async def test_a_damaged_message_does_not_hide_where_a_time_leads(
+    client: httpx.AsyncClient, app: BrokerApp, damage: Callable[[BrokerApp, bytes], None]
+) -> None:
+    for text in ("a", "b", "rotten", "c", "d"):  # the one in the middle is looked at first
+        await put(client, text)
+    await client.put("/groups/g", json={})
+    damage(app, b"rotten")
+
+    for timestamp, offset in (("2001-01-01T00:00:00Z", 0), ("2999-01-01T00:00:00Z", 5)):
+        path = "/topics/orders/queues/0/offset"
+        told = await client.get(path, params={"timestamp": timestamp})
+        wanted = {"topic": "orders", "queue_ids": [0], "to": timestamp}
+        reset = await client.post("/groups/g/offsets:reset", json=wanted)
+
+        assert (told.status_code, told.json()["offset"]) == (200, offset)
+        assert (reset.status_code, reset.json()["queues"][0]["to_offset"]) == (200, offset)
+
+
+async def test_a_queue_that_cannot_be_read_hides_none_of_the_others(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    for queue_id in (0, 1):
+        for text in "ab":
+            body = {"body": {"text": text}}
+            await client.post(f"/topics/orders/messages?queue_id={queue_id}", json=body)
+    await commit(client, ("orders", 0, 1), ("orders", 1, 1))
+    [file] = (broker_of(app).store.directory / "consumequeue" / "orders" / "0").iterdir()
+    os.truncate(file, 0)
+
+    queues = await client.get("/topics/orders/queues")
+    group = await client.get("/groups/g/offsets")
+    path = "/topics/orders/queues/0/offset?timestamp=2001-01-01T00:00:00Z"
+    by_time = await client.get(path)
+
+    assert [q["max_offset"] for q in queues.json()["queues"]] == [2, 2, 0, 0]
+    times = [q["earliest_stored_at"] is None for q in queues.json()["queues"]]
+    assert times == [True, False, True, True]
+    assert [o["lag"] for o in group.json()["offsets"]] == [1, 1]
+    assert group.json()["oldest_unconsumed_at"] is not None
+    assert (by_time.status_code, by_time.json()["code"]) == (503, "unavailable")
+    assert "consume queue 0 of 'orders'" in by_time.json()["detail"]
 
 
 async def test_a_time_between_two_milliseconds_parts_what_was_stored_before_from_the_rest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -157,3 +158,15 @@ async def test_of_many_losses_few_are_told_one_by_one(
     lines = told(capsys.readouterr().out)
     assert [line.get("group") for line in lines] == ["g0", "g1", None]
     assert lines[2]["count"] == 3
+
+
+async def test_a_queue_that_cannot_be_read_hides_nobody_s_losses(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    await commit(store, "both", 0, 0)
+    await send(store, 10, size=2_000)
+    os.truncate(min((tmp_path / "consumequeue" / "orders" / "0").iterdir()), 0)
+
+    unread = await GroupLags(store).unread_before(store.log_max_offset)
+
+    assert unread["both"]["orders"].stored_at_ms is not None

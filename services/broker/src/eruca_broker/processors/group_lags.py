@@ -13,16 +13,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
+from eruca.contract.errors import UnavailableError
 from eruca.contract.names import retry_topic
 from eruca_broker.core.group_state import Group, Queue
 from eruca_broker.core.times import rfc3339
 from eruca_broker.processors.pacing import Pace
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.queue_files import DamagedQueueError
 
 LAGS_MAX: Final = 1_000  # of a group in a topic that are told at once; a line of text each
 LOSSES_TOLD_MAX: Final = 20  # lines of the log for one deletion
@@ -125,14 +126,15 @@ class GroupLags:
             lost: Counter[str] = Counter()
             oldest: dict[str, tuple[int, int, int]] = {}  # log offset, queue id, queue offset
             for topic, queue_id, stands in self._standings(name):
-                await pace.step()
                 lost[topic] += stands.lost
                 if stands.lag:
                     queue_offset = stands.end - stands.lag
-                    lies = self._store.log_offset_of(topic, queue_id, queue_offset)
-                    if lies < log_offset:
-                        place = (lies, queue_id, queue_offset)
-                        oldest[topic] = min(oldest.get(topic, place), place)
+                    with suppress(UnavailableError):  # whoever reads it is told
+                        lies = self._store.log_offset_of(topic, queue_id, queue_offset)
+                        if lies < log_offset:
+                            place = (lies, queue_id, queue_offset)
+                            oldest[topic] = min(oldest.get(topic, place), place)
+                await pace.step()  # the topic may be gone thereafter
             for topic, (_, queue_id, queue_offset) in oldest.items():
                 count += 1
                 is_told = count <= LOSSES_TOLD_MAX
@@ -175,7 +177,7 @@ class GroupLags:
             assert group is not None
             try:
                 stands = standing(self._store, group, queue)
-            except DamagedQueueError:  # whoever reads it is told
+            except UnavailableError:  # whoever reads it is told
                 continue
             if stands is not None and stands.position is not None:
                 yield *queue, stands

@@ -42,6 +42,7 @@ from eruca_broker.store.unflushed import Unflushed
 ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
 
 _NO_LIMIT: Final = 1 << 63
+_TIMELESS_MAX: Final = 1_000  # damaged records in a row that are passed for one that tells its time
 
 
 class ConsumeQueue:
@@ -243,22 +244,29 @@ class ConsumeQueue:
         return deleted
 
     def offset_by_time(
-        self, timestamp: int, store_time_of: Callable[[int], int], *, upper: bool = False
+        self, timestamp: int, store_time_of: Callable[[int], int | None], *, upper: bool = False
     ) -> int:
         """Return the queue offset a store time leads to, looking at live entries only.
 
         Lower: the first entry stored at or after *timestamp*, else ``max_offset``. Upper: the last
         entry stored at or before it, else 0 (which may be below ``min_offset``).
 
+        A record that does not tell its time counts as stored with the next one that does; amid
+        very many of them, as too late, so that none behind them is passed over.
+
         Args:
             timestamp: ms since the epoch.
-            store_time_of: Returns the store time of the record at a log offset.
+            store_time_of: Returns the store time of the record at a log offset; None where it
+                cannot be read.
             upper: Which of the two.
         """
 
         def is_before(offset: int) -> bool:
-            stored_at = store_time_of(self.entry(offset).log_offset)
-            return stored_at <= timestamp if upper else stored_at < timestamp
+            for later in range(offset, min(offset + _TIMELESS_MAX, self.max_offset)):
+                stored_at = store_time_of(self.entry(later).log_offset)
+                if stored_at is not None:
+                    return stored_at <= timestamp if upper else stored_at < timestamp
+            return False
 
         found = partition_point(self.min_offset, self.max_offset, is_before)
         if not upper:

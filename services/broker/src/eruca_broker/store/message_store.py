@@ -382,38 +382,55 @@ class MessageStore:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
     ) -> int:
-        """Return the first offset stored at or after a time, or the last at or before it."""
+        """Return the first offset stored at or after a time, or the last at or before it.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
         lowest, highest = self.queue_range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
         if queue is None or lowest == highest:
             return highest
-        found = self._reader.offset_by_time(queue, timestamp_ms, upper=upper)
+        try:
+            found = self._reader.offset_by_time(queue, timestamp_ms, upper=upper)
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
         return min(max(found, lowest), highest)
 
     def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return when a message was stored, or None where there is none, or it is damaged.
 
-        The damage is logged: one message must not hide what else is asked for.
+        The damage, which may be its queue's, is logged: it must not hide what else is asked for.
         """
         lowest, highest = self.queue_range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
         if queue is None or not lowest <= queue_offset < highest:
             return None
         try:
-            return self._reader.store_timestamp(queue.entry(queue_offset).log_offset)
+            return self._reader.record(queue.entry(queue_offset).log_offset).store_timestamp
         except RecordNotFoundError as error:
-            logger.error(
-                "a damaged message does not tell its time",
-                topic=topic,
-                queue_id=queue_id,
-                queue_offset=queue_offset,
-                fault=error.detail,
-            )
-            return None
+            fault = error.detail
+        except (OSError, DamagedQueueError) as error:
+            fault = queue_failed((topic, queue_id), error).detail
+        logger.error(
+            "a damaged message does not tell its time",
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            fault=fault,
+        )
+        return None
 
     def log_offset_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return where a message lies that the queue has."""
-        return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
+        """Return where a message lies that the queue has.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        try:
+            return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
 
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""

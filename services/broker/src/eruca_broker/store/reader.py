@@ -26,7 +26,9 @@ from eruca.contract.records import (
     RECORD_SIZE_MIN,
     DamagedRecordError,
     Record,
+    RecordLayout,
     decode_record,
+    layout_of,
 )
 from eruca.contract.wire import PullStatus
 from eruca.core.sql92 import Sql92Filter
@@ -45,6 +47,8 @@ from eruca_broker.store.property_scan import (
 
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
 SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers
+
+_SYS_FLAG: Final = slice(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
 
 _log = structlog.get_logger()
 
@@ -248,9 +252,17 @@ class Reader:
         """Return the first offset stored at or after *timestamp*, or the last at or before it."""
         return queue.offset_by_time(timestamp, upper=upper, store_time_of=self.store_timestamp)
 
-    def store_timestamp(self, log_offset: int) -> int:
-        """Return when the record at *log_offset* was stored, in ms since the epoch."""
-        return self.record(log_offset).store_timestamp
+    def store_timestamp(self, log_offset: int) -> int | None:
+        """Return when the record at *log_offset* was stored, in ms since the epoch.
+
+        Its head tells, whatever has become of its body; None where not even that can be read.
+        """
+        try:
+            raw = self.raw(log_offset)
+        except RecordNotFoundError:
+            return None
+        at = layout_of(int.from_bytes(raw[_SYS_FLAG])).store_timestamp
+        return int.from_bytes(raw[at : at + 8])
 
     def by_key(
         self,
