@@ -285,3 +285,28 @@ async def test_what_was_acknowledged_is_flushed_although_the_log_can_no_longer_b
 
     assert store.flushed_offset == store.log_max_offset
     await store.close()
+
+
+async def test_a_topic_made_anew_while_its_queue_fails_again_gets_none_of_the_old_one_s_messages(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    directory = tmp_path / "consumequeue" / "orders"
+    directory.touch()  # in the way of the queue's directory
+    await send(store, b"old")
+    for _ in range(20):  # more than a segment
+        await store.append(batch("others", 0, [b"x" * 2_000]))
+
+    catching_up = store._dispatcher.catch_up()
+    next(catching_up)  # the old one has failed again, and others have their turn
+    await store.change(TopicDeleted("orders"))
+    await store.change(ORDERS)
+    directory.touch()
+    await send(store, b"new")
+    list(catching_up)
+    directory.unlink()
+    await store.checkpoint()
+
+    assert bodies(store) == [b"new"]
+    await store.close()

@@ -160,7 +160,9 @@ class Dispatcher:
                 return
         for key in list(self.lagging):
             if key in failed:
-                self.lagging[key] = failed[key]
+                # A topic deleted and made anew meanwhile may lag, too: from later on.
+                if failed[key].log_offset > self.lagging[key].log_offset:
+                    self.lagging[key] = failed[key]
             elif position >= self.queued_offset:
                 del self.lagging[key]
         if KEY_INDEX not in self.lagging and not self._backlog.count:
