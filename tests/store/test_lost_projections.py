@@ -238,3 +238,31 @@ async def test_queues_of_which_nothing_is_left_are_looked_for_once(
     receipt = await store.append(batch("rare", 1, [b"more"]))
     assert (receipt.queue_offset, store.queue_range("rare", 1)) == (3, (3, 4))
     await store.close()
+
+
+def remove_queue(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+def empty_files(path: Path) -> None:
+    for file in path.iterdir():
+        os.truncate(file, 0)
+
+
+@pytest.mark.parametrize("spoil", [remove_queue, empty_files])
+async def test_after_a_crash_a_queue_that_lost_its_file_has_what_lies_before_the_last_segment(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    store = await MessageStore.open(tmp_path, SETTINGS, CLOCK)
+    await store.change(TopicPut("orders", 2, 2, "rw"))
+    for number in range(40):  # keys, or the key index would have the whole log walked
+        await store.append(batch("orders", number % 2, [b"x" * 1_000], keys="k"))
+    await store.checkpoint()
+    await abandon(store)
+    spoil(tmp_path / "consumequeue" / "orders" / "0")
+
+    for _ in range(2):
+        store = await MessageStore.open(tmp_path, SETTINGS, CLOCK)
+        assert store.queue_range("orders", 0) == (0, 20)
+        assert store.queue_range("orders", 1) == (0, 20)
+        await store.close()

@@ -95,6 +95,11 @@ def lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
     return queue is None or queue.max_offset < end
 
 
+def lacks_begin(queues: ConsumeQueues, key: tuple[str, int]) -> bool:
+    """Tell whether a queue that a walk of the log's end has begun may have had entries before."""
+    return queues.queue(*key).min_offset > 0
+
+
 def open_projections(
     directory: Path,
     settings: StoreSettings,

@@ -52,6 +52,7 @@ from eruca_broker.store.projection_recovery import (
     Walked,
     Walker,
     lacks,
+    lacks_begin,
     open_projections,
     retract,
 )
@@ -130,6 +131,7 @@ def _recover(
     opened.callback(index.close)
     dispatcher = Dispatcher(log, queues, index)
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
+    known = {key for key in queues if queues.queue(*key).max_offset}
     walked = _walked(directory, promises, walker, start)
     if walked.end < flushed:
         _give_up(directory, walked.end, flushed, is_damage_cut=settings.is_damage_cut)
@@ -143,8 +145,13 @@ def _recover(
         directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
     )
     ends = folded.state.queue_ends.items()
-    if not is_orderly and any(lacks(queues, *place) for place in ends):
-        # Files of queues are gone, and nothing but the state still knew that there were some.
+    begun = {key for key in queues if key not in known}
+    if not is_orderly and (
+        any(lacks(queues, *place) for place in ends)
+        or (start > log.min_offset and any(lacks_begin(queues, key) for key in begun))
+    ):
+        # Files of queues are gone, and nothing but the state still knew that there were some, or
+        # the offsets of records that came after those they told of.
         logger.warning("consume queues are missing and are rebuilt from the log")
         retract(directory, promises)
         walker.rebuild()
