@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import SysFlag
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, client_of, open_broker, rot, rotten_count
+from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_reading, rotten_count
 from support.clocks import ManualClock
 from support.log_model import read_log
 
@@ -793,6 +794,69 @@ async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
     assert "is damaged" in committed.json()["detail"]
     assert rolled_back.status_code == 200
     assert (await pull(client), rotten_count(app)) == ([], 1)
+
+
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
+async def test_who_begins_again_what_has_rotted_is_told_so(
+    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+) -> None:
+    message = {"body": {"text": "rotten"}, "message_id": "one"}
+    await begin(client, message=message)
+    damage(app, b"rotten")
+
+    again = await client.post("/transactions", json=new(message=message))
+
+    assert (again.status_code, again.json()["code"]) == (404, "record-not-found")
+    assert "is damaged" in again.json()["detail"]
+
+
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
+async def test_an_event_that_has_rotted_hides_no_other_transaction(
+    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+) -> None:
+    receipts = [await begin(client, message={"message_id": name}) for name in ("one", "two")]
+    damage(app, b'{"event":"transaction_begun","transaction_id":"one"')
+
+    first, second = (await client.get("/transactions")).json()["transactions"]
+
+    assert (first["transaction_id"], second["transaction_id"]) == ("one", "two")
+    is_told = damage is rot  # else where the half message begins cannot be told
+    assert first["half_log_offset"] == (receipts[0]["half_log_offset"] if is_told else None)
+    assert second["half_log_offset"] == receipts[1]["half_log_offset"]
+    shown = await client.get("/transactions/one")
+    assert (shown.status_code, shown.json()["state"]) == (200, "pending")
+    decided = await act(client, "one", "commit")
+    assert decided.status_code == (200 if is_told else 404)
+
+
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
+async def test_a_commit_whose_message_has_rotted_is_still_one(
+    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+) -> None:
+    await begin(client, message={"body": {"text": "rotten"}, "message_id": "one"})
+    first = await done(client, "one", "commit")
+    damage(app, b"rotten")
+
+    again = await done(client, "one", "commit")
+    shown = (await client.get("/transactions/one")).json()
+
+    assert (again["state"], again["repeated"]) == ("committed", True)
+    assert again["message"] == (first["message"] if damage is rot else None)
+    assert shown["state"] == "committed"
+
+
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
+async def test_a_transaction_whose_parking_has_rotted_is_parked_without_a_reason(
+    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+) -> None:
+    await begin(client, message={"message_id": "one"})
+    await done(client, "one", "expire", {"checks": 0, "checker": "c", "reason": "nobody knew"})
+    damage(app, b'{"event":"transaction_parked","transaction_id":"one"')
+
+    [parked] = (await client.get("/transactions")).json()["transactions"]
+
+    assert parked["state"] == "parked"
+    assert (parked["decision"]["by"], parked["decision"]["reason"]) == ("limit", None)
 
 
 async def test_an_idempotency_key_is_refused_and_not_ignored(client: httpx.AsyncClient) -> None:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from eruca.contract.errors import OverloadedError, TooLargeError, TransactionIdInUseError
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import broker_group_fault
-from eruca.contract.records import Host, Record, decode_record
+from eruca.contract.records import Host, Record
 from eruca.contract.transaction_events import TransactionBegun
 from eruca.contract.transactions import (
     TRANSACTION_ID_PATTERN,
@@ -28,7 +28,6 @@ from eruca_broker.core.half_messages import (
     HALF_PLACE,
     delay_properties,
     half_message,
-    queue_offset_of,
     said_properties,
 )
 from eruca_broker.core.new_messages import body_bytes, stored_properties
@@ -69,6 +68,7 @@ class TransactionBeginning:
             TooLargeError: The message exceeds a limit.
             TransactionIdInUseError: A transaction of this id has another message.
             AlreadyDecidedError: The transaction of this id is over.
+            RecordNotFoundError: … is pending, and what it began with is damaged.
             OverloadedError: As many wait as may.
         """
         _check_group_name(request.producer_group)
@@ -167,11 +167,11 @@ class TransactionBeginning:
             return None
         if live.parked_at is not None:
             raise self._writes.conflict(self._writes.parked_by(live), "begun again")
-        half, half_offset = self._writes.log.message_of(live)
+        half, half_offset = self._writes.log.sound_message_of(live)
         if (live.producer_group, live.topic) != (
             request.producer_group,
             request.topic,
-        ) or not _is_message_of(decode_record(half), request.message, transaction_id):
+        ) or not _is_message_of(half, request.message, transaction_id):
             raise TransactionIdInUseError(
                 f"transaction {transaction_id!r} of producer group {live.producer_group!r} was "
                 f"begun with another message for topic {live.topic!r}"
@@ -181,7 +181,7 @@ class TransactionBeginning:
             broker_name=self._broker_name,
             topic=live.topic,
             queue_id=live.queue_id,
-            half_queue_offset=queue_offset_of(half),
+            half_queue_offset=half.queue_offset,
             half_log_offset=half_offset,
             begun_at=rfc3339(live.begun_at),
             durability=self._writes.store.durability,

@@ -158,7 +158,7 @@ class TransactionDeciding:
         return receipt_of(
             decision,
             durability=self._writes.store.durability,
-            message=place_of(self._writes.store, self._writes.log, ended),
+            message=place_of(self._writes.log, ended),
             repeated=True,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from eruca.contract.errors import AlreadyDecidedError
+from eruca.contract.errors import AlreadyDecidedError, RecordNotFoundError
 from eruca.contract.names import OP_HALF_TOPIC
 from eruca.contract.transaction_events import Outcome, TransactionDecided, TransactionParked
 from eruca.contract.transactions import (
@@ -26,7 +26,6 @@ from eruca_broker.core.scheduled import (
 from eruca_broker.core.times import moment, rfc3339
 from eruca_broker.core.transactions import LiveTransaction
 from eruca_broker.processors.transactions.log import Ended, TransactionLog
-from eruca_broker.store.message_store import MessageStore
 
 
 class Decision(NamedTuple):
@@ -128,12 +127,18 @@ def receipt_of(
     )
 
 
-def place_of(store: MessageStore, log: TransactionLog, ended: Ended) -> CommittedPlace | None:
-    """Return where the message of a commit lies, of which nothing is kept but the event."""
+def place_of(log: TransactionLog, ended: Ended) -> CommittedPlace | None:
+    """Return where the message of a commit lies, of which nothing is kept but the event.
+
+    None where the log is so damaged that it cannot be told: it has been committed all the same.
+    """
     if ended.event.outcome == "rollback":
         return None
-    offset = log.message_offset(ended.log_offset)
-    record = store.record(offset)
+    try:
+        offset = log.message_offset(ended.log_offset)
+        record = log.record_as_it_is(offset)
+    except RecordNotFoundError:
+        return None
     assert record.topic != OP_HALF_TOPIC
     properties = record.properties.encode("utf-8", "surrogatepass")
     if record.topic not in DELAYED_TOPICS:
@@ -144,8 +149,9 @@ def place_of(store: MessageStore, log: TransactionLog, ended: Ended) -> Committe
             log_offset=offset,
         )
     destination = destination_of(properties)
+    if destination is None:  # damaged, too
+        return None
     due_ms = delivery_time(record.topic, properties, record.store_timestamp)
-    assert destination is not None
     return CommittedPlace(
         topic=destination.topic,
         queue_id=destination.queue_id,

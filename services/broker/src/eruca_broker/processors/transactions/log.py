@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.limits import CHECK_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC, HALF_TOPIC
+from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.transaction_events import (
     TransactionDecided,
     TransactionEvent,
@@ -79,16 +80,25 @@ class TransactionLog:
         return self._events(transaction_id, is_latest_left_out=False)
 
     def parked(self, live: LiveTransaction) -> TransactionParked | None:
-        """Return how a parked transaction came to be; None where it was carried forward since."""
-        event = decode_transaction_event(self._store.record(live.offset).body)
+        """Return how a parked transaction came to be.
+
+        None where it was carried forward since, or that cannot be read any more.
+        """
+        try:
+            event = decode_transaction_event(self._store.record(live.offset).body)
+        except RecordNotFoundError:
+            return None
         return event if isinstance(event, TransactionParked) else None
 
     def message_offset(self, event_offset: int) -> int:
         """Return where the message lies that belongs to the event at *event_offset*.
 
         What RocketMQ has stored has no event until it is carried: the half message lies there.
+
+        Raises:
+            RecordNotFoundError: The event is damaged, so that its size cannot be told.
         """
-        record = self._store.record(event_offset)
+        record = self.record_as_it_is(event_offset)
         return event_offset + (0 if record.topic == HALF_TOPIC else record.size)
 
     def is_imported(self, live: LiveTransaction) -> bool:
@@ -104,6 +114,23 @@ class TransactionLog:
         offset = self.message_offset(live.offset)
         return self._store.raw_record(offset), offset
 
+    def record_as_it_is(self, log_offset: int) -> Record:
+        """Return a record that is known to start there, whether or not its body has rotted.
+
+        Raises:
+            RecordNotFoundError: Not even its parts can be told apart.
+        """
+        return _decoded(self._store.raw_record(log_offset), log_offset, is_proved=False)
+
+    def sound_message_of(self, live: LiveTransaction) -> tuple[Record, int]:
+        """Return the half message, or parked message, of a transaction, and where it lies.
+
+        Raises:
+            RecordNotFoundError: It is damaged.
+        """
+        half, offset = self.message_of(live)
+        return _decoded(half, offset, is_proved=True), offset
+
     def _events(self, transaction_id: str, *, is_latest_left_out: bool) -> list[Logged]:
         records = self._store.by_key(
             EVENTS_TOPIC,
@@ -117,3 +144,13 @@ class TransactionLog:
             Logged(decode_transaction_event(record.body), record.log_offset)
             for record in reversed(records)
         ]
+
+
+def _decoded(raw: memoryview, log_offset: int, *, is_proved: bool) -> Record:
+    try:
+        return decode_record(raw, check_crc=is_proved)
+    except DamagedRecordError as error:
+        raise RecordNotFoundError(
+            f"the record at log offset {log_offset} is damaged: {error}",
+            fix="restore the log's file from a replica or a backup while the broker is stopped",
+        ) from error

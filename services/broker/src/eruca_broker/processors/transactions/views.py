@@ -91,7 +91,8 @@ class TransactionViews:
         history = [_entry(*logged) for logged in events]
         if live is not None:
             summary = self._live_summary(live)
-            message = self._message(self._log.message_offset(live.offset))
+            offset = self._message_offset(live.offset)
+            message = None if offset is None else self._message(offset)
             return TransactionDetail(**dict(summary), message=message, history=history)
         for event, log_offset in reversed(events):
             if isinstance(event, TransactionDecided):
@@ -122,7 +123,7 @@ class TransactionViews:
             checks=live.checks,
             last_check_at=None if live.checked_at is None else moment(live.checked_at),
             decision=self._parked_decision(live) if is_parked else None,
-            half_log_offset=None if is_parked else self._log.message_offset(live.offset),
+            half_log_offset=None if is_parked else self._message_offset(live.offset),
         )
 
     def _parked_decision(self, live: LiveTransaction) -> TransactionDecision:
@@ -157,8 +158,14 @@ class TransactionViews:
                 isinstance(event, TransactionCarried) and event.parked_at is None
             )
             if is_half:
-                return self._log.message_offset(log_offset)
+                return self._message_offset(log_offset)
         return None
+
+    def _message_offset(self, event_offset: int) -> int | None:
+        try:
+            return self._log.message_offset(event_offset)
+        except RecordNotFoundError:  # damaged; that is no reason to hide the others
+            return None
 
     def _message(self, log_offset: int) -> dict[str, Any] | None:
         try:
@@ -169,7 +176,7 @@ class TransactionViews:
         return shown
 
     def _committed(self, ended: Ended) -> CommittedMessage | None:
-        place = place_of(self._store, self._log, ended)
+        place = place_of(self._log, ended)
         if place is None:
             return None
         return CommittedMessage.model_validate(msgspec.to_builtins(place))
