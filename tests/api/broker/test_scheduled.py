@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.app import BrokerApp
 from eruca_broker.core.batch import batch_of_records
@@ -474,6 +475,32 @@ async def test_properties_that_leave_no_room_for_a_delay_are_refused(
 
     assert at_once.status_code == 201, at_once.text
     assert (later.status_code, later.json()["code"]) == (413, "too-large")
+
+
+async def test_the_most_properties_that_may_wait_at_a_level_can_be_carried_forward(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
+    async def status_of(size: int) -> int:
+        message = {"body": {"text": "x"}, "properties": {"a": "b" * size}, "delay_level": 1}
+        answer = await client.post("/topics/orders/messages?queue_id=1", json=message)
+        return answer.status_code
+
+    accepted, refused = 32_000, PROPERTIES_SIZE_MAX
+    while refused - accepted > 1:
+        size = (accepted + refused) // 2
+        if await status_of(size) == 201:
+            accepted = size
+        else:
+            refused = size
+    broker = broker_of(app)
+    expected = len(await listed(client))
+
+    await broker.timers.carry_forward(broker.store.log_max_offset)
+    clock.advance(1)
+    await nothing_waits(app)
+
+    assert (broker.timers.counts.fired, broker.timers.counts.dropped) == (expected, 0)
+    assert broker.store.queue_range("orders", 1) == (0, expected)
 
 
 async def test_messages_that_no_segment_holds_together_are_delivered_one_after_the_other(

@@ -68,7 +68,7 @@ def test_a_retry_tells_why_the_message_was_sent_back_the_last_time() -> None:
     assert "ERUCA_RETRY_ERROR" not in second
 
 
-@pytest.mark.parametrize("left", [120, 160, 1_000, 3_000])
+@pytest.mark.parametrize("left", [120, 192, 1_000, 3_000])
 def test_a_retry_makes_do_with_the_room_there_is(left: int) -> None:
     size = PROPERTIES_SIZE_MAX - left - len("a\x01\x02")
     record = replace(example_record(), properties=encode_properties({"a": "x" * size}))

@@ -57,6 +57,8 @@ WAITING_NAMES: Final = frozenset(
 )
 """Properties that say where a waiting message goes, and when."""
 
+CARRIED_SIZE_MAX: Final = 32  # bytes that a time takes among the properties, instead of a level
+
 _NAME_END: Final = names.NAME_SEPARATOR.encode()
 _PROPERTY_END: Final = names.PROPERTY_SEPARATOR.encode()
 _INT32_MAX: Final = 2**31 - 1
@@ -146,7 +148,13 @@ def waiting(raw: bytes | memoryview, wait: Wait, destination: Destination) -> by
         added[names.DELAY] = str(wait.level)
     else:
         added[names.TIMER_OUT_MS] = str(wait.deliver_at_ms)
-    return rewritten(raw, wait.place, without=WAITING_NAMES, added=added)
+    record = rewritten(raw, wait.place, without=WAITING_NAMES, added=added)
+    size = len(properties_of(record)) + CARRIED_SIZE_MAX
+    if wait.level and size > PROPERTIES_SIZE_MAX:  # or it could not be carried forward
+        raise PropertiesTooLargeError(
+            f"the properties take up to {size} bytes, more than {PROPERTIES_SIZE_MAX}"
+        )
+    return record
 
 
 def delivered(raw: bytes | memoryview, destination: Destination) -> bytes:

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eruca.contract.records import BLANK_SIZE_MIN
+from eruca_broker.core.scheduled import CARRIED_SIZE_MAX
 
 TIMERS_PER_ITEM: Final = 40  # of a snapshot: as many take the room of an ordinary item
 _TIMERS_PER_PIECE_MAX: Final = 32_768  # 700 KB of JSON
 _FIRED_SIZE_MAX: Final = 256  # bytes of the record that ends a single timer
-_CARRIED_SIZE_MAX: Final = 32  # bytes that a time takes among the properties, instead of a level
 
 TimerRows: TypeAlias = NDArray[np.int64]
 """Timers as rows: delivery time in ms since the epoch, id."""
@@ -65,7 +65,7 @@ def fired_record_size_max(segment_size: int) -> int:
 
 def waiting_record_size_max(segment_size: int) -> int:
     """Return how large a record may be that is to wait: it may have to be carried forward, too."""
-    return fired_record_size_max(segment_size) - _CARRIED_SIZE_MAX
+    return fired_record_size_max(segment_size) - CARRIED_SIZE_MAX
 
 
 class TimersPiece(msgspec.Struct, frozen=True, array_like=True):
