@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.errors import DiskFullError
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.app import BrokerApp
@@ -336,7 +337,7 @@ async def test_what_waits_for_a_deleted_topic_is_dropped(
 
     pulled = await client.get("/topics/others/queues/1/messages", params={"offset": 0})
     assert len(pulled.json()["messages"]) == 1
-    assert broker_of(app).timers.counts.dropped == 1
+    await until(lambda: broker_of(app).timers.counts.dropped == 1)
     assert (await client.get("/topics/orders")).status_code == 404
 
 
@@ -357,7 +358,7 @@ async def test_what_waits_for_a_deleted_topic_does_not_come_to_a_later_one_of_it
 
     messages = await pull(client)
     assert [message["message_id"] for message in messages] == [expected["message_id"]]
-    assert broker_of(app).timers.counts.dropped == 1
+    await until(lambda: broker_of(app).timers.counts.dropped == 1)
 
 
 async def test_a_queue_that_is_gone_is_not_delivered_to(
@@ -571,7 +572,7 @@ async def test_what_is_too_large_to_be_delivered_stops_nothing_behind_it(
         await nothing_waits(app)
 
         assert [message["queue_offset"] for message in await pull(client)] == [0, 1]
-        assert broker_of(app).timers.counts.dropped == 1
+        await until(lambda: broker_of(app).timers.counts.dropped == 1)
 
 
 async def test_a_message_that_has_rotted_while_it_waited_holds_up_none_and_is_not_spread(
@@ -584,11 +585,32 @@ async def test_a_message_that_has_rotted_while_it_waited_holds_up_none_and_is_no
         rot(app, b"rotten one")
         shown = await listed(client)
         clock.advance(10)
-        await until(lambda: broker_of(app).timers.counts.fired == 2)
+        counts = broker_of(app).timers.counts
+        await until(lambda: counts.dropped == 1)
 
         assert [message["body"]["text"] for message in await pull(client)] == ["sound one"]
         assert len(shown) == 2
-        assert (broker_of(app).timers.counts.dropped, rotten_count(app)) == (1, 1)
+        assert (counts.fired, counts.dropped, rotten_count(app)) == (1, 1, 1)
+
+
+async def test_a_message_is_dropped_once_that_is_in_the_log_and_not_with_each_attempt(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
+    broker = broker_of(app)
+    await send(client, delay_seconds=10)
+    await client.delete("/topics/orders")
+    broker.store.refusal = DiskFullError("the disk is 91% full")
+    clock.advance(10)
+    for _ in range(3):
+        with pytest.raises(DiskFullError):
+            await broker.timers.fire()
+    assert broker.timers.counts.dropped == 0
+
+    broker.store.refusal = None
+    await broker.timers.fire()
+
+    await until(lambda: broker.timers.counts.dropped == 1)
+    assert (broker.timers.counts.fired, len(broker.store.timers)) == (0, 0)
 
 
 async def test_a_topic_with_no_queues_to_write_to_takes_what_was_accepted_and_stops_no_other(

@@ -65,6 +65,7 @@ class _Plan:
     size_max: int  # bytes of records
     first_size_max: int  # … where there is one alone
     timers: list[Timer] = field(default_factory=list)  # that end by it
+    dropped: dict[Timer, str] = field(default_factory=dict)  # those of them, and why
     records: dict[tuple[Destination, int], list[bytes]] = field(default_factory=dict)
     size: int = 0  # bytes of records
 
@@ -75,6 +76,14 @@ class _Plan:
         # Only records with the same room for hosts make a batch.
         self.records.setdefault((destination, host_bits_of(record)), []).append(record)
         self.size += len(record)
+
+    def drop(self, timer: Timer, reason: str) -> None:
+        self.timers.append(timer)
+        self.dropped[timer] = reason
+
+    @property
+    def kept(self) -> list[Timer]:
+        return [timer for timer in self.timers if timer not in self.dropped]
 
     def batches(self) -> list[Batch]:
         return [
@@ -103,8 +112,8 @@ class Timers:
             now_ms = min(now_ms, tick_ms)
         taken = self._store.timers.take_due(now_ms, FIRED_COUNT_MAX)
         plan = await self._end(taken, self._deliver)
-        self.counts.fired += len(plan.timers)
-        for timer in plan.timers:
+        self.counts.fired += len(plan.kept)
+        for timer in plan.kept:
             late_ms = max(now_ms - timer.due_ms, 0)
             self.counts.late_ms_sum += late_ms
             self.counts.late_ms_max = max(self.counts.late_ms_max, late_ms)
@@ -126,7 +135,7 @@ class Timers:
                 first += FIRED_COUNT_MAX
             taken = self._store.timers.take(some)
             plan = await self._end(sorted(taken, key=_id), self._carry, despite_full_disk=True)
-            self.counts.carried += len(plan.timers)
+            self.counts.carried += len(plan.kept)
             ended = {timer.id for timer in plan.timers}
             left = [timer for timer in taken if timer.id not in ended]
 
@@ -148,9 +157,9 @@ class Timers:
                 except _NoRoomError:
                     if plan.timers:
                         break
-                    self._drop(plan, timer, "it is too large for a segment of the log")
+                    plan.drop(timer, "it is too large for a segment of the log")
                 except RecordNotFoundError as error:
-                    self._drop(plan, timer, error.detail)
+                    plan.drop(timer, error.detail)
             if plan.timers:
                 batches = plan.batches()
                 head = TimersFired([timer.id for timer in plan.timers], plan.size)
@@ -168,16 +177,17 @@ class Timers:
             except ErucaError:
                 pending.give_back(plan.timers)
                 raise
+            self._tell_dropped(plan)
         return plan
 
     def _deliver(self, plan: _Plan, timer: Timer) -> None:
         raw, wanted = self._read(timer)
         if wanted is None:
-            self._drop(plan, timer, "its record does not say where it goes")
+            plan.drop(timer, "its record does not say where it goes")
             return
         topic = self._topic_of(timer, wanted)
         if topic is None:
-            self._drop(plan, timer, f"topic {wanted.topic!r} has been deleted")
+            plan.drop(timer, f"topic {wanted.topic!r} has been deleted")
         elif not self._store.is_leaving(wanted.topic):  # else it has gone in a moment
             destination = Destination(wanted.topic, topic.queue_now(wanted.queue_id))
             plan.add(timer, destination, delivered(raw, destination))
@@ -185,11 +195,11 @@ class Timers:
     def _carry(self, plan: _Plan, timer: Timer) -> None:
         raw, destination = self._read(timer)
         if destination is None:
-            self._drop(plan, timer, "its record does not say where it goes")
+            plan.drop(timer, "its record does not say where it goes")
             return
         if self._topic_of(timer, destination) is None:
             # Carried, it would be younger than a topic of that name that is another one.
-            self._drop(plan, timer, f"topic {destination.topic!r} has been deleted")
+            plan.drop(timer, f"topic {destination.topic!r} has been deleted")
             return
         wait = Wait(deliver_at_ms=timer.due_ms)
         plan.add(timer, wait.place, waiting(raw, wait, destination))
@@ -206,10 +216,11 @@ class Timers:
         raw = self._store.raw_record(timer.id)
         return raw, destination_of(properties_of(raw))
 
-    def _drop(self, plan: _Plan, timer: Timer, reason: str) -> None:
-        plan.timers.append(timer)
-        self.counts.dropped += 1
-        _log.warning("delayed message dropped", log_offset=timer.id, reason=reason)
+    def _tell_dropped(self, plan: _Plan) -> None:
+        """Count and log them once they have ended: a write that is refused is made again."""
+        self.counts.dropped += len(plan.dropped)
+        for timer, reason in plan.dropped.items():
+            _log.warning("delayed message dropped", log_offset=timer.id, reason=reason)
 
 
 def _id(timer: Timer) -> int:
