@@ -264,6 +264,19 @@ def test_brokers_and_topics_are_capped_by_name() -> None:
     register(table, "a", 0, registration("v", "w", version=2))
 
 
+def test_a_broker_that_changes_its_role_is_no_further_one() -> None:
+    table = RouteTable(brokers_max=2, topics_max=2)
+    register(table, "a", 0, registration("t"))
+    register(table, "a", 1, registration(host=OTHER_HOST))
+
+    register(table, "a", 2, registration(host=OTHER_HOST))
+
+    assert [broker.broker_id for broker in table.brokers()] == [0, 2]
+    assert table.broker_count == 2
+    with pytest.raises(OverloadedError, match="brokers_max"):
+        register(table, "a", 1, registration(host="10.9.9.9:10911"))
+
+
 class LivingTable(RuleBasedStateMachine):
     """Brokers that come, speak and go, beside a dumb model: a list of the last registrations."""
 

@@ -266,7 +266,8 @@ class RouteTable:
                     fix="give this broker a name of its own, or stop the other one",
                 )
         is_new = broker_id not in group.brokers
-        if is_new and self.broker_count >= self.brokers_max:
+        left_count = self.broker_count - (len(group.brokers) - len(others))  # its old id makes room
+        if is_new and left_count >= self.brokers_max:
             raise OverloadedError(
                 f"brokers_max, {self.brokers_max}, brokers are registered",
                 retry_after_seconds=RETRY_SECONDS,
