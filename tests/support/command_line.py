@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from typer.testing import CliRunner, Result
 
@@ -39,12 +39,17 @@ class Eruca:
         assert "Traceback" not in errors
         return errors
 
-    def start(self, *arguments: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def start(
+        self,
+        *arguments: str,
+        stdin: int = subprocess.PIPE,
+        stdout: int | IO[str] = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [ERUCA, *arguments],
             env={**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"},
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )

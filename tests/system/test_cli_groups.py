@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +101,27 @@ def test_consume_prints_and_moves_the_group_by_as_much(command: Eruca) -> None:
     assert sorted(bodies) == ["m0", "m1", "m2", "m3", "m4"]
     assert lag["lag"] == 2
     assert command.json("group", "lag", "g-consume")["lag"] == 0
+
+
+@pytest.mark.parametrize("order", [(), ("--ordered",)], ids=["concurrent", "ordered"])
+def test_what_cannot_be_printed_is_left_to_the_next_member(
+    command: Eruca, order: tuple[str, ...]
+) -> None:
+    name = "-".join(("unprinted", *order))
+    filled(command, f"t-{name}", 40)
+    consume = ("consume", f"t-{name}", "-g", f"g-{name}", "--start=earliest", *order)
+
+    with (
+        Path("/dev/full").open("w") as full,
+        command.start(*consume, stdout=full) as process,
+    ):
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == "error: [Errno 28] No space left on device"
+    assert "Traceback" not in errors
+    assert command.json("scheduled", "list", "--topic", f"%RETRY%g-{name}") == []
+    assert command.json("group", "lag", f"g-{name}")["lag"] == 40
 
 
 def test_a_member_is_shown_while_it_is_there(command: Eruca) -> None:

@@ -56,10 +56,16 @@ async def consume(
     wanted = checked_filter(tags, sql)
     enough = asyncio.Event()
     left = count
+    unprinted: list[OSError] = []  # why, where something could not be printed
 
     async def show(messages: list[ReceivedMessage] | ReceivedMessage) -> None:
         nonlocal left
-        session.show_messages(messages if isinstance(messages, list) else [messages])
+        try:
+            session.show_messages(messages if isinstance(messages, list) else [messages])
+        except OSError as error:
+            unprinted.append(error)
+            enough.set()
+            await _left_in_hand()
         if left is not None:
             left -= 1
             if left == 0:
@@ -84,9 +90,23 @@ async def consume(
             async with consumer:
                 session.say(f"{consumer.client_id} is a member of {group}")
                 await _until_done(session, consumer, enough)
+                if unprinted:
+                    raise unprinted[0]
         except SubscriptionConflictError as error:
             fix = await _advice(client, group, topic)
             raise SubscriptionConflictError(error.detail, fix=fix) from None
+
+
+async def _left_in_hand() -> None:
+    """End the handler, and whoever calls it, without a verdict: the next member begins there.
+
+    Raised as an error, that nobody reads the output would be the message's failure: it, and all
+    that are handed out until the member has left, would be retries, and in the end dead letters.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
 
 
 async def _advice(client: AsyncClient, group: str, topic: str) -> str:
