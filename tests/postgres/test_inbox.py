@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -61,6 +62,14 @@ def openers(url: str, alchemy_url: str) -> dict[str, Callable[[], Any]]:
 
 def over_psycopg2(alchemy_url: str) -> str:
     return alchemy_url.replace("+psycopg:", "+psycopg2:")
+
+
+def test_messages_may_be_known_for_longer_than_the_database_can_count(url: str) -> None:
+    inbox = Inbox("billing", table=TABLE, keep=timedelta.max)
+
+    with psycopg.connect(url) as connection:
+        assert inbox.accept(connection, received())  # the first call deletes old rows, too
+        assert not inbox.accept(connection, received())
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "psycopg2", "engine", "engine of psycopg2", "session"])

@@ -29,6 +29,7 @@ Steps = Generator[Statement, int, T]  # is sent how many rows each statement tou
 
 TABLE_DEFAULT: Final = "eruca_inbox"
 KEEP_DEFAULT: Final = timedelta(days=7)  # more than twice what brokers keep by default
+KEEP_MAX: Final = timedelta(days=36_500)  # as good as for ever, which databases cannot count
 FORGET_EVERY: Final = 100  # calls
 FORGET_PER_MESSAGE: Final = 10  # so that even a table that was left alone becomes small again
 
@@ -92,7 +93,7 @@ class InboxRules:
             raise ValidationError("keep: a message is to be known for some time")
         self._group = group
         self._table = table
-        self._seconds = keep.total_seconds()
+        self._seconds = min(keep, KEEP_MAX).total_seconds()
         self._calls = count()
 
     @property
