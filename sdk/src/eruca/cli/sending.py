@@ -187,9 +187,13 @@ class RowSender:
             await self._settle_first()
 
     async def _settle_first(self) -> None:
-        row, future = self._under_way.popleft()
+        row, future = self._under_way[0]
+        if not future.done():
+            # Not awaited itself, or Ctrl-C would cancel it: stored all the same, and not counted.
+            await asyncio.wait((future,))
+        self._under_way.popleft()
         try:
-            await future
+            future.result()
         except _CONTENT_ERRORS as error:
             self._skip(BadRow(row.line, error.detail))
             return
