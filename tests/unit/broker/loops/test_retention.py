@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,32 @@ async def test_others_have_their_turn_while_queues_forget_a_segment(
 
     assert store.log_min_offset > 0
     assert turns >= 64
+    await store.close()
+
+
+async def test_a_damaged_queue_keeps_no_segment_from_being_deleted(tmp_path: Path) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 2, 2, "rw"))
+    for _ in range(30):
+        for queue_id in range(2):
+            await store.append(batch("orders", queue_id, [bytes(2_000)]))
+    await store.flush()
+    for file in (tmp_path / "consumequeue" / "orders" / "0").iterdir():
+        os.truncate(file, 0)
+
+    await loop_of(store, ALL_MAY_GO).step()
+
+    assert store.log_min_offset > 0
+    assert store.queue_range("orders", 1)[0] > 0
+    queues, *_ = store.projections()
+    assert "consume queue 0 of 'orders' is damaged" in (queues.failure or "")
+    await store.close()
+
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    first, end = store.queue_range("orders", 0)
+    assert (first > 0, end) == (True, 30)
+    assert store.read("orders", 0, first, max_count=30, max_bytes=1 << 20).count == end - first
+    assert [projection.failure for projection in store.projections()] == [None] * 3
     await store.close()
 
 

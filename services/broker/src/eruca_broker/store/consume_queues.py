@@ -23,8 +23,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
+from eruca.contract.errors import UnavailableError
 from eruca_broker.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from eruca_broker.store.directories import make_directory
+from eruca_broker.store.lagging import Key, queue_damaged
 from eruca_broker.store.open_files import OpenFiles
 from eruca_broker.store.queue_check import (
     QueueDigest,
@@ -38,8 +42,7 @@ from eruca_broker.store.unflushed import Unflushed
 DELETED_SUFFIX: Final = ".deleted"  # of the directory beside, where deleted topics' files go
 OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit
 
-Key = tuple[str, int]
-"""A queue: its topic and its number."""
+_log = structlog.get_logger(__name__)
 
 
 class DamagedQueue(NamedTuple):
@@ -113,9 +116,18 @@ class ConsumeQueues:
         """The queues that have entries which are wrong, each with what was found."""
         return self._distrusted
 
-    def distrust(self, topic: str, queue_id: int, reason: str) -> None:
-        """Note that a queue has an entry which is wrong: the next start makes it anew."""
-        self._distrusted.setdefault((topic, queue_id), reason)
+    def distrust(self, topic: str, queue_id: int, fault: str) -> UnavailableError:
+        """Note that a queue has an entry which is wrong: the next start makes it anew.
+
+        Returns:
+            What whoever reads it is told.
+        """
+        key = (topic, queue_id)
+        damage = queue_damaged(key, fault)
+        if self._distrusted.setdefault(key, damage.detail) is damage.detail:
+            directory = self._path(topic, queue_id)
+            _log.error("a consume queue is damaged", directory=directory, fault=fault)
+        return damage
 
     def delete(self, topic: str, queue_id: int) -> None:
         """Delete one queue with its files, damaged or not."""
@@ -164,11 +176,17 @@ class ConsumeQueues:
         """Move each queue's minimum to the log's, delete files it has passed; yield how many.
 
         Queues may be made and deleted between two steps: new ones have nothing that has expired.
+        One that is damaged keeps its files, and keeps no other from going on.
         """
         for key in self:
-            queue = self.existing(*key)
-            if queue is not None:
-                yield queue.delete_expired(min_log_offset)
+            deleted = 0
+            try:
+                queue = self.existing(*key)
+                if queue is not None:
+                    deleted = queue.delete_expired(min_log_offset)
+            except DamagedQueueError as error:
+                self.distrust(*key, str(error))
+            yield deleted
 
     def take_unflushed(self) -> Unflushed:
         """Return what must be flushed for all entries up to now to be durable.

@@ -66,7 +66,7 @@ from eruca_broker.store.directory_lock import DirectoryLock
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.lagging import KEY_INDEX, index_failed, queue_damaged, queue_failed
+from eruca_broker.store.lagging import KEY_INDEX, index_failed, queue_failed
 from eruca_broker.store.projection_digests import write_digests
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_files import DamagedQueueError
@@ -371,11 +371,7 @@ class MessageStore:
                 scan_work_max=scan_work_max,
             )
         except OutsideLogError as error:
-            directory = self._queues.queue(topic, queue_id).files.directory
-            logger.error("a consume queue is damaged", directory=directory, fault=str(error))
-            damage = queue_damaged((topic, queue_id), f"an entry is wrong: {error}")
-            self._queues.distrust(topic, queue_id, damage.detail)
-            raise damage from error
+            raise self._queues.distrust(topic, queue_id, f"an entry is wrong: {error}") from error
         except (OSError, DamagedQueueError) as error:
             raise queue_failed((topic, queue_id), error) from error
 
