@@ -131,7 +131,7 @@ def _recover(
     opened.callback(index.close)
     dispatcher = Dispatcher(log, queues, index)
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
-    known = {key for key in queues if queues.queue(*key).max_offset}
+    known = set() if is_orderly else {key for key in queues if queues.queue(*key).max_offset}
     walked = _walked(directory, promises, walker, start)
     if walked.end < flushed:
         _give_up(directory, walked.end, flushed, is_damage_cut=settings.is_damage_cut)
@@ -145,7 +145,7 @@ def _recover(
         directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
     )
     ends = folded.state.queue_ends.items()
-    begun = {key for key in queues if key not in known}
+    begun = (key for key in queues if key not in known)
     if not is_orderly and (
         any(lacks(queues, *place) for place in ends)
         or (start > log.min_offset and any(lacks_begin(queues, key) for key in begun))
