@@ -15,7 +15,8 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +36,7 @@ from eruca_deploy.plan import (
     ports_from,
 )
 from eruca_deploy.ports import check_ports, free_ports
-from eruca_deploy.readiness import is_at_work, is_ready, registered_brokers
+from eruca_deploy.readiness import lacks_brokers, lacks_readiness, lacks_work
 from eruca_deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer
 
@@ -100,6 +101,7 @@ class LocalCluster:
         self._temporary: Path | None = None
         self._plan: ClusterPlan | None = None
         self._children: dict[str, Child] = {}
+        self._lacking = "nothing was asked yet"  # what was waited for last
 
     @property
     def plan(self) -> ClusterPlan:
@@ -287,16 +289,12 @@ class LocalCluster:
     async def _until_ready(self, services: list[Service] | tuple[Service, ...]) -> None:
         async with _client() as client:
             for service in services:
-                while not await is_ready(client, service.url):
-                    self._check_alive()
-                    await asyncio.sleep(_POLL_SECONDS)
+                await self._until_none(service, partial(lacks_readiness, client, service.url))
             names = {s.name for s in services} & {s.name for s in self.plan.brokers}
             for namesrv in self.plan.namesrvs:
                 if self._children[namesrv.name].pid is None:
                     continue  # dead on purpose: somebody restarts a broker meanwhile
-                while not names <= await registered_brokers(client, namesrv.url):
-                    self._check_alive()
-                    await asyncio.sleep(_POLL_SECONDS)
+                await self._until_none(namesrv, partial(lacks_brokers, client, namesrv.url, names))
 
     async def _until_at_work(self, plan: ClusterPlan) -> None:
         namespaces = {
@@ -305,15 +303,24 @@ class LocalCluster:
         }
         async with _client() as client:
             for service in (*plan.txn_checkers, *plan.queries):
-                while not await is_at_work(
+                lack = partial(
+                    lacks_work,
                     client,
                     service.url,
                     brokers={broker.name for broker in plan.brokers},
                     namespace=namespaces[service.module],
                     namesrv_urls=self.namesrv_urls,
-                ):
-                    self._check_alive()
-                    await asyncio.sleep(_POLL_SECONDS)
+                )
+                await self._until_none(service, lack)
+
+    async def _until_none(
+        self, service: Service, lack: Callable[[], Awaitable[str | None]]
+    ) -> None:
+        """Ask a service again and again until it lacks nothing any more."""
+        while (lacking := await lack()) is not None:
+            self._lacking = f"{service.name} {lacking}"
+            self._check_alive()
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _check_alive(self) -> None:
         for child in self._children.values():
@@ -323,7 +330,7 @@ class LocalCluster:
 
     def _not_ready_report(self) -> str:
         tails = "".join(_printed(child) for child in self._children.values())
-        return f"not everything was ready within {self._start_seconds:g} s{tails}"
+        return f"not everything was ready within {self._start_seconds:g} s: {self._lacking}{tails}"
 
 
 def _client() -> httpx.AsyncClient:

@@ -1,6 +1,7 @@
-"""What the services of a cluster say of themselves, and of each other, while it starts.
+"""What the services of a cluster still lack while it starts, by what they say of each other.
 
-Whoever does not answer, or not as such a service does, is not there yet.
+Each function returns that as words that follow a service's name, and None once nothing is lacking.
+Whoever does not answer as such a service does is not there yet.
 """
 
 from __future__ import annotations
@@ -11,26 +12,40 @@ from typing import Any, cast
 import httpx
 
 
-async def is_ready(client: httpx.AsyncClient, url: str) -> bool:
-    """Tell whether the service at *url* can do its work."""
-    return await _answer(client, f"{url}/readyz") is not None
+class _NoAnswerError(Exception):
+    """A service did not answer as it does when it is ready; the text says what it did."""
 
 
-async def registered_brokers(client: httpx.AsyncClient, namesrv_url: str) -> set[str]:
-    """Return the names of the brokers that a name server knows."""
-    answer = await _answer(client, f"{namesrv_url}/v1/brokers")
-    return set() if answer is None else {group["broker_name"] for group in answer["brokers"]}
+async def lacks_readiness(client: httpx.AsyncClient, url: str) -> str | None:
+    """Tell why the service at *url* cannot do its work."""
+    try:
+        await _answer(client, f"{url}/readyz")
+    except _NoAnswerError as error:
+        return str(error)
+    return None
 
 
-async def is_at_work(
+async def lacks_brokers(
+    client: httpx.AsyncClient, namesrv_url: str, brokers: set[str]
+) -> str | None:
+    """Tell which of *brokers* a name server does not know."""
+    try:
+        answer = await _answer(client, f"{namesrv_url}/v1/brokers")
+    except _NoAnswerError as error:
+        return str(error)
+    unknown = brokers - {group["broker_name"] for group in answer["brokers"]}
+    return f"does not know {', '.join(sorted(unknown))}" if unknown else None
+
+
+async def lacks_work(
     client: httpx.AsyncClient,
     url: str,
     *,
     brokers: set[str],
     namespace: str,
     namesrv_urls: Sequence[str],
-) -> bool:
-    """Tell whether a service can be found and, with others of its kind, follows brokers' logs.
+) -> str | None:
+    """Tell why a service cannot be found or does not, with others, follow brokers' logs.
 
     Args:
         client: Asks.
@@ -39,22 +54,27 @@ async def is_at_work(
         namespace: Of the key-value table, where it says under its name where it is.
         namesrv_urls: Each of these must know it.
     """
-    status = await _answer(client, f"{url}/v1/status")
-    if status is None:
-        return False
-    followed = {log["broker_name"] for log in status["followed"] if log["followed_by"] is not None}
-    if not brokers <= followed:
-        return False
-    for namesrv_url in namesrv_urls:
-        table = await _answer(client, f"{namesrv_url}/v1/kv/{namespace}")
-        if table is None or status["name"] not in table["entries"]:
-            return False
-    return True
+    try:
+        status = await _answer(client, f"{url}/v1/status")
+        followed = {
+            log["broker_name"] for log in status["followed"] if log["followed_by"] is not None
+        }
+        if unfollowed := brokers - followed:
+            return f"says that nobody follows {', '.join(sorted(unfollowed))}"
+        for namesrv_url in namesrv_urls:
+            table = await _answer(client, f"{namesrv_url}/v1/kv/{namespace}")
+            if status["name"] not in table["entries"]:
+                return f"is not known to {namesrv_url}"
+    except _NoAnswerError as error:
+        return str(error)
+    return None
 
 
-async def _answer(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+async def _answer(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     try:
         answer = await client.get(url)
-    except httpx.TransportError:
-        return None
-    return cast(dict[str, Any], answer.json()) if answer.status_code == httpx.codes.OK else None
+    except httpx.TransportError as error:
+        raise _NoAnswerError(f"had no answer from {url} ({type(error).__name__})") from error
+    if answer.status_code != httpx.codes.OK:
+        raise _NoAnswerError(f"had {answer.status_code} from {url}")
+    return cast(dict[str, Any], answer.json())

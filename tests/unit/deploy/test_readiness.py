@@ -1,4 +1,4 @@
-"""When a service of a cluster counts as being at work, by what it and the name servers say."""
+"""What a service of a cluster lacks to be at work, by what it and the name servers say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from eruca_deploy.readiness import is_at_work
+from eruca_deploy.readiness import lacks_work
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ BOTH = [
 ANNOUNCED = {"entries": {"query-1": "http://query", "query-2": "http://other"}}
 
 
-async def at_work(answers: dict[str, Any]) -> bool:
+async def lacking(answers: dict[str, Any]) -> str | None:
     """Ask about a service, with what is answered under each URL; nothing else is there."""
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -26,7 +26,7 @@ async def at_work(answers: dict[str, Any]) -> bool:
         return httpx.Response(503) if found is None else httpx.Response(200, json=found)
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        return await is_at_work(
+        return await lacks_work(
             client,
             "http://query",
             brokers={"broker-a", "broker-b"},
@@ -44,19 +44,25 @@ def world(followed: list[dict[str, Any]], *tables: dict[str, Any]) -> dict[str, 
 
 
 async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_followed() -> None:
-    assert await at_work(world(BOTH, ANNOUNCED, ANNOUNCED))
+    assert await lacking(world(BOTH, ANNOUNCED, ANNOUNCED)) is None
 
 
 @pytest.mark.parametrize(
-    "answers",
+    ("answers", "told"),
     [
-        {},
-        world(BOTH[:1], ANNOUNCED, ANNOUNCED),
-        world([BOTH[0], {**BOTH[1], "followed_by": None}], ANNOUNCED, ANNOUNCED),
-        world(BOTH, ANNOUNCED, {"entries": {"query-2": "http://other"}}),
-        world(BOTH, ANNOUNCED),
+        ({}, "had 503 from http://query/v1/status"),
+        (world(BOTH[:1], ANNOUNCED, ANNOUNCED), "says that nobody follows broker-b"),
+        (
+            world([BOTH[0], {**BOTH[1], "followed_by": None}], ANNOUNCED, ANNOUNCED),
+            "says that nobody follows broker-b",
+        ),
+        (
+            world(BOTH, ANNOUNCED, {"entries": {"query-2": "http://other"}}),
+            "is not known to http://ns-2",
+        ),
+        (world(BOTH, ANNOUNCED), "had 503 from http://ns-2/v1/kv/QUERY"),
     ],
     ids=["silent", "a log not read yet", "a log left alone", "not announced", "a silent ns"],
 )
-async def test_else_it_is_not(answers: dict[str, Any]) -> None:
-    assert not await at_work(answers)
+async def test_else_it_is_told_what_is_lacking(answers: dict[str, Any], told: str) -> None:
+    assert await lacking(answers) == told
