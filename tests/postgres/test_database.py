@@ -28,7 +28,7 @@ from support.postgres import (
     postmaster_pid,
     reachable_directory,
 )
-from support.waiting import until
+from support.waiting import until, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +136,42 @@ def test_a_server_whose_process_id_is_another_process_now_is_started_again() -> 
         with EmbeddedServer(directory) as again:
             assert running_url(directory) == again.url
             assert scalar(again, "SELECT 17") == 17
+
+
+@pytest.mark.parametrize("lines_written", [0, 5, 7], ids=["none", "no memory yet", "no status yet"])
+def test_a_server_that_was_killed_while_it_started_is_started_again(lines_written: int) -> None:
+    with embedded_server() as server:
+        kill_server(server)
+        for name in ("postmaster.pid", ".s.PGSQL.5432.lock"):
+            lock = server._directory / name
+            lines = lock.read_text().splitlines(keepends=True)
+            lock.write_text("".join(lines[:lines_written]))
+
+        assert running_url(server._directory) is None
+        with EmbeddedServer(server._directory) as again:
+            assert scalar(again, "SELECT 17") == 17
+
+
+def test_a_directory_that_a_killed_process_was_making_is_made_anew() -> None:
+    with reachable_directory() as parent:
+        directory = parent / "data"
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "import pathlib, sys; from eruca_postgres.embedded import EmbeddedServer\n"
+                "EmbeddedServer(pathlib.Path(sys.argv[1])).start()",
+                str(directory),
+            ]
+        )
+        wait_until(lambda: list(parent.rglob("PG_VERSION")))
+        process.kill()
+        process.wait()
+
+        with EmbeddedServer(directory) as server:
+            assert scalar(server, "SHOW data_directory") == str(directory)
+
+        assert not list(parent.glob("*.new")), "what was left over is removed"
 
 
 def test_a_server_that_was_stopped_is_not_started_again() -> None:

