@@ -176,6 +176,23 @@ async def test_a_checkpoint_does_not_promise_what_a_queue_lacks(
     await store.close()
 
 
+async def test_what_is_told_of_a_queue_that_goes_on_lagging_does_not_grow(
+    store: MessageStore, files: FailingFiles
+) -> None:
+    await send(store, b"before")
+    files.unwritable = "consumequeue/orders/0/"
+    await send(store, b"lost")
+    lengths = []
+
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output") as told:
+            await store.checkpoint()
+        lengths.append(len(told.traceback))
+
+    assert lengths == [lengths[0]] * 3
+    files.unwritable = ""
+
+
 async def test_retention_leaves_what_a_queue_lacks(
     store: MessageStore, files: FailingFiles
 ) -> None:

@@ -311,7 +311,7 @@ class Writer:
             OSError, DamagedQueueError: It lags.
         """
         for lag in self._dispatcher.lagging.values():
-            raise lag.error
+            raise lag.error.with_traceback(None)  # or it gathers them for as long as it lags
 
     async def probe(self) -> None:
         """See whether what was short is there again, room or else, and accept writes if so."""
