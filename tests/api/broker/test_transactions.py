@@ -829,6 +829,20 @@ async def test_an_event_that_has_rotted_hides_no_other_transaction(
     assert decided.status_code == (200 if is_told else 404)
 
 
+async def test_an_event_that_has_rotted_keeps_no_broker_from_starting(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, segment_size=64 * 1024) as app, client_of(app) as client:
+        assert (await client.put("/topics/payments", json={})).is_success
+        for name in ("one", "two"):
+            await begin(client, message={"message_id": name})
+        for _ in range(4):  # else the start would read the events, and refuse the damage
+            body = {"body": {"text": "x" * 20_000}}
+            assert (await client.post("/topics/payments/messages", json=body)).is_success
+        rot_beyond_reading(app, b'{"event":"transaction_begun","transaction_id":"one"')
+
+    async with open_broker(tmp_path, segment_size=64 * 1024) as app, client_of(app) as client:
+        assert (await act(client, "two", "commit")).status_code == 200
+
+
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_a_commit_whose_message_has_rotted_is_still_one(
     app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]

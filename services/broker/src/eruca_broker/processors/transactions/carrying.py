@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
+import structlog
+
 from eruca.contract.errors import ErucaError
 from eruca.contract.records import Host
 from eruca.contract.transaction_events import TransactionCarried
@@ -36,6 +38,8 @@ from eruca_chassis.clock import Clock
 
 CARRIED_COUNT_MAX: Final = 64  # in one turn of the event loop
 CARRIED_SIZE_MAX: Final = 1024 * 1024  # bytes in one turn; the first goes whatever it is
+
+_log = structlog.get_logger()
 
 
 class TransactionCarrier:
@@ -71,11 +75,15 @@ class TransactionCarrier:
     async def carry_imported(self) -> None:
         """Store again what RocketMQ has stored, behind an event, of which checkers can learn it.
 
-        Raises:
-            ErucaError: There is no room for it; it is pending all the same.
+        Where there is no room for it, that is logged: it is pending all the same.
         """
         is_due = self._log.is_imported
-        await self._carry_all(lambda: list(filter(is_due, self._store.state.transactions)), is_due)
+        try:
+            await self._carry_all(
+                lambda: list(filter(is_due, self._store.state.transactions)), is_due
+            )
+        except ErucaError as error:
+            _log.warning("no checker learns of imported transactions", reason=error.detail)
 
     async def _carry_all(
         self,

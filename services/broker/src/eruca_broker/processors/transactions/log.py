@@ -102,8 +102,14 @@ class TransactionLog:
         return event_offset + (0 if record.topic == HALF_TOPIC else record.size)
 
     def is_imported(self, live: LiveTransaction) -> bool:
-        """Tell whether RocketMQ has stored its half message, and no event tells of that yet."""
-        return self.message_offset(live.offset) == live.offset
+        """Tell whether RocketMQ has stored its half message, and no event tells of that yet.
+
+        Where what is there is damaged, nobody can tell, nor carry it.
+        """
+        try:
+            return self.message_offset(live.offset) == live.offset
+        except RecordNotFoundError:
+            return False
 
     def message_of(self, live: LiveTransaction) -> tuple[memoryview, int]:
         """Return the half message, or parked message, of a transaction, and where it lies.
