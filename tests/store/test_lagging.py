@@ -248,6 +248,25 @@ async def test_who_looks_for_a_key_is_told_while_the_index_lags_and_finds_all_af
     assert found_by_key(store) == {b"before", b"late", b"after"}
 
 
+async def test_an_index_that_lags_once_what_it_lacks_is_deleted_goes_on_behind_that(
+    store: MessageStore, files: FailingFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.unwritable = "/index/"
+    await send(store, b"deleted")
+    while store.segment_count < 4:
+        await store.append(batch("orders", 1, [b"x" * 700]))
+    assert await delete_oldest_segments(store, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("eruca_broker.store.dispatcher.INDEX_BACKLOG_MAX", 1)
+        await send(store, b"late")
+    assert store.projections()[1].failure == os.strerror(errno.EIO)
+
+    files.unwritable = ""
+    await store.checkpoint()
+
+    assert found_by_key(store) == {b"late"}
+
+
 async def test_timers_are_set_although_their_queue_cannot_be_written_or_read(
     store: MessageStore, files: FailingFiles
 ) -> None:

@@ -205,7 +205,8 @@ class Dispatcher:
 
     def let_index_lag(self, error: OSError) -> None:
         """Let the key index, which could not be written, catch up from the log some time."""
-        self.lagging[KEY_INDEX] = Lag(self.indexed_offset, error)
+        left = max(self.indexed_offset, self._log.min_offset)  # by retention
+        self.lagging[KEY_INDEX] = Lag(left, error)
         self._backlog.clear()
 
     def unindexed(self) -> Iterator[int]:
