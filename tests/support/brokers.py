@@ -75,6 +75,11 @@ def rot_head(app: BrokerApp, body: bytes) -> None:
     _overwrite(app, body, RecordLayout.LOG_OFFSET - layout_of(0).body, b"\x55")
 
 
+def rot_queue_offset(app: BrokerApp, body: bytes, place: int) -> None:
+    """Like :func:`rot`, so that the record tells another place in its queue."""
+    _overwrite(app, body, RecordLayout.QUEUE_OFFSET - layout_of(0).body, place.to_bytes(8))
+
+
 def _overwrite(app: BrokerApp, body: bytes, distance: int, data: bytes) -> None:
     for path in sorted((broker_of(app).store.directory / "commitlog").iterdir(), reverse=True):
         if (position := path.read_bytes().rfind(body)) >= 0:

@@ -18,7 +18,15 @@ from eruca_broker.core.events import CommittedOffset, OffsetsCommitted
 from eruca_broker.store.consume_queue import ConsumeQueue
 from eruca_broker.store.queue_files import QueueFiles
 from eruca_chassis.asgi import ClientGoneError
-from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_reading, rotten_count
+from support.brokers import (
+    broker_of,
+    client_of,
+    open_broker,
+    rot,
+    rot_beyond_reading,
+    rot_queue_offset,
+    rotten_count,
+)
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
 from support.group_members import TestMember, held
@@ -1156,6 +1164,16 @@ async def test_metrics_tell_what_has_become_of_deliveries(
     assert "eruca_broker_deliveries_acked_total 1.0" in text
     assert "eruca_broker_stale_handles_total 1.0" in text
     assert "eruca_broker_unfinished_deliveries 1.0" in text
+
+
+@pytest.mark.parametrize("place", [0, 1 << 62])
+async def test_a_message_that_tells_another_place_than_its_own_holds_up_no_other(
+    app: BrokerApp, orders: DeliveryClient, place: int
+) -> None:
+    await orders.send("first", "rotten", "last")
+    rot_queue_offset(app, b"rotten", place)
+
+    assert texts(await orders.receive()) == ["first", "last"]
 
 
 async def test_a_message_that_has_rotted_is_handed_out_as_it_is_and_leaves_no_dead_letter(

@@ -78,10 +78,17 @@ class DeliveryReader:
                 tag_codes=wanted.tag_codes,
             )
             for record in read.records():
-                if _is_wanted(record, wanted):
-                    found[record.queue_offset] = record
+                its = record.queue_offset
+                if its in found or not position <= its < read.next_offset:
+                    _log.error(
+                        "a damaged message is passed over",
+                        fault=f"in queue {queue[1]} of {queue[0]!r}, between {position} and "
+                        f"{read.next_offset}, it says that it is message {its}",
+                    )
+                elif _is_wanted(record, wanted):
+                    found[its] = record
             position = read.next_offset
-        return LookAhead(Ahead(list(found), position), found, position >= end or bool(found))
+        return LookAhead(Ahead(sorted(found), position), found, position >= end or bool(found))
 
     def sharding_key(self, group: str, queue: Queue, offset: int) -> str | None:
         """Return the sharding key of an unfinished message; once known it is remembered."""
