@@ -11,7 +11,7 @@ import pytest
 from eruca.contract.errors import FilterSyntaxError, error_of_problem
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, PullStatus, decode_multi_pull, decode_pull
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of
+from support.brokers import broker_of, rot_beyond_reading
 from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +59,19 @@ async def test_what_meets_the_condition_comes_in_either_form(client: httpx.Async
     pulled = decode_pull(as_records.content)
     assert (len(pulled.sizes), pulled.next_offset) == (2, 4)
     assert bytes(pulled.records).count(b"price\x0110\x02") == 0
+
+
+async def test_a_message_that_cannot_be_read_any_more_meets_none_and_hides_no_other(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    for text in ("first", "rotten", "last"):
+        message = {"body": {"text": text}, "properties": {"price": "30"}}
+        await client.post("/topics/orders/messages", params={"queue_id": 0}, json=message)
+    rot_beyond_reading(app, b"rotten")
+
+    answer = await client.get(QUEUE, params=asking("price > 20"))
+
+    assert (texts(answer.json()), answer.json()["next_offset"]) == (["first", "last"], 3)
 
 
 async def test_where_nothing_meets_it_the_answer_says_how_far_it_got(

@@ -51,15 +51,13 @@ class StoredProperties:
 
 
 def stored_properties(record: memoryview) -> StoredProperties:
-    """Return the properties of *record*, which is known to be whole."""
+    """Return the properties of *record*; none where it is so damaged that they cannot be found."""
     (magic,) = _U32.unpack_from(record, _MAGIC_AT)
     layout = layout_of(record[_HOST_BITS_AT])
     (body_size,) = _U32.unpack_from(record, layout.body_size)
     at = layout.body + body_size
-    if magic == MAGIC_V2:
-        at += 2 + int.from_bytes(record[at : at + 2])
-    else:
-        at += 1 + record[at]
+    head_size = 2 if magic == MAGIC_V2 else 1
+    at += head_size + int.from_bytes(record[at : at + head_size])
     return StoredProperties(bytes(record[at + 2 :]))
 
 
