@@ -11,7 +11,7 @@ import pytest
 from eruca.contract.records import Record, SysFlag, decode_record
 from eruca.contract.wire import LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE
 from eruca_broker.app import BrokerApp
-from support.brokers import RECORDS, batch, broker_of, record
+from support.brokers import RECORDS, batch, broker_of, record, rot_beyond_reading
 from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -204,3 +204,18 @@ async def test_a_log_that_cannot_be_read_on_is_no_log_that_begins_elsewhere(
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert f"the record at log offset {damaged} is damaged" in answer.json()["detail"]
     assert (amid.status_code, amid.json()["code"]) == (404, "record-not-found")
+
+
+async def test_json_passes_over_what_cannot_be_read_any_more(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    first = await put(client, "first")
+    await put(client, "rotten")
+    await put(client, "last")
+    rot_beyond_reading(app, b"rotten")
+
+    answer = await client.get("/log", params={"from_offset": first}, headers=AS_JSON)
+
+    assert answer.status_code == 200, answer.text
+    shown = [one["message"]["body"]["text"] for one in answer.json()["records"]]
+    assert shown == ["first", "last"]

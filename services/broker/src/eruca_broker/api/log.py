@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from eruca.contract.errors import NotAcceptableError, OverloadedError, RecordNotFoundError
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
 from eruca.contract.messages import LogAnswer, LogRecordView
 from eruca.contract.models import Offset, WaitSeconds
-from eruca.contract.records import Record, decode_record
+from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import (
     LOG_MEDIA_TYPE,
     MAX_OFFSET_HEADER,
@@ -37,6 +38,8 @@ _OFFERED: Final = (LOG_MEDIA_TYPE, JSON_MEDIA_TYPE)
 _OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE)
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _OFFSET_SCHEMA: Final = {"schema": {"type": "integer", "format": "int64"}}
+
+_log = structlog.get_logger()
 
 
 def _two_forms(
@@ -180,8 +183,11 @@ def _log_answer(read: LogRead, max_bytes: int) -> LogAnswer:
 
 
 def _records(view: memoryview) -> Iterator[Record]:
+    """Yield the records in *view*, without those whose parts cannot be told apart any more."""
     position = 0
     while position < len(view):
-        record = decode_record(view, position, check_crc=False)
-        yield record
-        position += record.size
+        try:
+            yield decode_record(view, position, check_crc=False)
+        except DamagedRecordError as error:
+            _log.error("a damaged record is passed over", fault=str(error))
+        position += int.from_bytes(view[position : position + 4])
