@@ -360,3 +360,23 @@ async def test_of_an_id_that_nobody_has_nothing_can_be_told(queried: Queried) ->
 
     assert answer.status_code == 404
     assert answer.json()["code"] == "message-not-found"
+
+
+async def test_a_topic_that_is_made_anew_has_messages_of_their_own_in_the_old_ones_places(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    consumer = DeliveryClient(broker)
+    await consumer.create()
+    old = await send(broker)
+    assert (await consumer.ack(*await consumer.receive(wait_seconds=5))).is_success
+    assert (await broker.delete("/topics/orders")).is_success
+    new = await send(broker)
+    assert await consumer.receive(wait_seconds=5)
+
+    of_old, of_new = await timeline(queried, old), await timeline(queried, new)
+
+    assert of_old["places"][0]["queue_offset"] == of_new["places"][0]["queue_offset"] == 0
+    assert kinds(of_new) == ["stored", "leased"]
+    assert group_of(of_new)["state"] == "in_delivery"
+    assert kinds(of_old) == ["stored", "leased", "acked"]
+    assert of_old["groups"] == []

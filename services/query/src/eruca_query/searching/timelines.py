@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from eruca.contract.models import OFFSET_MAX
 from eruca.contract.queries import LifeEvent as ShownEvent
 from eruca.contract.queries import LifeEventKind, Missing, Timeline
 from eruca_chassis.clock import Clock
@@ -22,7 +23,7 @@ from eruca_query.searching.message_search import (
     not_found,
     rows_by_id,
 )
-from eruca_query.searching.read_view import read_view
+from eruca_query.searching.read_view import ReadView, read_view
 
 _MS_SUFFIX: Final = "_ms"
 
@@ -32,6 +33,13 @@ class _Told(NamedTuple):
 
     broker_name: str
     event: LifeEvent
+
+
+class _Lain(NamedTuple):
+    """A message where it lies, or lay until its topic was deleted, at a log offset."""
+
+    place: FoundMessage
+    until: int | None
 
 
 class Timelines:
@@ -85,6 +93,7 @@ class Timelines:
                 for place in its_rows
                 if place.is_users
             }
+            ends = {topic: await _ends_in_rows(view, topic) for topic in {p.topic for p in in_rows}}
             serving, positions = view.by_name, positions_of(view, known)
         tails = await self._logs.tails(positions)
         completeness = completeness_of(serving, known, tails)
@@ -98,12 +107,15 @@ class Timelines:
             detail = f"it lies in {len(places)} places, of which the first {PLACES_MAX} are told"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             places = places[:PLACES_MAX]
-        told += _told_by_tails(unique_id, places, tails)
+        lain = _lain(places, ends, tails)
+        told = _while_there(lain, [*told, *_told_by_tails(unique_id, places, tails)])
         completeness.add_damage(tails)
         if not places and not told:
             raise not_found(message_id, completeness)
-        for place in places:
-            if place.is_users:
+        for place, until in lain:
+            if until is not None:
+                standings.pop(place.position, None)  # groups stand in the topic that is there now
+            elif place.is_users:
                 answer = tails.get(place.broker_name)
                 standing = standings.setdefault(place.position, Standings(place))
                 if answer is not None and answer.tail is not None:
@@ -127,6 +139,50 @@ def _places(found: Iterable[FoundMessage]) -> list[FoundMessage]:
     """Return each place once, the oldest first."""
     by_position = {message.position: message for message in found}
     return [by_position[position] for position in sorted(by_position)]
+
+
+async def _ends_in_rows(view: ReadView, topic: str) -> dict[str, int]:
+    """Return before which log offset a topic's messages are no more, by broker name."""
+    topic_no = await view.topic_number(topic)
+    if topic_no is None:  # what the brokers record of themselves has no rows
+        return {}
+    ends = await view.ends_of_topic(topic_no)
+    return {view.by_number[broker_no].broker_name: end for broker_no, end in ends.items()}
+
+
+def _lain(
+    places: Sequence[FoundMessage],
+    ends: Mapping[str, Mapping[str, int]],
+    tails: Mapping[str, TailAnswer],
+) -> list[_Lain]:
+    """Return how long messages have lain in *places*; *ends* are the rows', by topic and broker."""
+    lain = []
+    for place in places:
+        answer = tails.get(place.broker_name)
+        told = [ends.get(place.topic, {}).get(place.broker_name)]
+        if answer is not None and answer.tail is not None:
+            told.append(answer.tail.end_of_topic(place.topic))
+        later = [end for end in told if end is not None and end > place.log_offset]
+        lain.append(_Lain(place, min(later, default=None)))
+    return lain
+
+
+def _while_there(lain: Iterable[_Lain], told: Iterable[_Told]) -> list[_Told]:
+    """Leave out what befell other messages in the same places.
+
+    A topic that is deleted and made anew begins again with the offset 0.
+    """
+    stretches: dict[tuple[str, Place | None], list[tuple[int, int]]] = {}
+    for place, until in lain:
+        lies_at = Place(place.topic, place.queue_id, place.queue_offset)
+        stretch = (place.log_offset, OFFSET_MAX if until is None else until)
+        stretches.setdefault((place.broker_name, lies_at), []).append(stretch)
+    return [
+        its
+        for its in told
+        if (own := stretches.get((its.broker_name, its.event.place))) is None
+        or any(begin <= its.event.log_offset < end for begin, end in own)
+    ]
 
 
 def _told_by_tails(
