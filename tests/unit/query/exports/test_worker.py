@@ -32,6 +32,7 @@ from eruca_query.exports.workers.steps import (
     encode,
 )
 from eruca_query.exports.workers.worker import Worker
+from support.limits import open_files_limit
 from support.pulls import pull_of
 from support.scripted_transport import Answerer, Request, ScriptedTransport
 from support.waiting import until
@@ -124,6 +125,21 @@ async def test_a_reader_that_is_gone_is_told() -> None:
             readers.close()
             service.tell(Send(1), ours)
             await service.hears(ReaderGone(1))
+
+
+async def test_a_connection_that_cannot_be_taken_ends_the_step_it_was_lent_for() -> None:
+    ours, readers = socket.socketpair()
+    with ours, readers, capture_logs() as logs:
+        async with working(pulled) as service:
+            service.tell(step(1))
+            await service.hears(TAKEN, Made(1))
+            with open_files_limit(0):
+                service.tell(Send(1), ours)
+                await service.hears(Failed(1))
+            service.tell(step(2))
+            await service.hears(Taken(2, *TAKEN_FIELDS), Made(2))
+
+    assert [entry["event"] for entry in logs] == ["rows cannot be made"]
 
 
 async def test_an_error_that_nobody_foresaw_ends_its_own_step_alone() -> None:

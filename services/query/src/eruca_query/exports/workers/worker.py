@@ -89,9 +89,11 @@ class Worker:
             case Step() as step:
                 doing = self._steps[step.number] = self._loop.create_task(self._answer(step))
                 doing.add_done_callback(lambda _: self._steps.pop(step.number))
-            case Send(number):
-                assert lent is not None
+            case Send(number) if lent is not None:
                 self._turns[number].set_result(lent)
+            case Send(number):
+                missing = OSError("the reader's connection has not come: too many files are open")
+                self._turns[number].set_exception(missing)
             case Forget(number):
                 if number in self._steps:  # it may have ended in this moment
                     self._steps[number].cancel()
@@ -136,7 +138,7 @@ class Worker:
         try:
             return await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 turn.result().close()
             raise
         finally:
