@@ -154,7 +154,7 @@ class Exports:
         try:
             patience.wait(error)
         except UnavailableError:
-            return self._without(todo, [one.end for one in todo], error)
+            return self._without(todo, [_nothing_of(one) for one in todo], error)
         return todo
 
     def _without_deleted(self, todo: Sequence[Range], error: Exception) -> list[Range]:
@@ -164,29 +164,34 @@ class Exports:
         """
         held = self.held({todo[0].queue.topic})
         brokers = {queue.broker_name for queue in held}
-        firsts = []
+        left = []
         for one in todo:
             now = held.get(one.queue)
             if now is not None:
-                firsts.append(one.end if now.max_offset < one.end else now.min_offset)
+                start = min(max(one.start, now.min_offset), one.end)
+                left.append(one._replace(start=start, end=max(start, min(one.end, now.max_offset))))
             else:  # its broker has the topic without it, or is away
-                firsts.append(one.end if one.queue.broker_name in brokers else one.start)
-        return self._without(todo, firsts, error)
+                left.append(_nothing_of(one) if one.queue.broker_name in brokers else one)
+        return self._without(todo, left, error)
 
     def _without(
-        self, todo: Sequence[Range], firsts: Sequence[int], error: Exception
+        self, todo: Sequence[Range], left: Sequence[Range], error: Exception
     ) -> list[Range]:
-        """Return what is left of *todo*; of each range, from which offset on there are messages."""
-        left = []
-        for one, first in zip(todo, firsts, strict=True):
-            if first > one.start:
-                if self._options.fail_on_data_loss:
-                    raise data_loss(one.queue, one.start, min(first, one.end)) from error
-                print(f"{data_loss(one.queue, one.start, min(first, one.end))}", file=sys.stderr)
-            left.append(one._replace(start=min(max(first, one.start), one.end)))
+        """Return *left*, which is what there is of each range of *todo*, without empty ranges."""
         if left == list(todo):
             raise error if isinstance(error, SourceError) else SourceError(str(error)) from error
+        for one, rest in zip(todo, left, strict=True):
+            for start, end in ((one.start, rest.start), (rest.end, one.end)):
+                if start < end:
+                    loss = data_loss(one.queue, start, end)
+                    if self._options.fail_on_data_loss:
+                        raise loss from error
+                    print(f"{loss}", file=sys.stderr)
         return [one for one in left if one.rows]
+
+
+def _nothing_of(one: Range) -> Range:
+    return one._replace(start=one.end)
 
 
 def _checked(batch: pa.RecordBatch, text: str, topic: str) -> Range:

@@ -169,6 +169,21 @@ def test_rows_that_are_gone_with_their_topic_are_passed_over_if_that_is_allowed(
     assert "orders/broker-a/1: messages 0 to 249" in told
 
 
+def test_what_there_is_of_a_range_is_read_where_its_end_is_gone_if_that_is_allowed(
+    service: ExportService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.queues[FIRST] = (100, 300)
+
+    with pytest.raises(DataLossError, match="messages 50 to 99"):
+        read(exports_of(service))
+    rows = read(exports_of(service, failOnDataLoss="false"))
+
+    assert rows == rows_of([Range(FIRST, 100, 300), WANTED[1]])
+    told = capsys.readouterr().err
+    assert "orders/broker-a/0: messages 50 to 99" in told
+    assert "orders/broker-a/0: messages 300 to 449" in told
+
+
 def test_a_range_of_a_broker_that_is_away_is_not_taken_for_deleted(service: ExportService) -> None:
     service.queues[FIRST] = (100, 500)
     elsewhere = Queue("orders", "broker-b", 0)
