@@ -303,6 +303,18 @@ async def test_a_chunk_ends_after_so_much_time(model: ReadModel) -> None:
     ]
 
 
+@pytest.mark.parametrize("step", [1, 3])
+async def test_a_chunk_tells_its_earliest_and_latest_time_wherever_a_clock_was_set_back(
+    model: ReadModel, step: int
+) -> None:
+    log = Log()
+    for at_ms in (T0, T0 + 5_000, T0 - 5_000):
+        log.append(at_ms=at_ms, keys="")
+    await model.fold_all(log, step=step)
+
+    assert await model.chunks() == [(T0 - 5_000, T0 + 5_000, 3)]
+
+
 async def test_retention_drops_whole_partitions_of_what_is_too_old(model: ReadModel) -> None:
     log = Log()
     for number in range(6):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class ChunkSpan(NamedTuple):
-    """A chunk, and the store times of its first and last record."""
+    """A chunk, and the earliest and the latest store time in it."""
 
     chunk: int
     first_ms: int

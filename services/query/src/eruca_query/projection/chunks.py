@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_query.projection.tables import PARTITIONED, chunks, commits, life_events, messages
@@ -91,13 +91,27 @@ async def close_chunk(connection: AsyncConnection, number: int) -> None:
 
 
 async def grow_chunk(
-    connection: AsyncConnection, number: int, *, to_offset: int, last_ms: int, rows: int
+    connection: AsyncConnection,
+    number: int,
+    *,
+    to_offset: int,
+    times_ms: tuple[int, int],
+    rows: int,
 ) -> None:
-    """Note what was added to a chunk."""
+    """Note what was added to a chunk; *times_ms* are the earliest and the latest of its times.
+
+    In a log that RocketMQ has written, times may step back.
+    """
+    earliest, latest = times_ms
     await connection.execute(
         update(chunks)
         .where(chunks.c.chunk == number)
-        .values(to_offset=to_offset, last_ms=last_ms, row_count=chunks.c.row_count + rows)
+        .values(
+            to_offset=to_offset,
+            first_ms=func.least(chunks.c.first_ms, earliest),
+            last_ms=func.greatest(chunks.c.last_ms, latest),
+            row_count=chunks.c.row_count + rows,
+        )
     )
 
 

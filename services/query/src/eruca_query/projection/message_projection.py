@@ -144,8 +144,8 @@ class MessageProjection:
         changes: GroupChanges,
     ) -> tuple[dict[str, int], int]:
         """Write what goes to a chunk, and to groups' tables; return names' numbers and a count."""
-        stored_ms = _last_ms(read.columns)
-        if stored_ms is None:
+        times = read.columns.columns.store_timestamps
+        if not len(times):
             return {}, 0
         topics = [name for name in read.columns.topics.names if name not in ROWLESS_TOPICS]
         numbers = await self._numbers.ensure(
@@ -156,7 +156,7 @@ class MessageProjection:
             generation.broker_no,
             generation.number,
             from_offset=block.from_offset,
-            stored_ms=int(read.columns.columns.store_timestamps[0]),
+            stored_ms=int(times[0]),
             limits=self._limits,
         )
         written = await _copy_messages(
@@ -174,7 +174,7 @@ class MessageProjection:
             connection,
             chunk.number,
             to_offset=block.next_offset,
-            last_ms=stored_ms,
+            times_ms=(int(times.min()), int(times.max())),
             rows=written,
         )
         return numbers, written

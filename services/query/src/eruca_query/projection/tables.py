@@ -100,8 +100,8 @@ chunks: Final = Table(
     Column("generation", Integer, nullable=False),
     Column("from_offset", BigInteger, nullable=False),
     Column("to_offset", BigInteger, nullable=False),
-    Column("first_ms", BigInteger, nullable=False),  # store time of its first record
-    Column("last_ms", BigInteger, nullable=False),  # of its last one, or later
+    Column("first_ms", BigInteger, nullable=False),  # the earliest store time in it
+    Column("last_ms", BigInteger, nullable=False),  # the latest one, or later
     Column("row_count", BigInteger, nullable=False),
     Column("is_open", Boolean, nullable=False),
     Index(
