@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 import eruca
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_query.core.key_hashes import hash_keys
 from eruca_query.core.property_values import Slices
-from eruca_query.projection.tables import names
+from eruca_query.projection.tables import chunks, names
+from eruca_query.searching.message_sql import READ_CHUNKS_MAX
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
-from support.query_services import Queried
+from support.in_process_cluster import InProcessCluster
+from support.query_services import Queried, queried_by
 from support.times import moment
 from support.waiting import until_next_millisecond
 
@@ -259,3 +261,20 @@ async def test_times_are_told_in_utc(queried: Queried) -> None:
 
     stored_at = datetime.fromisoformat(message["stored_at"])
     assert abs((stored_at - before).total_seconds()) < 60
+
+
+async def test_a_page_that_no_index_leads_to_is_read_from_few_chunks_at_a_time(
+    cluster: InProcessCluster, database_url: str
+) -> None:
+    async with queried_by(cluster, database_url, chunk_rows=1) as queried:
+        for _ in range(2 * READ_CHUNKS_MAX):
+            [last] = await send(queried, tag="UA")
+            await queried.caught_up()
+        async with queried.service.database.transaction() as connection:
+            oldest = await connection.scalar(select(chunks.c.chunk).order_by(chunks.c.last_ms))
+            # As if it took for ever to read.
+            await connection.execute(text(f"LOCK TABLE messages_{oldest}"))
+
+            page = await queried.get("/v1/messages", topic=TOPIC, tag="UA", limit=1)
+
+    assert ids(page) == [last.message_id]

@@ -155,7 +155,7 @@ class MessagePages:
             await view.spans(),
             from_ms=query.from_ms,
             to_ms=to_ms,
-            chunks_max=message_sql.CHUNKS_MAX,
+            chunks_max=message_sql.chunks_max(query, ends),
         ):
             if time.monotonic() > deadline:
                 look.looked_to = _begin_of(window.to_ms + 1)

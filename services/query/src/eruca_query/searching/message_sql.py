@@ -33,6 +33,7 @@ from eruca_query.searching.read_view import MESSAGE_COLUMNS
 
 _BLANK: Final = literal(KEY_SEPARATOR.encode(), BYTEA)
 CHUNKS_MAX: Final = 64  # partitions that one statement looks into
+READ_CHUNKS_MAX: Final = 4  # … where it may have to read all that they have of a topic
 
 
 class QueuePosition(NamedTuple):
@@ -80,6 +81,15 @@ def any_of_topic(window: Window, *, topic_no: int, from_offset: int) -> Select[t
             its.log_offset >= from_offset,
         )
     )
+
+
+def chunks_max(query: PageQuery, ends: Mapping[int, int]) -> int:
+    """Return how many partitions one statement of a page may look into, to be over soon.
+
+    No index leads to a tag, to what a group has not read, or behind the end of a topic.
+    """
+    is_found_at_once = query.key is not None or not (query.tag or query.group or ends)
+    return CHUNKS_MAX if is_found_at_once else READ_CHUNKS_MAX
 
 
 def page(
