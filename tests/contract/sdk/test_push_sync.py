@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 
@@ -84,5 +85,34 @@ async def test_closing_the_client_stops_its_consumers(cluster: InProcessCluster,
         consumer.start()
         client.close()
         assert not consumer.is_running
+
+    await anyio.to_thread.run_sync(run, cluster.namesrv_urls)
+
+
+async def test_what_a_listener_exits_with_is_raised_to_whoever_waits_for_the_consumer(
+    cluster: InProcessCluster, name: str
+) -> None:
+    def run(namesrv_urls: list[str]) -> None:
+        with eruca.Client(namesrv_urls) as client:
+            client.admin.create_topic(name, queue_count=1)
+
+            def leave(_: list[eruca.MessageQueue]) -> None:
+                sys.exit(3)
+
+            consumer = client.push_consumer(name, on_assigned=leave)
+            consumer.subscribe(name, handler=lambda message: None)
+            raised: list[BaseException] = []
+
+            def consume() -> None:
+                try:
+                    consumer.run()
+                except BaseException as error:
+                    raised.append(error)
+
+            running = threading.Thread(target=consume, daemon=True)
+            running.start()
+            running.join(20)
+            assert [repr(error) for error in raised] == ["SystemExit(3)"]
+            assert client.admin.list_topics()  # the client goes on
 
     await anyio.to_thread.run_sync(run, cluster.namesrv_urls)

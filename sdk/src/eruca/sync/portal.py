@@ -22,6 +22,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import ParamSpec, TypeVar, cast
 
 from eruca.contract.errors import ClosedError
@@ -35,6 +36,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed: asyncio.Future[None]  # is done once the loop is to end
         self._thread: threading.Thread | None = None
         self._process_id = 0  # of the first use
         self._lock = threading.Lock()
@@ -136,7 +138,7 @@ class Portal:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
             if loop is not None:
-                loop.call_soon_threadsafe(loop.stop)
+                loop.call_soon_threadsafe(self._closed.set_result, None)
         if thread is not None:
             thread.join()
 
@@ -160,8 +162,9 @@ class Portal:
             raise ClosedError("the client is closed")
         if self._loop is None:
             self._loop = _new_event_loop()
+            self._closed = self._loop.create_future()
             self._thread = threading.Thread(
-                target=_run, args=(self._loop,), name="eruca", daemon=True
+                target=_run, args=(self._loop, self._closed), name="eruca", daemon=True
             )
             self._thread.start()
         if threading.current_thread() is self._thread:
@@ -180,10 +183,14 @@ def read_here(value: T) -> T:
     return cast("T", list(value))
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, closed: asyncio.Future[None]) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not closed.done():
+            # sys.exit in a listener, or an async handler, ends its task; whoever waits for what that
+            # belongs to hears of it. Were it to end the loop, they would wait for ever.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_until_complete(closed)
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
