@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -38,8 +39,7 @@ async def test_what_ends_processes_is_a_failure_of_a_plain_handler_and_ends_no_e
     def leave(_: ReceivedMessage) -> None:
         raise raised
 
-    record = encode_record(Record(topic="orders", body=b"poison"))
-    message = ReceivedMessage(MessageQueue("orders", "a", 0), 0, record, 0, len(record))
+    message = poison()
     registration = Registration(leave, Subscription("*"), False, takes_context=False)
     calls = Calls(PushSettings(group="billing"))
 
@@ -53,6 +53,41 @@ async def test_what_ends_processes_is_a_failure_of_a_plain_handler_and_ends_no_e
     outcome = calling.result()
     assert outcome.status is ConsumeStatus.RECONSUME_LATER
     assert outcome.error == told
+
+
+async def test_a_cancelled_wait_in_a_handler_is_its_failure_after_a_failed_task_group() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    async def ask_for_several(_: ReceivedMessage) -> None:
+        with suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+
+    async def ask_for_one(_: ReceivedMessage) -> None:
+        asking = asyncio.ensure_future(asyncio.Event().wait())
+        asking.cancel()
+        await asking
+
+    calls = Calls(PushSettings(group="billing"))
+    outcomes = []
+
+    async def work() -> None:
+        for handler in (ask_for_several, ask_for_one):
+            registration = Registration(handler, Subscription("*"), True, takes_context=False)
+            outcomes.append(await calls.call_async(registration, [poison()], None))
+
+    await asyncio.wait([asyncio.ensure_future(work())])
+
+    assert [outcome.status for outcome in outcomes] == [
+        ConsumeStatus.SUCCESS,
+        ConsumeStatus.RECONSUME_LATER,
+    ]
+
+
+def poison() -> ReceivedMessage:
+    record = encode_record(Record(topic="orders", body=b"poison"))
+    return ReceivedMessage(QUEUE, 0, record, 0, len(record))
 
 
 QUEUE = MessageQueue("orders", "a", 0)
