@@ -207,7 +207,6 @@ class Routes:
 
     async def refresh(self, topic: str, *, within_seconds: float | None = None) -> None:
         """Have the topic's route fetched now; where that fails, or takes longer, it stays."""
-        self._due.pop(topic, None)
         with suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
                 await self._refresh(topic)
@@ -461,6 +460,7 @@ class Routes:
                 await asyncio.gather(*map(self._refresh, due[start : start + _FETCHES_AT_ONCE]))
 
     async def _refresh(self, topic: str) -> None:
+        self._due.pop(topic, None)  # first: what comes may ask for another look
         try:
             await self._fetch(topic)
         except ErucaError as error:
@@ -468,8 +468,6 @@ class Routes:
                 self._refresh_outages.failed(topic, error)
         else:
             self._refresh_outages.answered(topic)
-        finally:
-            self._due.pop(topic, None)
 
 
 def _rest_seconds(failures: int) -> float:

@@ -282,6 +282,25 @@ async def test_a_settling_name_server_does_not_take_brokers_out_of_a_route() -> 
         assert brokers_of(routes, "orders") == {"a"}
 
 
+async def test_a_name_server_is_asked_again_once_it_has_settled_whatever_made_it_be_asked_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eruca.aio.routes.REFRESH_SECONDS", 1_000_000.0)
+    async with routes_of() as (routes, server, transport):
+        server.holds = False
+        server.put("orders", "a", "b")
+        await routes.publish_view("orders")
+
+        server.settling = 1
+        server.put("orders", "a")
+        routes.refresh_soon("orders")
+        await until(lambda: len(plain(transport)) == 2)
+        assert brokers_of(routes, "orders") == {"a", "b"}
+        server.settling = None
+
+        await until(lambda: brokers_of(routes, "orders") == {"a"})
+
+
 async def test_what_a_settling_name_server_comes_to_know_is_known_at_once() -> None:
     async with routes_of() as (routes, server, transport):
         server.put("orders", "a", "b")
