@@ -87,7 +87,8 @@ class NameServers:
                 if answer.status < 400:
                     return answer
                 error: ErucaError = problem_error(answer, url)  # of any kind: proxies answer, too
-                if type(error) is NotFoundError:  # a name server says what it is that is not there
+                # A name server says what it is that is not there.
+                if type(error) is NotFoundError or isinstance(error, TransportError):
                     error.detail = f"answers, but not as a name server does: {error.detail}"
                 elif answer.status < 500:
                     return answer

@@ -190,7 +190,11 @@ def keep_alive_options() -> list[tuple[int, int, int]]:
 
 
 def problem_error(response: HttpResponse, what: str) -> ErucaError:
-    """Return the error of an answer of status 400 or more; foreign answers are quoted."""
+    """Return the error of an answer of status 300 or more; foreign answers are quoted.
+
+    Those are a proxy's, or of whatever has got the address of a broker that is gone. None of them
+    is the broker's word, so none refuses anything for good.
+    """
     retry_after = _seconds(response.headers.get("retry-after"))
     media_type = response.headers.get("content-type", "").partition(";")[0].strip()
     if media_type == PROBLEM_MEDIA_TYPE:
@@ -202,8 +206,11 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
             return error_of_problem(document, response.status, retry_after_seconds=retry_after)
     text = response.body[: 4 * _DETAIL_SIZE_MAX].decode(errors="replace")[:_DETAIL_SIZE_MAX].strip()
     detail = f"{what}: HTTP status {response.status}, and no problem document: {text or 'nothing'}"
+    request_id = response.headers.get("x-request-id")
+    if response.status < 500 and response.status != 429:
+        return TransportError(detail, request_id=request_id)
     return error_of_problem(
-        {"detail": detail, "request_id": response.headers.get("x-request-id")},
+        {"detail": detail, "request_id": request_id},
         response.status,
         retry_after_seconds=retry_after,
     )

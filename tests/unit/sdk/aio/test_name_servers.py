@@ -72,11 +72,16 @@ async def test_a_refusal_is_an_answer_and_no_reason_to_ask_another() -> None:
     assert len(transport.requests) == 1
 
 
-async def test_what_has_nothing_there_is_no_name_server() -> None:
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        problem_answer(NotFoundError("there is nothing at /")),  # a broker's
+        HttpResponse(403, {"content-type": "text/html"}, b"<h1>Forbidden</h1>"),  # a proxy's
+    ],
+)
+async def test_what_answers_otherwise_is_no_name_server(foreign: HttpResponse) -> None:
     async def answer(request: Request) -> HttpResponse:
-        if request.url != "http://n2":  # brokers
-            return problem_answer(NotFoundError("there is nothing at /"))
-        return json_answer({})
+        return json_answer({}) if request.url == "http://n2" else foreign
 
     transport = ScriptedTransport(answer)
     assert (await NameServers(URLS, transport).request("GET", "/", timeout=1)).status == 200

@@ -244,6 +244,20 @@ async def test_a_broker_that_fails_is_left_for_another_with_the_same_ids() -> No
     assert ids == {result.message_id}
 
 
+async def test_what_is_no_broker_and_has_ones_address_is_left_for_another() -> None:
+    async def broker(request: Request) -> HttpResponse:
+        if len(hot.requests) == 1:
+            return HttpResponse(404, {"content-type": "text/html"}, b"<h1>Not found</h1>")
+        return receipt_answer(request)
+
+    client, hot = client_of(broker)
+    async with client, client.producer() as producer:
+        await producer.send(message())
+
+    first, second = hot.requests
+    assert first.url != second.url
+
+
 async def test_a_broker_that_hangs_leaves_time_for_another() -> None:
     async def broker(request: Request) -> HttpResponse:
         if request.url == "http://a":

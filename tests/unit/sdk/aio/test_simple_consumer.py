@@ -61,7 +61,7 @@ async def test_a_broker_that_is_ready_sooner_is_asked_alone() -> None:
     async def broker(request: Request) -> HttpResponse:
         asked.append(request.url)
         if asked.count("http://a") == 2:
-            return json_answer({"detail": "no such group"}, 404)
+            return problem_answer(RequestError("no such group"))
         seconds = 0.3 if request.url == "http://a" else 3_600
         return problem_answer(NotReadyError("starting", retry_after_seconds=seconds))
 

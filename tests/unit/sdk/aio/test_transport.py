@@ -136,11 +136,12 @@ def test_a_problem_becomes_the_error_it_tells_of(error: ErucaError) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (404, eruca.NotFoundError),
+        (301, eruca.TransportError),
+        (404, eruca.TransportError),
         (429, eruca.OverloadedError),
         (500, InternalError),
         (502, eruca.UnavailableError),
-        (418, eruca.RequestError),
+        (418, eruca.TransportError),
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"<h1>Proxy</h1>", b"\xff" * 5_000])

@@ -41,6 +41,7 @@ class Brokers:
         self.topics_since: dict[str, dict[str, str]] = {}
         self.errors: dict[str, ErucaError] = {}
         self.silent: set[str] = set()
+        self.strangers: set[str] = set()  # something else has got these addresses
         self.may_answer = asyncio.Event()  # heartbeats take until then to be dealt with
         self.may_answer.set()
         self.members: set[str] = set()  # the brokers where we are a member
@@ -54,6 +55,8 @@ class Brokers:
         self.beats.append((name, msgspec.json.decode(request.body)))
         if name in self.silent:
             raise TimeoutExpiredError("no answer")
+        if name in self.strangers:
+            return HttpResponse(404, {"content-type": "text/html"}, b"<h1>Not found</h1>")
         if (error := self.errors.get(name)) is not None:
             if isinstance(error, TransportError):
                 raise error
@@ -232,6 +235,17 @@ async def test_being_fenced_is_told_and_ends_the_heartbeats(
 
     await until(lambda: len(member.refused) == 1)
     assert isinstance(member.refused[0], ClientIdInUseError)
+
+
+async def test_a_strangers_answer_ends_no_heartbeats(brokers: Brokers, member: Member) -> None:
+    await member.membership.join(["a"])
+    brokers.strangers.add("a")
+    await until(lambda: member.over == ["a"])
+    brokers.strangers.clear()
+
+    await until(lambda: member.membership.is_alive("a"))
+
+    assert member.refused == []
 
 
 async def test_leaving_tells_every_broker_where_there_is_a_session(
