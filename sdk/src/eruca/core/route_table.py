@@ -145,8 +145,9 @@ class RouteTable:
         return known > {broker.broker_name for broker in route.brokers}
 
     def confirm(self, topic: str, *, now_ms: float) -> None:
-        """Note that a cached route still holds: the name server answered 304."""
-        self._routes[topic] = replace(self._routes[topic], fetched_at_ms=now_ms)
+        """Note that a route still holds, if it is still here: the name server answered 304."""
+        if (cached := self._routes.get(topic)) is not None:
+            self._routes[topic] = replace(cached, fetched_at_ms=now_ms)
 
     def get(self, topic: str) -> CachedRoute | None:
         """Return a topic's route, however old; None if it was never fetched."""

@@ -239,6 +239,34 @@ async def test_one_that_holds_no_request_is_asked_again_only_after_a_while(
     await routes.close()
 
 
+async def test_a_route_that_made_room_while_it_was_watched_can_be_watched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eruca.aio.routes.TOPICS_MAX", 1)
+    is_held_long_enough = asyncio.Event()
+
+    async def answer(request: Request) -> HttpResponse:
+        if "wait_seconds" in request.target:
+            await is_held_long_enough.wait()
+            return HttpResponse(304, {}, b"")
+        return json_answer(route_of(request.target.split("/")[3], "a"), etag='"1"')
+
+    transport = ScriptedTransport(answer)
+    routes = Routes(NameServers(["http://n1"], transport), network="default", timeout=1)
+    await routes.publish_view("orders")
+    await until(lambda: watches(transport))
+    await routes.publish_view("flights")
+    assert routes.cached_publish_view("orders") is None
+    is_held_long_enough.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    await routes.publish_view("orders")
+
+    await until(lambda: sum("orders" in request.target for request in watches(transport)) == 2)
+    await routes.close()
+
+
 async def test_a_refresh_asks_with_the_etag() -> None:
     async with routes_of() as (routes, server, transport):
         server.put("orders", "a")
