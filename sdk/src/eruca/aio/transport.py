@@ -37,6 +37,9 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # A connection that is silent for 5 s is tried, and given up after three tries, 2 s apart.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
+# Brokers ask for seconds. A proxy's page may say an hour, and a consumer would hold its queues, and
+# read nothing, for as long.
+RETRY_AFTER_SECONDS_MAX: Final = 30.0
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
@@ -246,4 +249,6 @@ def _seconds(text: str | None) -> float | None:
         value = float(text) if text else None
     except ValueError:
         return None  # the other form, a date, says nothing a retry could use
-    return value if value is not None and 0 <= value < float("inf") else None
+    if value is None or not 0 <= value < float("inf"):
+        return None
+    return min(value, RETRY_AFTER_SECONDS_MAX)

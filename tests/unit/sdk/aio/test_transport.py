@@ -167,9 +167,18 @@ def test_a_garbled_problem_is_no_reason_to_fail_otherwise(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("3", 3.0), ("", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("inf", None)],
+    [
+        ("3", 3.0),
+        ("3600", 30.0),
+        ("", None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("-1", None),
+        ("inf", None),
+    ],
 )
-def test_only_a_number_of_seconds_says_when_to_try_again(text: str, seconds: float | None) -> None:
+def test_only_a_number_of_seconds_says_when_to_try_again_and_none_an_hour_hence(
+    text: str, seconds: float | None
+) -> None:
     answer = HttpResponse(503, {"retry-after": text}, b"")
 
     assert problem_error(answer, "GET /").retry_after_seconds == seconds
