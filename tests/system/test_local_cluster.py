@@ -20,6 +20,7 @@ import pytest
 
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.cluster import LocalCluster, StartError
+from eruca_deploy.data_lock import DataTakenError
 from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
 from support.waiting import until_told
@@ -155,9 +156,17 @@ async def test_what_was_waited_for_in_vain_is_told() -> None:
 
 
 async def test_two_clusters_cannot_share_one_directory(tmp_path: Path) -> None:
+    table = tmp_path / "namesrv-1" / "kv.json"
     async with LocalCluster(data_dir=tmp_path, settings=SMALL):
-        with pytest.raises(StartError, match=r"broker-a exited with code \d"):
-            await LocalCluster(data_dir=tmp_path, settings=SMALL).start()
+        table.write_text("it is not to be touched")
+        with pytest.raises(DataTakenError, match=rf"in use by process {os.getpid()} \(.*; stop it"):
+            await LocalCluster(data_dir=tmp_path, settings=SMALL, namesrvs=2).start()
+
+        assert table.read_text() == "it is not to be touched"
+        assert not (tmp_path / "namesrv-2").exists()
+        table.unlink()
+    async with LocalCluster(data_dir=tmp_path, settings=SMALL):
+        pass  # it is free again
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ import httpx
 import psutil
 
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca_deploy.data_lock import lock_data
 from eruca_deploy.plan import (
     MODULES,
     QUERY_MODULE,
@@ -99,6 +100,7 @@ class LocalCluster:
         self._on_line = on_line
         self._on_event = on_event
         self._temporary: Path | None = None
+        self._lock: int | None = None
         self._plan: ClusterPlan | None = None
         self._children: dict[str, Child] = {}
         self._lacking = "nothing was asked yet"  # what was waited for last
@@ -171,11 +173,14 @@ class LocalCluster:
         Raises:
             PlanError: The counts or ports are impossible.
             PortTakenError: A port is in use; nothing has been started.
+            DataTakenError: The directory is another cluster's; nothing has been started.
             StartError: A service ended or was not ready in time, and all are stopped again; or its
                 directory cannot be made.
         """
         assert not self._children, "the cluster has been started already"
         self._plan = self._make_plan()
+        if self._data_dir is not None:
+            self._lock = _locked_directory(self._data_dir.absolute())
         for service in self._plan.services:
             if service.has_directory:
                 _make_directory(service.directory)
@@ -216,6 +221,9 @@ class LocalCluster:
             }
             await asyncio.to_thread(_stop_postgres, embedded)
         self._children.clear()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
@@ -336,6 +344,16 @@ class LocalCluster:
 def _client() -> httpx.AsyncClient:
     # trust_env: a proxy that the environment names has no business on the loopback interface.
     return httpx.AsyncClient(trust_env=False, timeout=2.0)
+
+
+def _locked_directory(directory: Path) -> int:
+    _make_directory(directory)
+    try:
+        return lock_data(directory)
+    except OSError as error:
+        raise StartError(
+            f"the directory {directory} cannot be locked: {error.strerror}; choose another --data"
+        ) from error
 
 
 def _make_directory(directory: Path) -> None:

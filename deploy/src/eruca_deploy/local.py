@@ -1,7 +1,8 @@
 """``eruca-local``, or ``python -m eruca_deploy.local``: a local cluster until Ctrl-C.
 
 Exit codes: 0 after Ctrl-C, SIGTERM or the end of its terminal, 1 when it could not start (a taken
-port, a child that ended), 2 for wrong options. A second Ctrl-C kills at once.
+port, another cluster's data, a child that ended), 2 for wrong options. A second Ctrl-C kills at
+once.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from typing import Final
 
 from eruca_deploy.cluster import LocalCluster, StartError
 from eruca_deploy.console import ClusterConsole, ready_report
+from eruca_deploy.data_lock import DataTakenError
 from eruca_deploy.plan import (
     BROKER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
+    PORT_MAX,
     QUERY_COUNT_MAX,
     TXN_CHECKER_COUNT_MAX,
     PlanError,
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         return asyncio.run(_run(cluster, console, options.data.absolute()))
-    except (PlanError, PortTakenError, StartError) as error:
+    except (PlanError, PortTakenError, DataTakenError, StartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -183,15 +186,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(maximum: int) -> Callable[[str], int]:
     def count(text: str) -> int:
-        value = int(text)
-        if not 1 <= value <= maximum:
-            raise argparse.ArgumentTypeError(f"{text} is not between 1 and {maximum}")
-        return value
+        if not (text.isdecimal() and 1 <= int(text) <= maximum):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {maximum}")
+        return int(text)
 
     return count
 
 
 def _directory(text: str) -> Path:
+    if not text:  # a variable that is not set: the current directory would be taken
+        raise argparse.ArgumentTypeError("'' is no directory")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:  # ~NAME of nobody
@@ -199,10 +203,9 @@ def _directory(text: str) -> Path:
 
 
 def _base_port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port")
-    return port
+    if not (text.isdecimal() and int(text) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 to {PORT_MAX}")
+    return int(text)
 
 
 if __name__ == "__main__":

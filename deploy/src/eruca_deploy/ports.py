@@ -69,11 +69,19 @@ def _bound(host: str, port: int) -> Iterator[None]:
 def _by_whom(port: int) -> str:
     try:
         for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.pid is not None
-            if listens and connection.laddr and connection.laddr.port == port:
-                process = psutil.Process(connection.pid)
-                command = " ".join(process.cmdline())[:80] or process.name()
-                return f" by process {connection.pid} ({command})"
+            if connection.status != psutil.CONN_LISTEN or connection.pid is None:
+                continue
+            if connection.laddr and connection.laddr.port == port:
+                return f" by {process_text(connection.pid)}"
     except psutil.Error:
         return ""  # it is somebody else's, or has just ended: the port is what matters
     return ""
+
+
+def process_text(pid: int) -> str:
+    """Return a process's id and, where it can be told, what runs there."""
+    try:
+        process = psutil.Process(pid)
+        return f"process {pid} ({' '.join(process.cmdline())[:80] or process.name()})"
+    except psutil.Error:
+        return f"process {pid}"

@@ -15,10 +15,12 @@ from eruca_deploy.local import default_data_dir, main
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--brokers", "0"], "0 is not between 1 and 9"),
-        (["--brokers", "many"], "invalid"),
-        (["--namesrvs", "10"], "10 is not between 1 and 9"),
-        (["--base-port", "70000"], "70000 is not a port"),
+        (["--brokers", "0"], "'0' is no number from 1 to 9"),
+        (["--brokers", "many"], "'many' is no number from 1 to 9"),
+        (["--namesrvs", "10"], "'10' is no number from 1 to 9"),
+        (["--base-port", "70000"], "'70000' is no port: a number from 0 to 65535"),
+        (["--base-port", "abc"], "'abc' is no port: a number from 0 to 65535"),
+        (["--data", ""], "argument --data: '' is no directory"),
         (["--colour"], "--colour"),
         (["--data", "~no-such-user/x"], "argument --data: ~no-such-user/x: "),
     ],
@@ -57,7 +59,7 @@ def test_data_that_can_lie_nowhere_is_an_error_that_names_the_option(
 
     assert code == 1
     errors = capsys.readouterr().err
-    assert f"{tmp_path / place}/" in errors
+    assert f"{tmp_path / place} cannot be made" in errors
     assert errors.endswith("; choose another --data\n")
 
 
