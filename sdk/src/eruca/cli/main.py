@@ -28,7 +28,10 @@ def run() -> None:
         sys.exit(f"error: typer is not installed. To mend it: {INSTALLATION}")
     except KeyboardInterrupt:  # importing takes a while; from here on typer sees to it
         sys.exit(128 + signal.SIGINT)
-    app()
+    try:
+        app()
+    except OSError as error:  # of what typer prints itself: help, and what is wrong with options
+        sys.exit(f"error: {error.strerror}")
 
 
 def _nowhere() -> TextIO:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from eruca.cli.app import app
+from support.command_line import ERUCA
 
 
 def refusal(*arguments: str) -> str:
@@ -121,6 +123,21 @@ def test_a_file_that_cannot_be_read_is_one_line_that_names_it(file: str, fault: 
     done = CliRunner().invoke(app, ["send", "--topic=x", f"--file={file}"])
 
     assert (done.exit_code, done.stderr) == (1, f"error: {file}: {fault}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["topic", "create", "-h"]])
+def test_help_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [ERUCA, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
 
 
 def test_without_the_extra_the_command_says_what_to_install() -> None:
