@@ -220,7 +220,12 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
 
 
 def path_segment(name: str) -> str:
-    """Return *name* as one segment of a path; ValidationError if it has no form in UTF-8."""
+    """Return *name* as one segment of a path; ValidationError where it would be none.
+
+    That is what has no form in UTF-8, and what makes another path of it: nothing, and dots.
+    """
+    if name in ("", ".", ".."):
+        raise ValidationError(f"{name!r} is no name and no id", fix="give that of what is meant")
     try:
         return quote(name, safe="")
     except UnicodeEncodeError:

@@ -192,6 +192,12 @@ def test_names_and_queries_are_quoted() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_would_make_another_path_is_no_allowed_value(name: str) -> None:
+    with pytest.raises(eruca.ValidationError, match="is no name and no id"):
+        path_segment(name)
+
+
 def test_a_name_without_a_form_in_utf_8_is_no_allowed_value() -> None:
     with pytest.raises(eruca.ValidationError, match="surrogate"):
         path_segment("a\udcff")
