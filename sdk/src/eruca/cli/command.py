@@ -74,7 +74,9 @@ def _runner(function: _Function) -> Callable[..., None]:
         **arguments: object,
     ) -> None:
         given: Session = context.obj or Session()
-        session = Session(namesrv or given.namesrv_urls, output or given.output)
+        # An empty one is refused: what was meant for one cluster would be done to another.
+        urls = given.namesrv_urls if namesrv is None else namesrv
+        session = Session(urls, output or given.output)
         raise typer.Exit(run_guarded(function(session, **arguments), session))
 
     hints = get_type_hints(function, include_extras=True)

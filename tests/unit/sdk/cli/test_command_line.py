@@ -116,6 +116,20 @@ def test_a_setting_that_cannot_be_used_is_one_line_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [["--namesrv=", "topic", "list"], ["topic", "list", "--namesrv", ""], ["doctor", "--namesrv="]],
+)
+def test_an_empty_address_does_not_stand_for_the_environments(arguments: list[str]) -> None:
+    environment = {"ERUCA_NAMESRV_URLS": "http://127.0.0.1:1"}
+
+    done = CliRunner().invoke(app, arguments, env=environment)
+
+    assert done.exit_code == 1
+    assert "no URL of a name server is given" in done.output
+    assert "127.0.0.1:1" not in done.output.replace("127.0.0.1:9876", "")
+
+
+@pytest.mark.parametrize(
     ("file", "fault"),
     [("/nowhere/rows.csv", "No such file or directory"), ("/", "Is a directory")],
 )
