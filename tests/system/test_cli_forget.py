@@ -98,6 +98,8 @@ async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_aw
         ("dlq", "list", "g"),
         ("scheduled", "list"),
         ("txn", "list"),
+        ("message", "find", "--topic=t", "--key=k"),
+        ("tail", "t", "--no-follow", "--from=earliest"),
     ]
     said = [await run(lambda c=c: listed(*c, code=1)) for c in commands]  # type: ignore[misc]
     status = json.loads(await run(lambda: command("status", "-ojson", code=1).stdout))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.command import command
 from eruca.cli.reading import checked_time
 from eruca.cli.session import Session
@@ -65,15 +66,19 @@ async def find(
     ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Stored then or earlier.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=64)] = 64,
-) -> None:
-    """Find messages of a topic by key, newest first."""
+) -> int:
+    """Find messages of a topic by key, newest first.
+
+    Exit code 1 when a broker is away; what the others have is shown.
+    """
     async with session.client() as client:
         found = await client.admin.messages_by_key(
             topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit
         )
+        unanswered = await silent_brokers.away(client)
     if session.is_json:
         session.show_json(found)
-        return
+        return silent_brokers.said(session, unanswered, is_in_document=False)
     from eruca.cli.shown_messages import one_line
 
     session.show_table(
@@ -91,7 +96,9 @@ async def find(
             )
             for message in found
         ),
+        none=None if unanswered else "there is no such message",
     )
+    return silent_brokers.said(session, unanswered)
 
 
 async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:

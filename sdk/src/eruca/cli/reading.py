@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from eruca.cli import silent_brokers
 from eruca.cli.command import command
 from eruca.cli.counts import counted
 from eruca.cli.session import Session
@@ -82,11 +83,12 @@ async def tail(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for more, or stop at the end.")
     ] = True,
-) -> None:
+) -> int:
     """Follow a topic: show its messages as they come, those of one queue in order.
 
     No group stands behind it, so nobody's offsets change. With --output json each message is one
-    line. A broker that goes away is told, and read on from where it was once it is back.
+    line. A broker that goes away is told, and read on from where it was once it is back. With
+    --no-follow it ends with exit code 1 where a broker is away.
     """
     begin, wanted = checked_start(start), checked_filter(tags, sql)
     async with (
@@ -114,7 +116,10 @@ async def tail(
             if left is not None:
                 left -= len(messages)
             if not messages and not follow and not any((await consumer.lag()).values()):
-                return
+                return silent_brokers.said(
+                    session, await silent_brokers.away(client), is_in_document=False
+                )
+    return 0
 
 
 async def pull(
