@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,20 @@ def test_it_tells_its_version() -> None:
     result = said_by("--version")
 
     assert (result.exit_code, result.output) == (0, f"eruca-spark {version('eruca-spark')}\n")
+
+
+def test_what_cannot_be_printed_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "eruca_spark", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,9 @@ def run() -> None:
     ) as error:
         _errors().print(f"error: {reason_of(error)}")
         sys.exit(1)
+    except OSError as error:  # no room for a report's files, or for what is printed
+        _errors().print(f"error: {error}")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
