@@ -37,6 +37,7 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # A connection that is silent for 5 s is tried, and given up after three tries, 2 s apart.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
+_TELLING: Final = frozenset({413, 429})  # of the foreign ones below 500: too large, too much
 # Brokers ask for seconds. A proxy's page may say an hour, and a consumer would hold its queues, and
 # read nothing, for as long.
 RETRY_AFTER_SECONDS_MAX: Final = 30.0
@@ -196,7 +197,7 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
     """Return the error of an answer of status 300 or more; foreign answers are quoted.
 
     Those are a proxy's, or of whatever has got the address of a broker that is gone. None of them
-    is the broker's word, so none refuses anything for good.
+    is the broker's word, so none refuses anything for good, but that a request is too large.
     """
     retry_after = _seconds(response.headers.get("retry-after"))
     media_type = response.headers.get("content-type", "").partition(";")[0].strip()
@@ -210,7 +211,7 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
     text = response.body[: 4 * _DETAIL_SIZE_MAX].decode(errors="replace")[:_DETAIL_SIZE_MAX].strip()
     detail = f"{what}: HTTP status {response.status}, and no problem document: {text or 'nothing'}"
     request_id = response.headers.get("x-request-id")
-    if response.status < 500 and response.status != 429:
+    if response.status < 500 and response.status not in _TELLING:
         return TransportError(detail, request_id=request_id)
     return error_of_problem(
         {"detail": detail, "request_id": request_id},
