@@ -11,7 +11,7 @@ import uvloop
 
 from bench.report import Report
 from bench.servers import Server, raw_server
-from eruca.aio.http1 import Http1Transport
+from eruca.aio.http.http1 import Http1Transport
 
 _IN_FLIGHT = 64
 _BODY = bytes(1024)

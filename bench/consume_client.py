@@ -28,7 +28,7 @@ import uvloop
 import eruca
 from bench.batches import BODY_SIZE, TOPIC
 from eruca.contract.limits import SESSION_SECONDS_MIN
-from eruca.core.accelerators import loading_numpy
+from eruca.core.messages.accelerators import loading_numpy
 
 BATCH: Final = 32
 _PREFETCH = 20_000

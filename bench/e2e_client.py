@@ -28,7 +28,7 @@ import uvloop
 
 import eruca
 from bench.batches import BODY_SIZE, TOPIC
-from eruca.core.accelerators import loading_numpy
+from eruca.core.messages.accelerators import loading_numpy
 
 TASKS = 1_024
 BATCH = 1_000

@@ -19,9 +19,9 @@ from bench.http_rows import create_topic
 from bench.machine import cpu_seconds, private_memory
 from bench.report import Report
 from bench.servers import Server, broker
-from eruca.aio.group_api import GroupApi
-from eruca.aio.http1 import Http1Transport
-from eruca.aio.transport import JSON_HEADER
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.transport import JSON_HEADER
 from eruca.contract.groups import (
     GrantedLock,
     Heartbeat,

@@ -17,9 +17,9 @@ from bench.batches import QUEUES, TOPIC, records
 from bench.report import Report
 from eruca.contract.records import Host
 from eruca.contract.wire import encode_batch
-from eruca_broker.core.batch import Batch, check_batch
-from eruca_broker.core.events import TopicPut
-from eruca_broker.store.key_index import Int64Array, KeyIndex
+from eruca_broker.core.batches.batch import Batch, check_batch
+from eruca_broker.core.state.events import TopicPut
+from eruca_broker.store.index.key_index import Int64Array, KeyIndex
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import SystemClock

@@ -21,9 +21,9 @@ from bench.report import Report
 from bench.servers import Server, broker
 from eruca.contract.properties import UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, encode_record
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings

@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from eruca.contract import errors
 from eruca.contract.errors import ClientError, ErucaError, error_of_problem, every_error
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.exchange import Exchange
-from eruca_chassis.hot import HotRoute, HotRoutes
+from eruca_chassis.connections.exchange import Exchange
+from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio

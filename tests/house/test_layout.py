@@ -12,14 +12,14 @@ CHASSIS = ROOT / "services/chassis/src/eruca_chassis"
 PRODUCT = ("sdk/src", "services", "deploy", "testing", "demo", "bench", "interop", "examples")
 DOMAIN_WORDS = re.compile(r"topic|broker|consumer|producer|offset|commit[ _]?log", re.IGNORECASE)
 CATCHES_ALL = {  # the outermost frames, which log with context and count
-    "sdk/src/eruca/aio/check_loop.py",  # around the program's own function
+    "sdk/src/eruca/aio/transactions/check_loop.py",  # around the program's own function
     "sdk/src/eruca/aio/push/calling.py",  # around the program's own functions
     "sdk/src/eruca/core/failure_text.py",  # around the __str__ of the program's own exceptions
     "sdk/src/eruca/aio/push/standby.py",  # a thread's; what it was is told to the event loop
     "services/broker/src/eruca_broker/processors/idempotent_send.py",  # whoever waited is told
     "services/broker/src/eruca_broker/processors/turns.py",  # whoever waited is told
     "services/chassis/src/eruca_chassis/app.py",
-    "services/chassis/src/eruca_chassis/exchange.py",
+    "services/chassis/src/eruca_chassis/connections/exchange.py",
     "services/chassis/src/eruca_chassis/loops.py",
     "services/query/src/eruca_query/exports/workers/worker.py",  # a step's; the service is told
 }

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eruca_broker.core.lease_choice import Ahead, ChoiceLimits, choose
-from eruca_broker.core.lease_events import (
+from eruca_broker.core.consuming.lease_choice import Ahead, ChoiceLimits, choose
+from eruca_broker.core.state.lease_events import (
     DeliveriesAcked,
     DeliveriesExtended,
     DeliveriesLeased,
@@ -28,7 +28,7 @@ from eruca_broker.core.lease_events import (
     SnapshotLeases,
     split_leases,
 )
-from eruca_broker.core.leases import HandleState, Leases, Positions, Queue, QueueLeases
+from eruca_broker.core.state.leases import HandleState, Leases, Positions, Queue, QueueLeases
 
 GROUP = "g"
 QUEUE: Queue = ("t", 0)

@@ -33,7 +33,7 @@ from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS
 from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
-from eruca_broker.core.events import (
+from eruca_broker.core.state.events import (
     CommittedOffset,
     Event,
     OffsetsCommitted,

@@ -20,12 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from eruca.contract.errors import DiskFullError
 from eruca.contract.properties import UNIQ_KEY, encode_properties
 from eruca.contract.records import Record, encode_record
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.events import Event
-from eruca_broker.core.scheduled import DELAYED_TOPICS, Destination, Wait, waiting
-from eruca_broker.core.timers import Timer
-from eruca_broker.core.timers_events import TimersCancelled
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.scheduled import DELAYED_TOPICS, Destination, Wait, waiting
+from eruca_broker.core.state.events import Event
+from eruca_broker.core.state.timers import Timer
+from eruca_broker.core.state.timers_events import TimersCancelled
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode

@@ -30,7 +30,7 @@ from eruca.contract.messages import Body, NewMessage
 from eruca.contract.records import Record, decode_record
 from eruca.contract.transaction_events import Decider, Outcome
 from eruca.contract.transactions import CheckRequest, Decide, ExpireRequest, NewTransaction
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
 from support.limits import file_size_limit

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 import eruca
 from eruca.contract.limits import WAIT_SECONDS_MAX
 from eruca.contract.records import DamagedRecordError
-from eruca.core.log_block import LogBlock
+from eruca.core.messages.log_block import LogBlock
 from eruca_broker.app import create_app as create_broker
 from eruca_postgres import log_projector
 from eruca_postgres.database import Database

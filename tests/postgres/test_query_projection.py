@@ -30,16 +30,16 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
 )
-from eruca.core.log_block import LogBlock
-from eruca_broker.core.events import Event, TopicDeleted, encode_event
-from eruca_broker.core.group_events import (
+from eruca.core.messages.log_block import LogBlock
+from eruca_broker.core.state.events import Event, TopicDeleted, encode_event
+from eruca_broker.core.state.group_events import (
     CommittedOffset,
     GroupOffsets,
     GroupSubscribed,
     OffsetsCommitted,
     Subscribed,
 )
-from eruca_broker.core.snapshots import StateSnapshot
+from eruca_broker.core.state.snapshots import StateSnapshot
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade

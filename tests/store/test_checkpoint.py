@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_broker.store.checkpoint import (
+from eruca_broker.store.files.checkpoint import (
     CHECKPOINT_NAME,
     CHECKPOINT_SIZE,
     Checkpoint,

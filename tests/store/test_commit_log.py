@@ -11,8 +11,8 @@ import pytest
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import MAGIC_BLANK, Record, encode_record
-from eruca_broker.store.commit_log import CommitLog, CorruptLogError
-from eruca_broker.store.segment import Segment
+from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
+from eruca_broker.store.log.segment import Segment
 from support.limits import file_size_limit
 
 SIZE = 1_024  # bytes of a segment

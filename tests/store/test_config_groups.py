@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from eruca_broker.core.group_events import (
+from eruca_broker.core.state.group_events import (
     CustomizedDelays,
     ExponentialDelays,
     GroupPut,
     GroupSettings,
 )
-from eruca_broker.core.group_state import DEFAULT_SETTINGS, Group
-from eruca_broker.core.state import BrokerState
-from eruca_broker.store import config_snapshots
-from eruca_broker.store.config_groups import group_config, group_puts
-from eruca_broker.store.config_snapshots import ConfigSnapshot, UnreadableConfigError
+from eruca_broker.core.state.group_state import DEFAULT_SETTINGS, Group
+from eruca_broker.core.state.state import BrokerState
+from eruca_broker.store.config import config_snapshots
+from eruca_broker.store.config.config_groups import group_config, group_puts
+from eruca_broker.store.config.config_snapshots import ConfigSnapshot, UnreadableConfigError
 
 AS_ROCKETMQ_WRITES: dict[str, Any] = {
     "groupName": "billing",

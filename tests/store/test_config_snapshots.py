@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from eruca.contract.records import Host
-from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
-from eruca_broker.core.group_events import GroupPut, GroupSettings
-from eruca_broker.core.state import BrokerState
-from eruca_broker.store import config_snapshots
-from eruca_broker.store.config_snapshots import ConfigSnapshot, UnreadableConfigError
+from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
+from eruca_broker.core.state.group_events import GroupPut, GroupSettings
+from eruca_broker.core.state.state import BrokerState
+from eruca_broker.store.config import config_snapshots
+from eruca_broker.store.config.config_snapshots import ConfigSnapshot, UnreadableConfigError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock

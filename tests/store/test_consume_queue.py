@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, FILLER, build_entries, encode_entry
-from eruca_broker.store.consume_queue import ConsumeQueue
-from eruca_broker.store.open_files import OpenFiles
-from eruca_broker.store.queue_files import DamagedQueueError
-from eruca_broker.store.unflushed import Unflushed
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.queue_files import DamagedQueueError
 from support.limits import file_size_limit
 
 PER_FILE = 5

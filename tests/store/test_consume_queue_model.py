@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, build_entries
-from eruca_broker.store.consume_queue import ConsumeQueue
-from eruca_broker.store.open_files import OpenFiles
-from eruca_broker.store.unflushed import Unflushed
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
 
 PER_FILE = 4
 FILE_SIZE = PER_FILE * ENTRY_SIZE

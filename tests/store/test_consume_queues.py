@@ -14,11 +14,11 @@ from unittest.mock import Mock
 import pytest
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, encode_entry
-from eruca_broker.store import queue_check
-from eruca_broker.store.consume_queue import ConsumeQueue
-from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.queue_check import QueueDigest
-from eruca_broker.store.queue_files import DamagedQueueError, QueueFiles
+from eruca_broker.store.queues import queue_check
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.queue_check import QueueDigest
+from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE

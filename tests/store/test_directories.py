@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_broker.store.directories import make_directory, replace_files, sync_directory
+from eruca_broker.store.files.directories import make_directory, replace_files, sync_directory
 
 
 def test_a_directory_is_made_with_what_is_missing_above_it(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from eruca_broker.store.directory_lock import LOCK_NAME, DirectoryLock, StoreLockedError
+from eruca_broker.store.files.directory_lock import LOCK_NAME, DirectoryLock, StoreLockedError
 
 HOLD = """
 import sys
 from pathlib import Path
-from eruca_broker.store.directory_lock import DirectoryLock
+from eruca_broker.store.files.directory_lock import DirectoryLock
 lock = DirectoryLock.acquire(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import encode_batch
-from eruca_broker.core.batch import Batch, batch_of_records, check_batch
-from eruca_broker.core.events import TopicPut
+from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
+from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.stores import STORE_HOST, small_settings

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eruca_broker.core.index_layout import (
+from eruca_broker.core.index.layout import (
     HEADER_SIZE,
     SLOT_SIZE,
     IndexHeader,
@@ -23,9 +23,9 @@ from eruca_broker.core.index_layout import (
     file_size,
     slot_position,
 )
-from eruca_broker.store import index_file, index_pages, key_index
-from eruca_broker.store.index_file import DamagedIndexError
-from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.index import index_file, index_pages, key_index
+from eruca_broker.store.index.index_file import DamagedIndexError
+from eruca_broker.store.index.key_index import KeyIndex
 from support.limits import file_size_limit, open_files_limit
 
 SLOTS = 5

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from eruca.contract.errors import UnavailableError
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.events import TopicDeleted, TopicPut
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.store.checkpoint import read_checkpoint
-from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.events import TopicDeleted, TopicPut
+from eruca_broker.store.files.checkpoint import read_checkpoint
+from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock

@@ -16,9 +16,9 @@ from random import Random
 import anyio
 import pytest
 
-from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
+from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.projection_recovery import Walker
+from eruca_broker.store.recovery.projection_recovery import Walker
 from support.clocks import ManualClock
 from support.stores import abandon, all_answers, batch, delete_oldest_segments, small_settings
 

@@ -32,16 +32,16 @@ from eruca.contract.errors import (
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
-from eruca_broker.core.group_events import GroupSubscribed, Subscribed
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.store.appended import Appended
-from eruca_broker.store.checkpoint import read_checkpoint
-from eruca_broker.store.directory_lock import DirectoryLock, StoreLockedError
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
+from eruca_broker.core.state.group_events import GroupSubscribed, Subscribed
+from eruca_broker.store.files.checkpoint import read_checkpoint
+from eruca_broker.store.files.directory_lock import DirectoryLock, StoreLockedError
+from eruca_broker.store.log.appended import Appended
+from eruca_broker.store.log.receipts import Receipt
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import Reader
-from eruca_broker.store.receipts import Receipt
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from support.clocks import ManualClock
 from support.disks import ForgetfulDisk
@@ -127,7 +127,7 @@ class Flushes:
         self._real = os.fdatasync
         self.failing = False
         self.count = 0
-        monkeypatch.setattr("eruca_broker.store.segment.os.fdatasync", self._flush)
+        monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", self._flush)
 
     def _flush(self, descriptor: int) -> None:
         self.count += 1
@@ -183,7 +183,7 @@ async def test_with_synchronous_flush_nothing_is_seen_before_it_is_flushed(
         asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(20)
         real(descriptor)
 
-    monkeypatch.setattr("eruca_broker.store.segment.os.fdatasync", flush)
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
     before, end = store.visible_offset, store.log_max_offset
     sending = asyncio.ensure_future(send(store, b"one"))
     await is_flushing.wait()
@@ -216,8 +216,8 @@ async def test_what_comes_during_a_flush_is_written_once_at_its_end(
         assert may_end.wait(60)
         fdatasync(descriptor)
 
-    monkeypatch.setattr("eruca_broker.store.segment.os.pwritev", write)
-    monkeypatch.setattr("eruca_broker.store.segment.os.fdatasync", flush)
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.pwritev", write)
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
     sending = [asyncio.create_task(send(store, b"first"))]
     await until(lambda: writes == [1, 1])  # the rest, then its first bytes
     for number in range(5):  # each in a tick of its own
@@ -920,7 +920,7 @@ async def test_a_projection_whose_flush_failed_is_not_promised_again(
         raise OSError(errno.EIO, "the disk failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eruca_broker.store.unflushed._sync_file", fail)
+        patch.setattr("eruca_broker.store.files.unflushed._sync_file", fail)
         with pytest.raises(OSError, match="failed"):
             await store.checkpoint()
     with pytest.raises(OSError, match="could not be flushed before"):
@@ -1067,7 +1067,7 @@ async def test_a_checkpoint_that_is_given_up_leaves_no_flush_behind(
     await store.change(ORDERS)
     await send(store, b"one")
     await store.flush()
-    flushing = InThread(monkeypatch, "eruca_broker.store.unflushed._sync_file")
+    flushing = InThread(monkeypatch, "eruca_broker.store.files.unflushed._sync_file")
     flushing.may_go_on.clear()
     checkpoint = asyncio.create_task(store.checkpoint())
     await flushing.has_begun.wait()
@@ -1104,7 +1104,7 @@ async def test_nobody_waits_while_what_a_segment_took_is_freed(
     while store.segment_count < 3:
         await send(store, b"x" * 700)
     gone = tmp_path / "commitlog" / f"{0:020d} (deleted)"
-    freeing = InThread(monkeypatch, "eruca_broker.store.commit_log.sync_directory")
+    freeing = InThread(monkeypatch, "eruca_broker.store.log.commit_log.sync_directory")
 
     await delete_oldest_segments(store, 1)
     assert gone in open_files()
@@ -1122,7 +1122,7 @@ async def test_nobody_waits_while_a_full_disk_is_tried_for_a_further_segment(
     store = await opened(tmp_path)
     await store.change(ORDERS)
     store.refusal = DiskFullError("the disk is full")
-    making = InThread(monkeypatch, "eruca_broker.store.commit_log.Segment.create")
+    making = InThread(monkeypatch, "eruca_broker.store.log.commit_log.Segment.create")
     making.may_go_on.clear()
     probe = asyncio.create_task(store.probe_disk())
     await making.has_begun.wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_broker.store.open_files import OpenFiles
+from eruca_broker.store.files.open_files import OpenFiles
 from support.limits import file_size_limit
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import Record, decode_record, encode_record
 from eruca.contract.wire import PullStatus
-from eruca.core.sql92 import compile_sql92
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.events import TopicPut
+from eruca.core.filters.sql92 import compile_sql92
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import property_scan
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import QueueRead

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eruca.contract.errors import UnavailableError
 from eruca.contract.hashing import tags_code
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
-from eruca_broker.core.events import TopicPut
+from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import reader
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock

@@ -11,11 +11,11 @@ import pytest
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import Host, Record, encode_record
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.events import TopicPut
-from eruca_broker.store.checkpoint import read_checkpoint
-from eruca_broker.store.commit_log import CorruptLogError
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.files.checkpoint import read_checkpoint
+from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eruca.contract.records import LAYOUT_V4
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, STRETCH_SIZE, Scrub
 from support.clocks import ManualClock

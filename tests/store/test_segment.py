@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca_broker.store import segment as segments
-from eruca_broker.store.segment import Segment
+from eruca_broker.store.log import segment as segments
+from eruca_broker.store.log.segment import Segment
 from support.limits import file_size_limit
 
 BASE, SIZE = 4_096, 64 * 1024

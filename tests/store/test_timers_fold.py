@@ -12,11 +12,11 @@ import pytest
 
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.records import Record, decode_record, encode_record
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.timers import Timers
-from eruca_broker.store import delay_offsets
+from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log, write_on

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from eruca.contract.names import dead_letter_topic
-from eruca_broker.core.group_events import GroupPut, GroupSettings
-from eruca_broker.core.lease_events import (
+from eruca_broker.core.state.group_events import GroupPut, GroupSettings
+from eruca_broker.core.state.lease_events import (
     DeliveriesLeased,
     DeliveriesNacked,
     HeldLease,
     LeasedMessage,
     QueueNacks,
 )
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.deliveries.letters import DeadDelivery, letter_batches
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock

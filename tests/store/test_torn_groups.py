@@ -10,10 +10,10 @@ from pathlib import Path
 
 from eruca.contract.properties import TAGS, encode_properties
 from eruca.contract.records import Record, encode_record
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.core.timers_events import DeadLettersRedriven
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.timers_events import DeadLettersRedriven
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock

@@ -17,8 +17,8 @@ import pytest
 
 from eruca.contract.properties import UNIQ_KEY
 from eruca.contract.records import LAYOUT_V4, Record, RecordLayout
-from eruca_broker.core.events import TopicPut
-from eruca_broker.store.commit_log import CorruptLogError
+from eruca_broker.core.state.events import TopicPut
+from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from support.clocks import ManualClock

@@ -16,7 +16,7 @@ import pytest
 
 from eruca.contract.errors import AlreadyDecidedError, TransactionNotFoundError
 from eruca.contract.records import Record
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.state.topic_events import TopicPut
 from support.clocks import ManualClock
 from support.log_model import read_log
 from support.stores import abandon, batch, small_settings, without_log_lines

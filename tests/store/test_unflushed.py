@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from eruca_broker.store.unflushed import Unflushed
+from eruca_broker.store.files.unflushed import Unflushed
 
 
 def with_paths(tmp_path: Path) -> Unflushed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import eruca
-from eruca.aio.http1 import Http1Transport
-from eruca.aio.transport import HttpResponse, HttpTransport
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.transport import HttpResponse, HttpTransport
 from eruca.contract.records import Buffer
 
 

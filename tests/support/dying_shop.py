@@ -20,8 +20,8 @@ from typing import Any
 import psycopg
 
 import eruca
-from eruca.aio.http1 import Http1Transport
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.records import Buffer
 from examples.orders import shop as shop_module
 from examples.orders.shop import Shop

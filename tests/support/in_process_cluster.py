@@ -11,7 +11,7 @@ from typing import Any
 
 from eruca_broker.app import BrokerApp, create_app
 from eruca_broker.settings import BrokerSettings
-from eruca_broker.store.directory_lock import DirectoryLock, StoreLockedError
+from eruca_broker.store.files.directory_lock import DirectoryLock, StoreLockedError
 from eruca_chassis.clock import Clock
 from eruca_chassis.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import encode_record
-from eruca.core.message_queue import MessageQueue
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 from support.records import example_record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eruca.core.process_queue import ProcessQueue
+from eruca.core.consuming.process_queue import ProcessQueue
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 import eruca
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import (
     AlreadyDecidedError,
     ClientError,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TimeoutExpiredError
 from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import Buffer, Record, decode_record

@@ -15,7 +15,7 @@ import structlog
 from eruca.contract.hashing import tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, encode_record
-from eruca_broker.core.batch import Batch, batch_of_records
+from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
 

@@ -17,8 +17,8 @@ import pytest
 from pyarrow import feather, parquet
 
 import eruca
-from eruca.cli.export_parts import ExportParts, ExportRequest, reserved
-from eruca.cli.export_service import ExportService as PlanningService
+from eruca.cli.exporting.parts import ExportParts, ExportRequest, reserved
+from eruca.cli.exporting.service import ExportService as PlanningService
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ConflictError, NotReadyError
 from eruca.contract.exports import NDJSON_MEDIA_TYPE, ExportPlan
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
@@ -323,7 +323,7 @@ async def test_without_a_query_service_it_is_said_how_to_have_one(tmp_path: Path
 
 def test_the_arrow_file_is_of_the_kind_that_can_be_mapped(tmp_path: Path) -> None:
     """A stream cannot be; what ends in .arrow is expected to be a file."""
-    from eruca.cli.export_files import FileFormat, write_file
+    from eruca.cli.exporting.files import FileFormat, write_file
 
     schema = pa.schema([pa.field("n", pa.int64())])
     part = tmp_path / "part"
@@ -339,7 +339,7 @@ def test_the_arrow_file_is_of_the_kind_that_can_be_mapped(tmp_path: Path) -> Non
 
 
 def test_parts_that_lack_rows_become_no_file(tmp_path: Path) -> None:
-    from eruca.cli.export_files import FileFormat, write_file
+    from eruca.cli.exporting.files import FileFormat, write_file
 
     whole, emptied = tmp_path / "whole", tmp_path / "emptied"
     whole.write_bytes(b'{"n": 1}\n{"n": 2}\n')

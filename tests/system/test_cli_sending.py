@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 import eruca
-from eruca.cli import sending
-from eruca.cli.delays import Delay
-from eruca.cli.rows import BadRow, Row
+from eruca.cli.sending import sending
+from eruca.cli.sending.delays import Delay
+from eruca.cli.sending.rows import BadRow, Row
 from eruca_testing import InMemoryBroker
 
 

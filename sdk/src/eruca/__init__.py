@@ -104,27 +104,27 @@ if TYPE_CHECKING:
     from eruca.core.allocation import ConsistentHash as ConsistentHash
     from eruca.core.allocation import MachineRoomNearby as MachineRoomNearby
     from eruca.core.client_settings import ClientSettings as ClientSettings
-    from eruca.core.consume_context import ConsumeContext as ConsumeContext
-    from eruca.core.consume_status import ConsumeStatus as ConsumeStatus
-    from eruca.core.delivery import Delivery as Delivery
-    from eruca.core.latency_fault import BrokerHealth as BrokerHealth
-    from eruca.core.latency_fault import LatencyProfile as LatencyProfile
-    from eruca.core.log_block import LogBlock as LogBlock
-    from eruca.core.log_block import LogRecord as LogRecord
-    from eruca.core.message import Message as Message
-    from eruca.core.message_queue import MessageQueue as MessageQueue
-    from eruca.core.received_message import ReceivedMessage as ReceivedMessage
-    from eruca.core.selectors import by_hash as by_hash
-    from eruca.core.selectors import by_machine_room as by_machine_room
-    from eruca.core.selectors import by_random as by_random
-    from eruca.core.send_result import SendResult as SendResult
-    from eruca.core.send_result import SendResults as SendResults
-    from eruca.core.sql92 import Sql92Filter as Sql92Filter
-    from eruca.core.subscription_filter import sql as sql
-    from eruca.core.transactions import HalfMessage as HalfMessage
-    from eruca.core.transactions import TransactionCheck as TransactionCheck
-    from eruca.core.transactions import TransactionResult as TransactionResult
-    from eruca.core.transactions import Verdict as Verdict
+    from eruca.core.consuming.consume_context import ConsumeContext as ConsumeContext
+    from eruca.core.consuming.consume_status import ConsumeStatus as ConsumeStatus
+    from eruca.core.consuming.delivery import Delivery as Delivery
+    from eruca.core.filters.sql92 import Sql92Filter as Sql92Filter
+    from eruca.core.filters.subscription_filter import sql as sql
+    from eruca.core.messages.log_block import LogBlock as LogBlock
+    from eruca.core.messages.log_block import LogRecord as LogRecord
+    from eruca.core.messages.message import Message as Message
+    from eruca.core.messages.message_queue import MessageQueue as MessageQueue
+    from eruca.core.messages.received_message import ReceivedMessage as ReceivedMessage
+    from eruca.core.producing.send_result import SendResult as SendResult
+    from eruca.core.producing.send_result import SendResults as SendResults
+    from eruca.core.producing.transactions import HalfMessage as HalfMessage
+    from eruca.core.producing.transactions import TransactionCheck as TransactionCheck
+    from eruca.core.producing.transactions import TransactionResult as TransactionResult
+    from eruca.core.producing.transactions import Verdict as Verdict
+    from eruca.core.routing.latency_fault import BrokerHealth as BrokerHealth
+    from eruca.core.routing.latency_fault import LatencyProfile as LatencyProfile
+    from eruca.core.routing.selectors import by_hash as by_hash
+    from eruca.core.routing.selectors import by_machine_room as by_machine_room
+    from eruca.core.routing.selectors import by_random as by_random
     from eruca.sync.admin import Admin as Admin
     from eruca.sync.client import Client as Client
     from eruca.sync.group_admin import GroupAdmin as GroupAdmin
@@ -200,7 +200,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "Averagely": "eruca.core.allocation",
     "AveragelyByCircle": "eruca.core.allocation",
     "BrokerGroup": "eruca.contract.models",
-    "BrokerHealth": "eruca.core.latency_fault",
+    "BrokerHealth": "eruca.core.routing.latency_fault",
     "BrokerStatus": "eruca.contract.models",
     "ByConfig": "eruca.core.allocation",
     "ByMachineRoom": "eruca.core.allocation",
@@ -208,31 +208,31 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "ClientSettings": "eruca.core.client_settings",
     "CommittedOffset": "eruca.contract.groups",
     "ConsistentHash": "eruca.core.allocation",
-    "ConsumeContext": "eruca.core.consume_context",
-    "ConsumeStatus": "eruca.core.consume_status",
+    "ConsumeContext": "eruca.core.consuming.consume_context",
+    "ConsumeStatus": "eruca.core.consuming.consume_status",
     "CustomizedRetryPolicy": "eruca.contract.groups",
     "DeadLetterDetail": "eruca.contract.retries",
     "DecisionReceipt": "eruca.contract.transactions",
-    "Delivery": "eruca.core.delivery",
+    "Delivery": "eruca.core.consuming.delivery",
     "ExponentialRetryPolicy": "eruca.contract.groups",
     "GroupAdmin": "eruca.sync.group_admin",
     "GroupConfig": "eruca.contract.groups",
     "GroupLag": "eruca.aio.group_admin",
-    "HalfMessage": "eruca.core.transactions",
+    "HalfMessage": "eruca.core.producing.transactions",
     "Handling": "eruca.sync.handling",
     "HeldDeadLetter": "eruca.aio.group_admin",
     "HeldScheduled": "eruca.aio.scheduled",
-    "LatencyProfile": "eruca.core.latency_fault",
-    "LogBlock": "eruca.core.log_block",
+    "LatencyProfile": "eruca.core.routing.latency_fault",
+    "LogBlock": "eruca.core.messages.log_block",
     "LogFollower": "eruca.sync.log_follower",
-    "LogRecord": "eruca.core.log_block",
+    "LogRecord": "eruca.core.messages.log_block",
     "LogRecordView": "eruca.contract.messages",
     "MachineRoomNearby": "eruca.core.allocation",
     "MemberList": "eruca.contract.groups",
-    "Message": "eruca.core.message",
+    "Message": "eruca.core.messages.message",
     "MessageFound": "eruca.contract.queries",
     "MessagePage": "eruca.contract.queries",
-    "MessageQueue": "eruca.core.message_queue",
+    "MessageQueue": "eruca.core.messages.message_queue",
     "NamesrvStatus": "eruca.contract.models",
     "Producer": "eruca.sync.producer",
     "PullConsumer": "eruca.sync.pull_consumer",
@@ -242,28 +242,28 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "QueryStatus": "eruca.contract.queries",
     "QueueOffsets": "eruca.contract.models",
     "QueueReset": "eruca.contract.groups",
-    "ReceivedMessage": "eruca.core.received_message",
+    "ReceivedMessage": "eruca.core.messages.received_message",
     "Redriven": "eruca.aio.group_admin",
-    "SendResult": "eruca.core.send_result",
-    "SendResults": "eruca.core.send_result",
+    "SendResult": "eruca.core.producing.send_result",
+    "SendResults": "eruca.core.producing.send_result",
     "SimpleConsumer": "eruca.sync.simple_consumer",
-    "Sql92Filter": "eruca.core.sql92",
+    "Sql92Filter": "eruca.core.filters.sql92",
     "Timeline": "eruca.contract.queries",
     "TopicConfig": "eruca.contract.models",
     "TopicRoute": "eruca.contract.models",
     "TopicSettings": "eruca.contract.models",
     "Transaction": "eruca.sync.transaction_producer",
     "TransactionAdmin": "eruca.sync.transaction_admin",
-    "TransactionCheck": "eruca.core.transactions",
+    "TransactionCheck": "eruca.core.producing.transactions",
     "TransactionDetail": "eruca.contract.transactions",
     "TransactionProducer": "eruca.sync.transaction_producer",
-    "TransactionResult": "eruca.core.transactions",
+    "TransactionResult": "eruca.core.producing.transactions",
     "TransactionSummary": "eruca.contract.transactions",
-    "Verdict": "eruca.core.transactions",
-    "by_hash": "eruca.core.selectors",
-    "by_machine_room": "eruca.core.selectors",
-    "by_random": "eruca.core.selectors",
-    "sql": "eruca.core.subscription_filter",
+    "Verdict": "eruca.core.producing.transactions",
+    "by_hash": "eruca.core.routing.selectors",
+    "by_machine_room": "eruca.core.routing.selectors",
+    "by_random": "eruca.core.routing.selectors",
+    "sql": "eruca.core.filters.subscription_filter",
 }
 
 # Spelled out, because type checkers read it; a test keeps it equal to the table.

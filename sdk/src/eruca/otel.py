@@ -39,15 +39,15 @@ from eruca.aio.client import AsyncClient
 from eruca.aio.local_calls import is_async
 from eruca.aio.push_consumer import AsyncPushConsumer
 from eruca.contract.errors import ValidationError
-from eruca.core.consume_status import ConsumeStatus
-from eruca.core.message import Message
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.send_result import SendResult
-from eruca.core.tag_expression import SUBSCRIBE_ALL
+from eruca.core.consuming.consume_status import ConsumeStatus
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
+from eruca.core.messages.message import Message
+from eruca.core.messages.received_message import ReceivedMessage
+from eruca.core.producing.send_result import SendResult
 
 if TYPE_CHECKING:
-    from eruca.core.delivery import Delivery
-    from eruca.core.subscription_filter import Filter
+    from eruca.core.consuming.delivery import Delivery
+    from eruca.core.filters.subscription_filter import Filter
     from eruca.sync.client import Client
 
 AnyClient = TypeVar("AnyClient", "Client", AsyncClient)

@@ -26,7 +26,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from starlette.types import ASGIApp
 
 import eruca
-from eruca.core.record_batch import decode_messages
+from eruca.core.messages.record_batch import decode_messages
 from eruca_broker.api.dependencies import Broker
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings

@@ -14,9 +14,9 @@ import pytest
 
 from eruca.contract.deliveries import DeliveryRequest
 from eruca_broker.app import BrokerApp
-from eruca_broker.core.events import CommittedOffset, OffsetsCommitted
-from eruca_broker.store.consume_queue import ConsumeQueue
-from eruca_broker.store.queue_files import QueueFiles
+from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.queue_files import QueueFiles
 from eruca_chassis.asgi import ClientGoneError
 from support.brokers import (
     broker_of,

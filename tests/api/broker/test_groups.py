@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from eruca.contract import groups
-from eruca_broker.api import group_examples as examples
+from eruca_broker.api.examples import groups as examples
 from support.brokers import client_of, open_broker
 from support.group_members import TestMember
 

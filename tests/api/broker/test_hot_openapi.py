@@ -13,16 +13,17 @@ from fastapi.routing import iter_route_contexts
 
 from eruca.contract import messages, models
 from eruca.contract.messages import NewMessage, NewMessages
-from eruca_broker.api import examples, pull
-from eruca_broker.api.hot import (
+from eruca_broker.api.examples import messages as examples
+from eruca_broker.api.hot import pull
+from eruca_broker.api.hot.octets import DESCRIBING_PARAMETERS
+from eruca_broker.api.hot.openapi import add_hot_operations
+from eruca_broker.api.hot.routes import (
     MULTI_PULL_PATH,
     PULL_PATH,
     RECORDS_PATH,
     SEND_PATH,
     HotHandlers,
 )
-from eruca_broker.api.hot_openapi import add_hot_operations
-from eruca_broker.api.octets import DESCRIBING_PARAMETERS
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
 

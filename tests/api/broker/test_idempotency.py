@@ -16,8 +16,8 @@ from eruca.contract.errors import DiskFullError
 from eruca.contract.limits import IDEMPOTENCY_KEY_SIZE_MAX
 from eruca_broker.app import BrokerApp
 from eruca_broker.processors.idempotent_send import LOOKED_AT_MAX
-from eruca_broker.store.commit_log import CommitLog
 from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.log.commit_log import CommitLog
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
 from support.stores import delete_oldest_segments

@@ -13,7 +13,7 @@ import pytest
 from eruca.contract.errors import StoreFailedError
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
-from eruca_broker.api.hot import COMMIT_PATH, ROLLBACK_PATH, HotHandlers
+from eruca_broker.api.hot.routes import COMMIT_PATH, ROLLBACK_PATH, HotHandlers
 from eruca_broker.app import BrokerApp
 from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
 from support.delivery_clients import DeliveryClient, texts

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from eruca_broker.app import BrokerApp
-from eruca_broker.core.group_state import Group
-from eruca_broker.processors.member_lists import MemberLists
+from eruca_broker.core.state.group_state import Group
+from eruca_broker.processors.groups.member_lists import MemberLists
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.group_members import TestMember, held

@@ -22,9 +22,9 @@ from eruca.contract.wire import (
     decode_multi_pull,
     decode_pull,
 )
-from eruca.core.refused_queues import refused_places
+from eruca.core.consuming.refused_queues import refused_places
 from eruca_broker.app import BrokerApp
-from eruca_broker.store.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
 from support.patience import PATIENCE_SECONDS
@@ -216,7 +216,7 @@ async def test_a_held_pull_whose_queue_cannot_be_read_is_nobody_elses_trouble(
         def fail(*_: object) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        disk.setattr("eruca_broker.store.queue_files.QueueFiles.read", fail)
+        disk.setattr("eruca_broker.store.queues.queue_files.QueueFiles.read", fail)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await put(client, "red", tag="red")
             told = await filtered

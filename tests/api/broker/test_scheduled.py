@@ -14,9 +14,9 @@ from eruca.contract.errors import DiskFullError
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.app import BrokerApp
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.events import TopicPut
-from eruca_broker.core.scheduled import Destination, Wait, waiting
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.events import TopicPut
 from support.brokers import broker_of, client_of, open_broker, record, rot, rotten_count
 from support.clocks import ManualClock
 from support.waiting import turns_during, until

@@ -19,10 +19,10 @@ from structlog.testing import capture_logs
 from eruca.contract.errors import ConflictError, OverloadedError
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
-from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
-from eruca_chassis.hot import HotRoute, HotRoutes
-from eruca_chassis.problems import problems
-from eruca_chassis.validation import ERROR_COUNT_MAX
+from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
+from eruca_chassis.connections.hot import HotRoute, HotRoutes
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.validation import ERROR_COUNT_MAX
 from support.budgets import ManualBudget
 from support.services import client_of
 

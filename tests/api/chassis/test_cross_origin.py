@@ -10,8 +10,8 @@ import pytest
 from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.exchange import JSON_CREATED, BodyLimit, Exchange
-from eruca_chassis.hot import HotRoute, HotRoutes
+from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
+from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.services import client_of, serving

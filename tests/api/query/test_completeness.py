@@ -16,7 +16,7 @@ from sqlalchemy import text
 import eruca
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.records import Record
-from eruca_broker.core.rendering import Rendered, render
+from eruca_broker.core.records.rendering import Rendered, render
 from support.in_process_cluster import InProcessCluster
 from support.query_services import Queried, queried_by
 from support.waiting import until_next_millisecond, until_told

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 import eruca
-from eruca.aio.http1 import Http1Transport
-from eruca.aio.transport import HttpResponse, HttpTransport
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.transport import HttpResponse, HttpTransport
 from eruca.contract.errors import TransportError
 from eruca.contract.records import Buffer
 from support.in_process_cluster import InProcessCluster

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import eruca
-from eruca.aio.http1 import CONNECTIONS_MAX
+from eruca.aio.http.http1 import CONNECTIONS_MAX
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BODY_SIZE_MAX
 from support.in_process_cluster import InProcessCluster

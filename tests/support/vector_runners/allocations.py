@@ -19,7 +19,7 @@ from eruca.core.allocation import (
     sorted_members,
 )
 from eruca.core.allocation.ring import queue_key
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 Case = dict[str, Any]
 Outcome = list[MessageQueue] | dict[str, str]  # a share, or the error as a case writes it

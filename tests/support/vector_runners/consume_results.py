@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from eruca.contract.names import retry_topic
-from eruca.core import concurrent_result, orderly_result
-from eruca.core.concurrent_result import acknowledged_count, settle, to_send_back
-from eruca.core.consume_status import ConsumeStatus, status_of
-from eruca.core.ordered_queue import OrderedQueue
-from eruca.core.orderly_result import Action, Gate
+from eruca.core.consuming import concurrent_result, orderly_result
+from eruca.core.consuming.concurrent_result import acknowledged_count, settle, to_send_back
+from eruca.core.consuming.consume_status import ConsumeStatus, status_of
+from eruca.core.consuming.ordered_queue import OrderedQueue
+from eruca.core.consuming.orderly_result import Action, Gate
 from support.queued import QueuedMessage, filled, offsets_of, queued
 
 _STATUSES: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from eruca.contract.records import SysFlag
-from eruca.core.delay_levels import (
+from eruca.core.messages.delay_levels import (
     LEVELS_DEFAULT,
     DelayLevels,
     DelayLevelsError,

@@ -13,8 +13,8 @@ from eruca.contract.hashing import (
     string_hash,
     tags_code,
 )
-from eruca.core.message_queue import MessageQueue
-from eruca.core.selectors import argument_hash, by_hash
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.selectors import argument_hash, by_hash
 
 
 def run_tag_hash(case: dict[str, Any]) -> None:

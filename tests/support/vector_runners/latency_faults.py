@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from eruca.core.counter import Counter
-from eruca.core.latency_fault import CURRENT, PROFILES, FaultItem, FaultTable, fault_order
-from eruca.core.message_queue import MessageQueue
-from eruca.core.queue_choice import choose_queue
-from eruca.core.queue_choice_4x import choose_queue_4x
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.counter import Counter
+from eruca.core.routing.latency_fault import CURRENT, PROFILES, FaultItem, FaultTable, fault_order
+from eruca.core.routing.queue_choice import choose_queue
+from eruca.core.routing.queue_choice_4x import choose_queue_4x
 
 _NOW: Final = 1_700_000_000_000
 _ISOLATED_MS: Final = 10_000_000  # of a broker that a case calls unavailable

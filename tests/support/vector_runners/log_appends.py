@@ -27,14 +27,14 @@ from eruca.contract.records import (
     encode_record,
     property_crc_matches,
 )
-from eruca_broker.core.batch import batch_of_records
+from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
-from eruca_broker.core.recovery import walk
-from eruca_broker.store.appended import Appended
-from eruca_broker.store.commit_log import CommitLog
-from eruca_broker.store.consume_queues import ConsumeQueues
+from eruca_broker.core.log.recovery import walk
 from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.key_index import TIMESTAMP_MAX, KeyIndex
+from eruca_broker.store.index.key_index import TIMESTAMP_MAX, KeyIndex
+from eruca_broker.store.log.appended import Appended
+from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.reader import Reader
 
 Case = dict[str, Any]

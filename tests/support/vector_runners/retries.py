@@ -13,8 +13,7 @@ from eruca.contract.properties import (
     encode_properties,
 )
 from eruca.contract.records import Record, decode_record, encode_record
-from eruca_broker.core.dead_letters import Origin, dead_letter_of, origin_of, retry_of
-from eruca_broker.core.retry_policy import (
+from eruca_broker.core.consuming.retry_policy import (
     STEPS_SKIPPED,
     grown_delay_ms,
     invisible_after_failure_ms,
@@ -22,7 +21,8 @@ from eruca_broker.core.retry_policy import (
     step_delay_ms,
     verdict,
 )
-from eruca_broker.core.scheduled import LEVELS, delivered, destination_of, properties_of
+from eruca_broker.core.records.dead_letters import Origin, dead_letter_of, origin_of, retry_of
+from eruca_broker.core.records.scheduled import LEVELS, delivered, destination_of, properties_of
 
 GROUP: Final = "GID_a"  # all cases are of this group …
 TOPIC: Final = "TopicTest"  # … and of messages to this topic

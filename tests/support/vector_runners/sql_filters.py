@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from eruca.contract.errors import FilterSyntaxError
-from eruca.core.sql92 import EvaluationError, Sql92Filter, compile_sql92
+from eruca.core.filters.sql92 import EvaluationError, Sql92Filter, compile_sql92
 
 
 def run_filter(case: dict[str, Any]) -> None:

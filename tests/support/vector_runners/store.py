@@ -25,17 +25,17 @@ from eruca_broker.core.consume_queue_entry import (
     next_file_start,
     view_entries,
 )
-from eruca_broker.core.index_layout import (
+from eruca_broker.core.index.layout import (
     HEADER_SIZE,
     SLOT_SIZE,
     entry_position,
     file_size,
 )
-from eruca_broker.store.consume_queue import ConsumeQueue
-from eruca_broker.store.index_file import IndexFile
-from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.open_files import OpenFiles
-from eruca_broker.store.unflushed import Unflushed
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.index.index_file import IndexFile
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
 
 Case = dict[str, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from eruca.contract.hashing import tags_code
-from eruca.core.tag_expression import (
+from eruca.core.filters.tag_expression import (
     Subscription,
     TagExpressionError,
     parse_subscription,

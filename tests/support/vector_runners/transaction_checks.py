@@ -22,8 +22,8 @@ from eruca.contract.properties import (
     encode_properties,
 )
 from eruca.contract.records import Host, Record, SysFlag, decode_record, encode_record
-from eruca_broker.core.half_messages import finished_offsets, half_message
-from eruca_broker.core.scheduled import Destination
+from eruca_broker.core.records.half_messages import finished_offsets, half_message
+from eruca_broker.core.records.scheduled import Destination
 from eruca_txn_checker.core.check_rules import CheckRules, Verdict, immunity_ms_of, verdict
 
 OP_PULL_COUNT: Final = 32  # op messages read at a time

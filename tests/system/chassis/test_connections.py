@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.connections import ServiceProtocol
-from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange
-from eruca_chassis.hot import HotRoute, HotRoutes
+from eruca_chassis.connections.connections import ServiceProtocol
+from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange
+from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.services import raw_connection, serving

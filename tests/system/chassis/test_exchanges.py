@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver
-from eruca_chassis.connections import AHEAD_MAX, ServiceProtocol
-from eruca_chassis.exchange import AnswerHead, BodyLimit, Exchange
-from eruca_chassis.hot import HotRoute, HotRoutes
+from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver
+from eruca_chassis.connections.connections import AHEAD_MAX, ServiceProtocol
+from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange
+from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.serving import Server
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
-from eruca_chassis.lending import chunk_of, lender_of
+from eruca_chassis.connections.lending import chunk_of, lender_of
 from eruca_chassis.serving import Server
 from eruca_chassis.settings import ServiceSettings
 from support.services import raw_connection, serving

@@ -1,8 +1,8 @@
 """Administration: topics, queues, brokers, single messages, the name servers' table.
 
 What concerns a topic is done on every broker it concerns: on all masters of a cluster, or those
-that have the topic; see :mod:`eruca.aio.masters`. Groups are in :mod:`eruca.aio.group_admin`,
-transactions in :mod:`eruca.aio.transaction_admin`.
+that have the topic; see :mod:`eruca.aio.cluster.masters`. Groups are in
+:mod:`eruca.aio.group_admin`, transactions in :mod:`eruca.aio.transaction_admin`.
 
 Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 """
@@ -13,12 +13,18 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from eruca.aio.broker_api import checked_request, parsed
+from eruca.aio.cluster.broker_api import checked_request, parsed
+from eruca.aio.cluster.masters import Masters, known_by, on_each, on_those_that_know
 from eruca.aio.group_admin import AsyncGroupAdmin
-from eruca.aio.masters import Masters, known_by, on_each, on_those_that_know
+from eruca.aio.http.transport import (
+    JSON_HEADER,
+    HttpResponse,
+    path_segment,
+    problem_error,
+    target_of,
+)
 from eruca.aio.scheduled import HeldScheduled, Scheduled
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
-from eruca.aio.transport import JSON_HEADER, HttpResponse, path_segment, problem_error, target_of
 from eruca.contract.errors import (
     ErucaError,
     KeyNotFoundError,
@@ -50,11 +56,11 @@ from eruca.contract.models import (
     TopicSettings,
 )
 from eruca.contract.records import PORT_MAX, Host
-from eruca.core.message_queue import MessageQueue, checked_queue
-from eruca.core.order_config import latest_order_config, order_config_of
+from eruca.core.messages.message_queue import MessageQueue, checked_queue
+from eruca.core.routing.order_config import latest_order_config, order_config_of
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 _SETTINGS: Final = set(TopicSettings.model_fields) - {"order_config"}
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from eruca.aio.client_context import ClientContext
+from eruca.aio.cluster.client_context import ClientContext
 from eruca.aio.producer import (
     BUFFER_SIZE_DEFAULT,
     COMPRESSION_THRESHOLD_DEFAULT,
@@ -26,25 +26,17 @@ from eruca.aio.producer import (
 )
 from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT, SESSION_SECONDS_DEFAULT
-from eruca.core.batching import (
-    BATCH_COUNT_DEFAULT,
-    BATCH_SIZE_DEFAULT,
-    IN_FLIGHT_DEFAULT,
-    LINGER_MS_DEFAULT,
-)
 from eruca.core.client_settings import ClientSettings
-from eruca.core.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
-from eruca.core.latency_fault import LatencyProfile
-from eruca.core.message_queue import MessageQueue
-from eruca.core.orderly_result import SUSPEND_SECONDS_DEFAULT
-from eruca.core.pull_positions import OutOfRangePolicy, StartPosition
-from eruca.core.pull_settings import (
+from eruca.core.consuming.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
+from eruca.core.consuming.orderly_result import SUSPEND_SECONDS_DEFAULT
+from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
+from eruca.core.consuming.pull_settings import (
     COMMIT_SECONDS_DEFAULT,
     PREFETCH_COUNT_DEFAULT,
     PREFETCH_SIZE_DEFAULT,
     PullSettings,
 )
-from eruca.core.push_settings import (
+from eruca.core.consuming.push_settings import (
     AVERAGELY,
     CONCURRENCY_DEFAULT,
     CONSUME_SECONDS_DEFAULT,
@@ -53,19 +45,27 @@ from eruca.core.push_settings import (
     STOP_SECONDS_DEFAULT,
     PushSettings,
 )
-from eruca.core.simple_settings import SimpleSettings
-from eruca.core.subscription_filter import Filter
+from eruca.core.consuming.simple_settings import SimpleSettings
+from eruca.core.filters.subscription_filter import Filter
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.producing.batching import (
+    BATCH_COUNT_DEFAULT,
+    BATCH_SIZE_DEFAULT,
+    IN_FLIGHT_DEFAULT,
+    LINGER_MS_DEFAULT,
+)
+from eruca.core.routing.latency_fault import LatencyProfile
 
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin
+    from eruca.aio.http.transport import HttpTransport
     from eruca.aio.log_follower import AsyncLogFollower
     from eruca.aio.push_consumer import AsyncPushConsumer
     from eruca.aio.query import AsyncQuery
     from eruca.aio.simple_consumer import AsyncSimpleConsumer
     from eruca.aio.transaction_producer import AsyncTransactionProducer
-    from eruca.aio.transport import HttpTransport
     from eruca.core.allocation import AllocationStrategy
-    from eruca.core.transaction_settings import CheckFunction
+    from eruca.core.producing.transaction_settings import CheckFunction
 
 CHECK_CONCURRENCY_DEFAULT: Final = 16
 DECISION_TIMEOUT_DEFAULT: Final = 5.0  # seconds, all attempts together
@@ -219,7 +219,7 @@ class AsyncClient:
         from eruca.aio.transaction_producer import (  # needs the models, as admin does
             AsyncTransactionProducer,
         )
-        from eruca.core.transaction_settings import TransactionSettings
+        from eruca.core.producing.transaction_settings import TransactionSettings
 
         self._context.check_open()
         settings = TransactionSettings.resolve(

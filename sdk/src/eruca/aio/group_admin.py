@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.broker_api import checked_request, parsed, send_model
-from eruca.aio.masters import Masters, answered, on_each, on_those_that_know
-from eruca.aio.transport import HttpResponse, path_segment, target_of
+from eruca.aio.cluster.broker_api import checked_request, parsed, send_model
+from eruca.aio.cluster.masters import Masters, answered, on_each, on_those_that_know
+from eruca.aio.http.transport import HttpResponse, path_segment, target_of
 from eruca.contract.errors import ErucaError, GroupNotFoundError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
@@ -52,10 +52,10 @@ from eruca.contract.retries import (
     RedriveAnswer,
     RedriveOutcome,
 )
-from eruca.core.message_queue import MessageQueue, checked_queue
+from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -22,8 +22,8 @@ from eruca.contract.errors import ErucaError, ExpiredHandleError, StaleHandleErr
 from eruca.core.failure_text import text_of_error
 
 if TYPE_CHECKING:
-    from eruca.core.delivery import Delivery
-    from eruca.core.received_message import ReceivedMessage
+    from eruca.core.consuming.delivery import Delivery
+    from eruca.core.messages.received_message import ReceivedMessage
 
 KEEP_SECONDS_MAX: Final = (
     3 * 3_600.0

@@ -18,9 +18,9 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from eruca.aio.masters import Masters
-from eruca.aio.outages import Outages
-from eruca.aio.transport import HttpResponse, problem_error, target_of
+from eruca.aio.cluster.masters import Masters
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.http.transport import HttpResponse, problem_error, target_of
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ClosedError,
@@ -38,10 +38,10 @@ from eruca.contract.wire import (
     MAX_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
-from eruca.core.log_block import LogBlock, LogRecord
+from eruca.core.messages.log_block import LogBlock, LogRecord
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 HOLD_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold

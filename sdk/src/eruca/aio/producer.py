@@ -1,9 +1,9 @@
 """The producer: sends messages, alone or many at once, in batches that form by themselves.
 
-Each message goes into a *lane* (:mod:`eruca.aio.send_lane`). Those that may go anywhere share one
-lane per topic, where batches spread over the queues; those with a sharding key, a selector or a
-named queue go into the lane of that queue, where one batch is under way at a time, so that they
-stay in order.
+Each message goes into a *lane* (:mod:`eruca.aio.sending.send_lane`). Those that may go anywhere
+share one lane per topic, where batches spread over the queues; those with a sharding key, a
+selector or a named queue go into the lane of that queue, where one batch is under way at a time, so
+that they stay in order.
 
 What waits is bounded (``buffer_max_bytes``): where there is no room, sending waits.
 A message is acknowledged when its ``SendResult`` is there; how durable it is, that says.
@@ -23,9 +23,9 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from eruca.aio.batch_sender import BatchSender
-from eruca.aio.send_buffer import SendBuffer
-from eruca.aio.send_lane import PendingBatch, SendFuture, SendLane
+from eruca.aio.sending.batch_sender import BatchSender
+from eruca.aio.sending.send_buffer import SendBuffer
+from eruca.aio.sending.send_lane import PendingBatch, SendFuture, SendLane
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
@@ -33,25 +33,25 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.hashing import queue_of_hash, string_hash
-from eruca.core.batching import (
+from eruca.core.checked_names import check_group
+from eruca.core.client_settings import checked_seconds
+from eruca.core.messages.message import Message
+from eruca.core.messages.message_queue import MessageQueue, checked_queue
+from eruca.core.producing.batching import (
     BATCH_COUNT_DEFAULT,
     BATCH_SIZE_DEFAULT,
     IN_FLIGHT_DEFAULT,
     LINGER_MS_DEFAULT,
     BatchLimits,
 )
-from eruca.core.checked_names import check_group
-from eruca.core.client_settings import checked_seconds
-from eruca.core.latency_fault import BrokerHealth, LatencyProfile, fault_table
-from eruca.core.message import Message
-from eruca.core.message_queue import MessageQueue, checked_queue
-from eruca.core.selectors import QueueSelector, SelectorArgument, select_queue
-from eruca.core.send_parts import SendPart, part_alike, part_by_queue, results_in_order
-from eruca.core.send_result import SendResult, SendResults, Stored
+from eruca.core.producing.send_parts import SendPart, part_alike, part_by_queue, results_in_order
+from eruca.core.producing.send_result import SendResult, SendResults, Stored
+from eruca.core.routing.latency_fault import BrokerHealth, LatencyProfile, fault_table
+from eruca.core.routing.selectors import QueueSelector, SelectorArgument, select_queue
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
-    from eruca.core.route_table import PublishView
+    from eruca.aio.cluster.client_context import ClientContext
+    from eruca.core.routing.route_table import PublishView
 
 SEND_TIMEOUT_DEFAULT: Final = 3.0  # seconds; RocketMQ's sendMsgTimeout
 RETRIES_DEFAULT: Final = 2  # RocketMQ's retryTimesWhenSendFailed

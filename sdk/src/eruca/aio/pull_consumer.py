@@ -9,9 +9,9 @@ automatic commit covers what was handed out *before* the last poll (or, when ite
 current message): that the program comes back for more is what says it is done with the rest. So a
 crash repeats messages, and skips none.
 
-Messages are fetched ahead, within limits, from each broker by :mod:`eruca.aio.broker_fetcher`. A
-broker that is down is retried in the background while the others are read; when none of them
-answers, ``poll`` raises.
+Messages are fetched ahead, within limits, from each broker by
+:mod:`eruca.aio.pulling.broker_fetcher`. A broker that is down is retried in the background while
+the others are read; when none of them answers, ``poll`` raises.
 
 Concurrency rule: belongs to the event loop that first uses it; one task polls or iterates, since
 its coming back for more says that it is done with all that was handed out.
@@ -30,20 +30,20 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from eruca.aio.assignment import Assignment
-from eruca.aio.outages import Outages
-from eruca.aio.ownership import Ownership
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.http.ownership import Ownership
+from eruca.aio.pulling.assignment import Assignment
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
-from eruca.core.handed_batch import HandedBatch
-from eruca.core.message_queue import MessageQueue, checked_queue
-from eruca.core.pull_flow import QueueFlow
-from eruca.core.pull_positions import StartPosition
-from eruca.core.pull_settings import PullSettings, check_aware
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.refused_queues import refused_places
+from eruca.core.consuming.handed_batch import HandedBatch
+from eruca.core.consuming.pull_flow import QueueFlow
+from eruca.core.consuming.pull_positions import StartPosition
+from eruca.core.consuming.pull_settings import PullSettings, check_aware
+from eruca.core.consuming.refused_queues import refused_places
+from eruca.core.messages.message_queue import MessageQueue, checked_queue
+from eruca.core.messages.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 POLL_COUNT_DEFAULT: Final = 500  # messages
 POLL_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's pollTimeoutMillis
@@ -464,7 +464,9 @@ class AsyncPullConsumer:
                 return
 
     async def _store(self, offsets: Mapping[MessageQueue, int]) -> None:
-        from eruca.aio.broker_api import checked_request  # pydantic: loaded when first needed
+        from eruca.aio.cluster.broker_api import (
+            checked_request,  # pydantic: loaded when first needed
+        )
         from eruca.contract.groups import OffsetCommit  # … as well
 
         assert self._settings.group is not None

@@ -44,14 +44,14 @@ from eruca.aio.local_calls import is_async
 from eruca.aio.push.calling import takes_context
 from eruca.aio.push.running import RunningConsumer
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
-from eruca.core.handler_table import HandlerTable
-from eruca.core.message_queue import MessageQueue
-from eruca.core.push_settings import PushSettings
-from eruca.core.subscription_filter import Filter
-from eruca.core.tag_expression import SUBSCRIBE_ALL
+from eruca.core.consuming.handler_table import HandlerTable
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.filters.subscription_filter import Filter
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
+from eruca.core.messages.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 

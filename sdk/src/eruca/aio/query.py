@@ -1,7 +1,7 @@
 """Questions to the query service: messages by id, key, tag and time, and what befell them.
 
 Any query service of a cluster will do: ``ERUCA_QUERY_URLS`` names them, or else the name servers'
-key-value table does (:mod:`eruca.aio.instances`).
+key-value table does (:mod:`eruca.aio.cluster.instances`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.broker_api import parsed, utc_text
-from eruca.aio.instances import Instances
-from eruca.aio.transport import path_segment, target_of
+from eruca.aio.cluster.broker_api import parsed, utc_text
+from eruca.aio.cluster.instances import Instances
+from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.queries import (
     MessageFound,
@@ -24,10 +24,10 @@ from eruca.contract.queries import (
     RebuildRequest,
     Timeline,
 )
-from eruca.core.services import QUERY_SERVICE
+from eruca.core.routing.services import QUERY_SERVICE
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 ANSWER_SECONDS: Final = 20.0  # it may have to look through much, and ask brokers
 M = TypeVar("M", bound=BaseModel)

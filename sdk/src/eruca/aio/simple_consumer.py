@@ -24,8 +24,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from eruca.aio.cluster.outages import Outages
 from eruca.aio.handling import AsyncHandling
-from eruca.aio.outages import Outages
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
@@ -40,19 +40,19 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
-from eruca.core.receiving import Failures, ReceiveRounds
-from eruca.core.simple_settings import (
+from eruca.core.consuming.receiving import Failures, ReceiveRounds
+from eruca.core.consuming.simple_settings import (
     RECEIVE_COUNT_DEFAULT,
     RECEIVE_SECONDS_DEFAULT,
     SimpleSettings,
     check_invisible,
 )
-from eruca.core.subscription_filter import filter_type
+from eruca.core.filters.subscription_filter import filter_type
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
-    from eruca.aio.delivery_api import DeliveryApi
-    from eruca.core.delivery import Delivery
+    from eruca.aio.cluster.client_context import ClientContext
+    from eruca.aio.cluster.delivery_api import DeliveryApi
+    from eruca.core.consuming.delivery import Delivery
 
 _ROUTE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError)
 _PASSING_ERRORS: Final = (
@@ -171,7 +171,9 @@ class AsyncSimpleConsumer:
             StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
             ErucaError: A broker did not answer; its messages come again in any case.
         """
-        from eruca.aio.broker_api import checked_request  # pydantic: loaded when first needed
+        from eruca.aio.cluster.broker_api import (
+            checked_request,  # pydantic: loaded when first needed
+        )
         from eruca.contract.deliveries import DeliveryNacks  # … as well
 
         self._check_usable()
@@ -247,7 +249,9 @@ class AsyncSimpleConsumer:
     @property
     def _api(self) -> DeliveryApi:
         if self._api_made is None:
-            from eruca.aio.delivery_api import DeliveryApi  # needs the models, as admin does
+            from eruca.aio.cluster.delivery_api import (
+                DeliveryApi,  # needs the models, as admin does
+            )
 
             self._api_made = DeliveryApi(
                 self._context.held_transport,
@@ -307,7 +311,7 @@ class AsyncSimpleConsumer:
         self, target: _Target, max_count: int, invisible_seconds: float, hold: float
     ) -> list[Delivery]:
         from eruca.contract.deliveries import DeliveryRequest  # pydantic: loaded when first needed
-        from eruca.core.delivery import delivery_of
+        from eruca.core.consuming.delivery import delivery_of
 
         self._check_usable()
         subscription = self._settings.subscriptions[target.topic]

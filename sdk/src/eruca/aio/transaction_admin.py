@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final, Literal
 
-from eruca.aio.instances import Instances
-from eruca.aio.masters import Masters, answered
-from eruca.aio.merging import merged
-from eruca.aio.transaction_api import TransactionApi
-from eruca.aio.transport import path_segment
+from eruca.aio.cluster.instances import Instances
+from eruca.aio.cluster.masters import Masters, answered
+from eruca.aio.cluster.merging import merged
+from eruca.aio.cluster.transaction_api import TransactionApi
+from eruca.aio.http.transport import path_segment
 from eruca.contract.errors import ErucaError, TransactionNotFoundError, ValidationError
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.transactions import (
@@ -23,10 +23,10 @@ from eruca.contract.transactions import (
     TransactionDetail,
     TransactionSummary,
 )
-from eruca.core.services import TXN_CHECKER
+from eruca.core.routing.services import TXN_CHECKER
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
     from eruca.contract.transaction_events import Outcome
 
 FORGET_SECONDS: Final = 20.0  # it may have to wait for what is being written

@@ -3,7 +3,7 @@
 A half message is stored first, which nobody sees; then the program does its work; then the message
 is committed or rolled back. Where the program dies in between, or cannot tell, a transaction
 checker asks the producer group: any of its members, after any restart, is to know from what the
-work has left behind. What happens when is drawn in :mod:`eruca.core.transactions`.
+work has left behind. What happens when is drawn in :mod:`eruca.core.producing.transactions`.
 
 Checks are answered from the moment the producer is started, beside the program's own code.
 
@@ -24,41 +24,41 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from eruca.aio.check_loop import CheckLoop
-from eruca.aio.checkers import Checkers
-from eruca.aio.decisions import Decisions
-from eruca.aio.half_sender import HalfSender
+from eruca.aio.cluster.transaction_api import CheckApi, TransactionApi
 from eruca.aio.local_address import local_address
 from eruca.aio.local_calls import LocalCalls, returned_before
 from eruca.aio.producer import queue_of
-from eruca.aio.transaction_api import CheckApi, TransactionApi
+from eruca.aio.transactions.check_loop import CheckLoop
+from eruca.aio.transactions.checkers import Checkers
+from eruca.aio.transactions.decisions import Decisions
+from eruca.aio.transactions.half_sender import HalfSender
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.client_settings import checked_seconds
 from eruca.core.failure_text import text_of_error
-from eruca.core.latency_fault import BrokerHealth, fault_table
-from eruca.core.message import Message
-from eruca.core.message_queue import MessageQueue
-from eruca.core.selectors import QueueSelector, SelectorArgument
-from eruca.core.transaction_book import TransactionBook
-from eruca.core.transaction_settings import (
+from eruca.core.messages.message import Message
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.producing.transaction_book import TransactionBook
+from eruca.core.producing.transaction_settings import (
     LocalCode,
     OnError,
     TransactionSettings,
     checked_immunity,
     checked_on_error,
 )
-from eruca.core.transactions import (
+from eruca.core.producing.transactions import (
     HalfMessage,
     TransactionResult,
     Verdict,
     verdict_of,
 )
+from eruca.core.routing.latency_fault import BrokerHealth, fault_table
+from eruca.core.routing.selectors import QueueSelector, SelectorArgument
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eruca.aio.client_context import ClientContext
-    from eruca.core.route_table import PublishView
+    from eruca.aio.cluster.client_context import ClientContext
+    from eruca.core.routing.route_table import PublishView
 
 LOCAL_THREADS_MAX: Final = 32  # local code that is no async function, at a time
 

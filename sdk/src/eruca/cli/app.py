@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from eruca.cli import (
+from eruca.cli.command import NamesrvOption, OutputOption
+from eruca.cli.commands import (
     cluster,
     consuming,
     dead_letters,
@@ -27,7 +28,6 @@ from eruca.cli import (
     topics,
     transactions,
 )
-from eruca.cli.command import NamesrvOption, OutputOption
 from eruca.cli.session import Output, Session
 
 app = typer.Typer(

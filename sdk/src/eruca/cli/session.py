@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eruca.aio.client import AsyncClient
     from eruca.cli.tables import WholeWords
-    from eruca.core.received_message import ReceivedMessage
+    from eruca.core.messages.received_message import ReceivedMessage
 
 _PIPE_WIDTH = 1_000_000  # columns; a pipe has no edge at which to fold lines
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from eruca.core.received_message import ReceivedMessage
+    from eruca.core.messages.received_message import ReceivedMessage
 
 _BODY_SHOWN: Final = 500  # characters of a body on its line
 

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from typing import Any, TypeVar
 
-from eruca.core.consume_status import ConsumeStatus
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.consume_status import ConsumeStatus
+from eruca.core.messages.received_message import ReceivedMessage
 from eruca.inbox.connections import (
     carry_out,
     check_commits,

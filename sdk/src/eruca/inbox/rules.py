@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from eruca.contract.errors import ValidationError
 from eruca.core.checked_names import check_group
-from eruca.core.consume_status import ConsumeStatus
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.consume_status import ConsumeStatus
+from eruca.core.messages.received_message import ReceivedMessage
 
 T = TypeVar("T")
 Dialect = Literal["postgresql", "sqlite"]

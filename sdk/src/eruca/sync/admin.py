@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TopicRoute,
         TopicSettings,
     )
-    from eruca.core.message_queue import MessageQueue
+    from eruca.core.messages.message_queue import MessageQueue
     from eruca.sync.group_admin import GroupAdmin
     from eruca.sync.transaction_admin import TransactionAdmin
 

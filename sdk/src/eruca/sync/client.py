@@ -16,26 +16,26 @@ from eruca.aio.producer import (
     SEND_TIMEOUT_DEFAULT,
 )
 from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT, SESSION_SECONDS_DEFAULT
-from eruca.core.batching import (
-    BATCH_COUNT_DEFAULT,
-    BATCH_SIZE_DEFAULT,
-    IN_FLIGHT_DEFAULT,
-    LINGER_MS_DEFAULT,
-)
-from eruca.core.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
-from eruca.core.orderly_result import SUSPEND_SECONDS_DEFAULT
-from eruca.core.pull_settings import (
+from eruca.core.consuming.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
+from eruca.core.consuming.orderly_result import SUSPEND_SECONDS_DEFAULT
+from eruca.core.consuming.pull_settings import (
     COMMIT_SECONDS_DEFAULT,
     PREFETCH_COUNT_DEFAULT,
     PREFETCH_SIZE_DEFAULT,
 )
-from eruca.core.push_settings import (
+from eruca.core.consuming.push_settings import (
     AVERAGELY,
     CONCURRENCY_DEFAULT,
     CONSUME_SECONDS_DEFAULT,
     HELD_SIZE_MAX_DEFAULT,
     PUSH_COMMIT_SECONDS_DEFAULT,
     STOP_SECONDS_DEFAULT,
+)
+from eruca.core.producing.batching import (
+    BATCH_COUNT_DEFAULT,
+    BATCH_SIZE_DEFAULT,
+    IN_FLIGHT_DEFAULT,
+    LINGER_MS_DEFAULT,
 )
 from eruca.sync.portal import Portal, read_here
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from eruca.aio.transport import HttpTransport
+    from eruca.aio.http.transport import HttpTransport
     from eruca.core.allocation import AllocationStrategy
     from eruca.core.client_settings import ClientSettings
-    from eruca.core.latency_fault import LatencyProfile
-    from eruca.core.message_queue import MessageQueue
-    from eruca.core.pull_positions import OutOfRangePolicy, StartPosition
-    from eruca.core.subscription_filter import Filter
-    from eruca.core.transaction_settings import CheckFunction
+    from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
+    from eruca.core.filters.subscription_filter import Filter
+    from eruca.core.messages.message_queue import MessageQueue
+    from eruca.core.producing.transaction_settings import CheckFunction
+    from eruca.core.routing.latency_fault import LatencyProfile
     from eruca.sync.admin import Admin
     from eruca.sync.log_follower import LogFollower
     from eruca.sync.producer import Producer

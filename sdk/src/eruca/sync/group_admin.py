@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         SubscriptionMode,
     )
     from eruca.contract.retries import DeadLetterDetail
-    from eruca.core.message_queue import MessageQueue
+    from eruca.core.messages.message_queue import MessageQueue
 
 
 class GroupAdmin:

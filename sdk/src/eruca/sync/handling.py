@@ -14,8 +14,8 @@ from eruca.sync.portal import Portal
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from eruca.core.delivery import Delivery
-    from eruca.core.received_message import ReceivedMessage
+    from eruca.core.consuming.delivery import Delivery
+    from eruca.core.messages.received_message import ReceivedMessage
 
 
 class Handling:

@@ -14,7 +14,7 @@ from eruca.sync.portal import Portal
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from eruca.core.log_block import LogBlock, LogRecord
+    from eruca.core.messages.log_block import LogBlock, LogRecord
 
 
 class LogFollower:

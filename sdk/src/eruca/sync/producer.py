@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from eruca.core.latency_fault import BrokerHealth
-    from eruca.core.message import Message
-    from eruca.core.message_queue import MessageQueue
-    from eruca.core.selectors import QueueSelector, SelectorArgument
-    from eruca.core.send_result import SendResult, SendResults
+    from eruca.core.messages.message import Message
+    from eruca.core.messages.message_queue import MessageQueue
+    from eruca.core.producing.send_result import SendResult, SendResults
+    from eruca.core.routing.latency_fault import BrokerHealth
+    from eruca.core.routing.selectors import QueueSelector, SelectorArgument
 
 
 class Producer:

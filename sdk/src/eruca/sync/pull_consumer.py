@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eruca.contract.errors import ErucaError
-    from eruca.core.message_queue import MessageQueue
-    from eruca.core.received_message import ReceivedMessage
+    from eruca.core.messages.message_queue import MessageQueue
+    from eruca.core.messages.received_message import ReceivedMessage
 
 
 class PullConsumer:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from eruca.aio.push_consumer import AsyncPushConsumer, F
-from eruca.core.tag_expression import SUBSCRIBE_ALL
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from eruca.core.message_queue import MessageQueue
-    from eruca.core.subscription_filter import Filter
+    from eruca.core.filters.subscription_filter import Filter
+    from eruca.core.messages.message_queue import MessageQueue
 
 
 class PushConsumer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from eruca.aio.simple_consumer import AsyncSimpleConsumer
-from eruca.core.simple_settings import RECEIVE_COUNT_DEFAULT, RECEIVE_SECONDS_DEFAULT
+from eruca.core.consuming.simple_settings import RECEIVE_COUNT_DEFAULT, RECEIVE_SECONDS_DEFAULT
 from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
-    from eruca.core.delivery import Delivery
+    from eruca.core.consuming.delivery import Delivery
     from eruca.sync.handling import Handling
 
 

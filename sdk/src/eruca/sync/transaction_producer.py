@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from eruca.aio.transaction_producer import AsyncTransaction, AsyncTransactionProducer
-from eruca.core.transactions import verdict_of
+from eruca.core.producing.transactions import verdict_of
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from eruca.core.latency_fault import BrokerHealth
-    from eruca.core.message import Message
-    from eruca.core.message_queue import MessageQueue
-    from eruca.core.selectors import QueueSelector, SelectorArgument
-    from eruca.core.transaction_settings import LocalCode, OnError
-    from eruca.core.transactions import HalfMessage, TransactionResult, Verdict
+    from eruca.core.messages.message import Message
+    from eruca.core.messages.message_queue import MessageQueue
+    from eruca.core.producing.transaction_settings import LocalCode, OnError
+    from eruca.core.producing.transactions import HalfMessage, TransactionResult, Verdict
+    from eruca.core.routing.latency_fault import BrokerHealth
+    from eruca.core.routing.selectors import QueueSelector, SelectorArgument
 
 
 class Transaction:

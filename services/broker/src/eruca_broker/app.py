@@ -34,32 +34,32 @@ from eruca_broker.api import (
     topics,
     transactions,
 )
-from eruca_broker.api.delivery_routes import DeliveryRoutes
 from eruca_broker.api.dependencies import Broker
-from eruca_broker.api.hot import HotHandlers, shadow_router
-from eruca_broker.api.hot_openapi import add_hot_operations
+from eruca_broker.api.hot.delivery_routes import DeliveryRoutes
+from eruca_broker.api.hot.openapi import add_hot_operations
+from eruca_broker.api.hot.pull import PullRoutes
+from eruca_broker.api.hot.routes import HotHandlers, shadow_router
+from eruca_broker.api.hot.send import SendRoutes
+from eruca_broker.api.hot.transaction_routes import TransactionRoutes
 from eruca_broker.api.metrics import BrokerMetrics
-from eruca_broker.api.pull import PullRoutes
-from eruca_broker.api.send import SendRoutes
-from eruca_broker.api.transaction_routes import TransactionRoutes
-from eruca_broker.core.rendering import host_text
-from eruca_broker.core.retention import RetentionRules
+from eruca_broker.core.log.retention import RetentionRules
+from eruca_broker.core.records.rendering import host_text
 from eruca_broker.loops.registration import Registrant, Registration
 from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.topics import topic_config
 from eruca_broker.settings import BrokerSettings, split_hours
-from eruca_broker.store.commit_log import CorruptLogError
-from eruca_broker.store.config_snapshots import UnreadableConfigError
-from eruca_broker.store.directory_lock import StoreLockedError
+from eruca_broker.store.config.config_snapshots import UnreadableConfigError
+from eruca_broker.store.files.directory_lock import StoreLockedError
+from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.wiring import wire
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.openapi import finish
+from eruca_chassis.documents.openapi import finish
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.settings import split_urls
 from eruca_chassis.start import StartError

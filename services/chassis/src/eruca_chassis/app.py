@@ -4,10 +4,10 @@ Whatever a client sends, it gets an answer of the service's contract: every refu
 document, whoever noticed (a handler, FastAPI, the router, this class); an exception nobody expected
 is logged under the request's id and answered 500 with that id and nothing else.
 
-A request takes one of two ways. *Hot* routes are exchanges (:mod:`.exchange`), which connections
-answer without coming here where they can; for them nothing is prepared that they may not need: the
-request id is worked out only for a problem. All else goes through FastAPI, with its id in the
-answer and in every log line.
+A request takes one of two ways. *Hot* routes are exchanges (:mod:`.connections.exchange`), which
+connections answer without coming here where they can; for them nothing is prepared that they may
+not need: the request id is worked out only for a problem. All else goes through FastAPI, with its
+id in the answer and in every log line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ from eruca_chassis.asgi import (
     request_id,
     send_problem,
 )
-from eruca_chassis.asgi_exchange import run_exchange
+from eruca_chassis.connections.asgi_exchange import run_exchange
+from eruca_chassis.connections.exchange import defect
+from eruca_chassis.connections.hot import HotRoutes
 from eruca_chassis.cross_origin import (
     CrossOrigin,
     is_preflight,
@@ -60,16 +62,14 @@ from eruca_chassis.cross_origin import (
     send_preflight,
     sender_with_grant,
 )
-from eruca_chassis.exchange import defect
+from eruca_chassis.documents.openapi import finish
 from eruca_chassis.explorer.routes import ListServices, explorer_router
-from eruca_chassis.hot import HotRoutes
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
-from eruca_chassis.negotiation import check_not_encoded
-from eruca_chassis.openapi import finish
 from eruca_chassis.operations import TAG, operations_router
-from eruca_chassis.parameters import check_parameters
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
-from eruca_chassis.validation import error_of_faults, unreadable_body
+from eruca_chassis.requests.negotiation import check_not_encoded
+from eruca_chassis.requests.parameters import check_parameters
+from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 

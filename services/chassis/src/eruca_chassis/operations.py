@@ -19,8 +19,8 @@ from eruca.contract.errors import (
     ValidationError,
     every_error,
 )
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_chassis.readiness import Readiness
 
 TAG: Final = "operations"

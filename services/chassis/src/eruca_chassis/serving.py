@@ -30,8 +30,8 @@ import uvloop
 from prometheus_client import Gauge
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.connection_watch import ConnectionLimits, ConnectionWatch
-from eruca_chassis.connections import SWEEP_SECONDS, protocol_class
+from eruca_chassis.connections.connection_watch import ConnectionLimits, ConnectionWatch
+from eruca_chassis.connections.connections import SWEEP_SECONDS, protocol_class
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.process import (

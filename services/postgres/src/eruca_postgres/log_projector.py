@@ -50,7 +50,7 @@ from eruca_postgres.positions import (
 if TYPE_CHECKING:
     from eruca import AsyncClient
     from eruca.aio.log_follower import AsyncLogFollower
-    from eruca.core.log_block import LogBlock
+    from eruca.core.messages.log_block import LogBlock
 
 HOLD_SECONDS: Final = 10.0  # a read waits for news
 LOOK_SECONDS: Final = 1.0  # … and the position is looked at meanwhile

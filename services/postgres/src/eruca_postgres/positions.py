@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.core.log_block import LogBlock
+from eruca.core.messages.log_block import LogBlock
 from eruca_postgres.tables import log_positions
 
 

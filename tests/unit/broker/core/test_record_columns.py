@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from eruca.contract.hashing import key_hash, string_hash, tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 from eruca.contract.records import Host, Record, SysFlag, encode_record
-from eruca.core.record_columns import (
+from eruca.core.messages.record_columns import (
     RecordColumns,
     TopicColumn,
     read_columns,
     sound_structure,
 )
-from eruca_broker.core.property_hashes import (
+from eruca_broker.core.properties.hashes import (
     PropertyHashes,
     hash_properties,
     index_hashes,

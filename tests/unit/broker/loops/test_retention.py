@@ -10,11 +10,11 @@ import pytest
 
 from eruca.contract.errors import DiskFullError, UnavailableError
 from eruca.contract.names import EVENTS_TOPIC
-from eruca_broker.core.retention import RetentionRules
-from eruca_broker.core.topic_events import TopicDeleted, TopicPut
+from eruca_broker.core.log.retention import RetentionRules
+from eruca_broker.core.state.topic_events import TopicDeleted, TopicPut
 from eruca_broker.loops import retention
 from eruca_broker.loops.retention import RetentionLoop
-from eruca_broker.processors.group_lags import GroupLags
+from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock

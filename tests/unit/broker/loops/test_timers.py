@@ -11,9 +11,9 @@ import pytest
 
 from eruca.contract.errors import DiskFullError
 from eruca.contract.records import Record, encode_record
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.loops import timers as loop_module
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.processors.timers import Timers

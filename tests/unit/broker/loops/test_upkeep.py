@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from eruca.contract.errors import DiskFullError
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.retention import RetentionRules
-from eruca_broker.core.scheduled import Destination, Wait, waiting
-from eruca_broker.core.topic_events import TopicPut
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.log.retention import RetentionRules
+from eruca_broker.core.records.scheduled import Destination, Wait, waiting
+from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore

@@ -15,10 +15,17 @@ from eruca.contract.transaction_events import (
     TransactionDecided,
     TransactionParked,
 )
-from eruca_broker.core import dead_letters, group_events, half_messages, scheduled, timers_events
-from eruca_broker.core import lease_events as leases
-from eruca_broker.core.events import Event, StateSnapshot, TopicDeleted, TopicPut, encode_event
-from eruca_broker.core.scheduled import Destination, Wait
+from eruca_broker.core.records import dead_letters, half_messages, scheduled
+from eruca_broker.core.records.scheduled import Destination, Wait
+from eruca_broker.core.state import group_events, timers_events
+from eruca_broker.core.state import lease_events as leases
+from eruca_broker.core.state.events import (
+    Event,
+    StateSnapshot,
+    TopicDeleted,
+    TopicPut,
+    encode_event,
+)
 from eruca_query.core.block_columns import BlockColumns
 from eruca_query.core.group_facts import (
     GroupFact,

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from eruca.contract.records import encode_record
-from eruca.core.log_block import LogBlock
+from eruca.core.messages.log_block import LogBlock
 from eruca_query.core.log_tails import LogTail
 from support.records import example_record
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eruca.contract import limits
 from eruca.contract.exports import EXPORT_COLUMNS
-from eruca.core.body_codecs import UNPACKED_SIZE_MAX
+from eruca.core.messages.body_codecs import UNPACKED_SIZE_MAX
 from eruca_query.settings import QuerySettings
 
 PAGE = (Path(__file__).parents[4] / "services" / "query" / "EXPORTS.md").read_text()

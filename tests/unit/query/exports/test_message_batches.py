@@ -24,7 +24,7 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
 )
-from eruca.core.body_codecs import UNPACKED_SIZE_MAX
+from eruca.core.messages.body_codecs import UNPACKED_SIZE_MAX
 from eruca_query.exports.rows import message_batches
 from eruca_query.exports.rows.arrow_schema import EXPORT_ARROW_SCHEMA
 from eruca_query.exports.rows.blocks import Block

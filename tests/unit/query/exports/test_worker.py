@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.exports import NDJSON_MEDIA_TYPE
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import PullStatus

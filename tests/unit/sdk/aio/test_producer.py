@@ -11,7 +11,7 @@ from types import CoroutineType, FrameType
 import pytest
 
 import eruca
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError, ValidationError
 from eruca.contract.properties import UNIQ_KEY, decode_properties
 from support.scripted_transport import (

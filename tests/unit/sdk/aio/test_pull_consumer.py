@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import eruca
-from eruca.aio import broker_fetcher
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse
+from eruca.aio.pulling import broker_fetcher
 from eruca.contract.errors import ErucaError, QueueNotFoundError, ValidationError
 from eruca.contract.records import Record, encode_record
 from eruca.contract.wire import (
@@ -21,7 +21,7 @@ from eruca.contract.wire import (
     encode_multi_pull_heads,
     encode_pull_head,
 )
-from eruca.core.pull_positions import StartPosition
+from eruca.core.consuming.pull_positions import StartPosition
 from support.scripted_transport import (
     Request,
     ScriptedTransport,

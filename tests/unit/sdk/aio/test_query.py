@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from eruca.aio.client_context import ClientContext
+from eruca.aio.cluster.client_context import ClientContext
+from eruca.aio.http.transport import HttpResponse
 from eruca.aio.query import AsyncQuery
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
-from eruca.aio.transport import HttpResponse
 from eruca.contract.errors import NoRouteError, NotReadyError, TransportError
 from eruca.core.client_settings import ClientSettings
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer

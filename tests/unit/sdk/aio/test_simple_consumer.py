@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import eruca
-from eruca.aio.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import NotReadyError, OverloadedError, RequestError
 from support.patience import PATIENCE_SECONDS
 from support.scripted_transport import (

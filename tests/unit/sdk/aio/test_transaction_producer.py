@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import eruca
-from eruca.aio.transport import NotConnectedError
+from eruca.aio.http.transport import NotConnectedError
 from eruca.contract.errors import (
     ErucaError,
     OverloadedError,

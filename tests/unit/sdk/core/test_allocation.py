@@ -25,7 +25,7 @@ from eruca.core.allocation import (
     allocate,
     sorted_members,
 )
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 ROOMS = "rst"
 EVERYTHING = [

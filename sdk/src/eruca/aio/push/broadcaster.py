@@ -1,8 +1,8 @@
 """Broadcasting: this member reads every queue of its topics, and keeps its own offsets.
 
 There is nothing to divide and nothing to lock. A queue that appears while the member runs is read
-from where it would have been, had it been there (see :mod:`eruca.core.pull_positions`); one that
-goes away is forgotten, but for its offset.
+from where it would have been, had it been there (see :mod:`eruca.core.consuming.pull_positions`);
+one that goes away is forgotten, but for its offset.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from eruca.aio.cluster.routes import Routes
 from eruca.aio.push.background import Background
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.membership import Membership
 from eruca.aio.push.offset_file import OffsetFile
 from eruca.aio.push.reader import Reader
 from eruca.aio.push.rounds import KnownQueues, Rounds
-from eruca.aio.routes import Routes
 from eruca.contract.errors import ErucaError
-from eruca.core.message_queue import MessageQueue
-from eruca.core.push_settings import PushSettings
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.messages.message_queue import MessageQueue
 
 _logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from eruca.aio.local_calls import ends_caller
-from eruca.core.consume_context import ConsumeContext
-from eruca.core.consume_status import ConsumeStatus, status_of
+from eruca.core.consuming.consume_context import ConsumeContext
+from eruca.core.consuming.consume_status import ConsumeStatus, status_of
+from eruca.core.consuming.handler_table import Registration
+from eruca.core.consuming.push_settings import Listener, PushSettings
 from eruca.core.failure_text import text_of_error, text_of_value
-from eruca.core.handler_table import Registration
-from eruca.core.message_queue import MessageQueue
-from eruca.core.push_settings import Listener, PushSettings
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 LOOKS_PER_LIMIT: Final = 10  # for handlers that take too long, within one time limit
 LOOK_SECONDS_MAX: Final = 1.0

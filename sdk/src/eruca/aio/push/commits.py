@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
-from eruca.aio.group_api import GroupApi
-from eruca.aio.outages import Outages
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.cluster.outages import Outages
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.errors import ErucaError, MemberNotFoundError, StaleLockError
 from eruca.contract.groups import OffsetCommit, OffsetCommits
 from eruca.contract.limits import OFFSET_COUNT_MAX
-from eruca.core.message_queue import MessageQueue
-from eruca.core.refused_queues import refused_places
+from eruca.core.consuming.refused_queues import refused_places
+from eruca.core.messages.message_queue import MessageQueue
 
 _AGAIN_SECONDS: Final = 1.0  # after a failure, at least
 

@@ -6,7 +6,7 @@ so quick handlers pay the way to a thread once for many batches, and no batch wa
 a thread that is busy with another. Each result is reported as it comes, to be looked at by the
 event loop together with others that came meanwhile.
 
-What became of a batch is decided by :mod:`eruca.core.concurrent_result`.
+What became of a batch is decided by :mod:`eruca.core.consuming.concurrent_result`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ from eruca.aio.push.calling import (
 )
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.ready_batches import Batch, ReadyBatches
-from eruca.core.concurrent_result import AGAIN_SECONDS, acknowledged_count, settle, to_send_back
-from eruca.core.consume_context import ConsumeContext
-from eruca.core.handler_table import HandlerTable, Registration
-from eruca.core.push_settings import PushSettings
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.concurrent_result import (
+    AGAIN_SECONDS,
+    acknowledged_count,
+    settle,
+    to_send_back,
+)
+from eruca.core.consuming.consume_context import ConsumeContext
+from eruca.core.consuming.handler_table import HandlerTable, Registration
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.messages.received_message import ReceivedMessage
 
 STINT_SECONDS: Final = 0.005  # that a worker goes on before it lets others have the event loop
 

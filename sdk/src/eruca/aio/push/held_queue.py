@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from eruca.aio.broker_fetcher import Prefetch
-from eruca.core.flow_control import FlowLimits
-from eruca.core.message_queue import MessageQueue
-from eruca.core.orderly_result import Gate, gate
-from eruca.core.process_queue import ProcessQueue
-from eruca.core.pull_flow import QueueFlow
-from eruca.core.pull_positions import StartPosition
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.session import Session
+from eruca.aio.pulling.broker_fetcher import Prefetch
+from eruca.core.consuming.flow_control import FlowLimits
+from eruca.core.consuming.orderly_result import Gate, gate
+from eruca.core.consuming.process_queue import ProcessQueue
+from eruca.core.consuming.pull_flow import QueueFlow
+from eruca.core.consuming.pull_positions import StartPosition
+from eruca.core.consuming.session import Session
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
     from eruca.contract.groups import MessageModel

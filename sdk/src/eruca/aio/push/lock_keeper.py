@@ -29,10 +29,10 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from eruca.aio.group_api import GroupApi
-from eruca.aio.outages import Outages
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.pulling.queues_aside import QueuesAside
 from eruca.aio.push.background import Background
-from eruca.aio.queues_aside import QueuesAside
 from eruca.contract.errors import (
     ErucaError,
     MemberNotFoundError,
@@ -41,9 +41,9 @@ from eruca.contract.errors import (
 )
 from eruca.contract.groups import GrantedLock, QueueRelease, WantedQueue
 from eruca.contract.limits import LOCK_COUNT_MAX
-from eruca.core.message_queue import MessageQueue
+from eruca.core.consuming.refused_queues import refused_places
+from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.pauses import doubled
-from eruca.core.refused_queues import refused_places
 
 HOLD_SECONDS: Final = 20.0  # one held request; within WAIT_SECONDS_MAX
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles

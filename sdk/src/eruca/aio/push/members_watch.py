@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from eruca.aio.group_api import GroupApi
-from eruca.aio.outages import Outages
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.cluster.outages import Outages
 from eruca.aio.push.background import Background
 from eruca.contract.errors import ErucaError
 from eruca.contract.groups import Member

@@ -28,16 +28,16 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-from eruca.aio.group_api import GroupApi
-from eruca.aio.outages import Outages
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
 from eruca.aio.push.background import Background
 from eruca.aio.push.standby import Renewal
-from eruca.aio.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import ErucaError, RefusedError, RequestError
 from eruca.contract.groups import Heartbeat, LockToken, MemberAnswer
 from eruca.contract.limits import LOCK_COUNT_MAX
-from eruca.core.message_queue import MessageQueue
-from eruca.core.session import BEATS_PER_SESSION, Session
+from eruca.core.consuming.session import BEATS_PER_SESSION, Session
+from eruca.core.messages.message_queue import MessageQueue
 
 AGAIN_SECONDS: Final = 1.0  # after a heartbeat that was not answered
 LATE_SECONDS: Final = 1.0  # by which a timer may be late before somebody is told

@@ -24,7 +24,7 @@ import msgspec
 from eruca.aio.local_calls import to_its_end
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.errors import ClientError, ValidationError
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 _logger = logging.getLogger(__name__)
 

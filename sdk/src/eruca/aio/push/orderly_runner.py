@@ -8,9 +8,9 @@ they succeed and are quick.
 A queue may be lost and be ours again while a handler of before is still busy: what comes then waits
 for it, so that no two handlers have messages of one queue.
 
-What became of a batch is decided by :mod:`eruca.core.orderly_result`. Where dead letters were made
-of some of its messages, it is put back without those: RocketMQ puts back all of it, and buries them
-twice.
+What became of a batch is decided by :mod:`eruca.core.consuming.orderly_result`. Where dead letters
+were made of some of its messages, it is put back without those: RocketMQ puts back all of it, and
+buries them twice.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from eruca.aio.push.background import Background
 from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.retry_limit import RetryLimit
-from eruca.core.consume_context import ConsumeContext
-from eruca.core.consume_status import ConsumeStatus
-from eruca.core.handler_table import HandlerTable, Registration
-from eruca.core.keyed_queue import KeyedQueue
-from eruca.core.message_queue import MessageQueue
-from eruca.core.ordered_queue import OrderedQueue
-from eruca.core.orderly_result import (
+from eruca.core.consuming.consume_context import ConsumeContext
+from eruca.core.consuming.consume_status import ConsumeStatus
+from eruca.core.consuming.handler_table import HandlerTable, Registration
+from eruca.core.consuming.keyed_queue import KeyedQueue
+from eruca.core.consuming.ordered_queue import OrderedQueue
+from eruca.core.consuming.orderly_result import (
     LOCK_LOOK_SECONDS,
     TURN_SECONDS,
     Action,
@@ -44,8 +43,9 @@ from eruca.core.orderly_result import (
     must_step_back,
     suspend_seconds,
 )
-from eruca.core.push_settings import PushSettings
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 STINT_SECONDS: Final = 0.005  # that a thread goes on with further batches before it reports
 _STINT_BATCHES: Final = 64  # that it is given at a time

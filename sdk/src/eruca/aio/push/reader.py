@@ -14,22 +14,22 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from eruca.aio.broker_fetcher import BrokerFetcher, Prefetch
+from eruca.aio.pulling.broker_fetcher import BrokerFetcher, Prefetch
 from eruca.aio.push.background import Background
 from eruca.aio.push.calling import tell
 from eruca.aio.push.commits import Commits
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.core.flow_control import FlowLimits
-from eruca.core.message_queue import MessageQueue
-from eruca.core.pull_positions import StartPosition
-from eruca.core.pull_settings import PullSettings
-from eruca.core.push_settings import PushSettings
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.session import Session
-from eruca.core.tag_expression import Subscription
+from eruca.core.consuming.flow_control import FlowLimits
+from eruca.core.consuming.pull_positions import StartPosition
+from eruca.core.consuming.pull_settings import PullSettings
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.consuming.session import Session
+from eruca.core.filters.tag_expression import Subscription
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 
 class Runner(Protocol):

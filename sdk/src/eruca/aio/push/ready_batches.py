@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.core.consume_context import ConsumeContext
-from eruca.core.handler_table import Registration
-from eruca.core.orderly_result import Gate
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.consume_context import ConsumeContext
+from eruca.core.consuming.handler_table import Registration
+from eruca.core.consuming.orderly_result import Gate
+from eruca.core.messages.received_message import ReceivedMessage
 
 
 class Batch:

@@ -1,9 +1,9 @@
 """What this member should read, and the way there from what it reads.
 
-A round (:mod:`.rounds`) works out the share of each topic (:mod:`eruca.core.rebalance`) and sets
-things going: locks are asked for, queues that are somebody else's now are handed over. One is asked
-for whenever a member list or a route changes, a broker has answered a heartbeat, or a queue has
-been given up or lost.
+A round (:mod:`.rounds`) works out the share of each topic (:mod:`eruca.core.consuming.rebalance`)
+and sets things going: locks are asked for, queues that are somebody else's now are handed over. One
+is asked for whenever a member list or a route changes, a broker has answered a heartbeat, or a
+queue has been given up or lost.
 
 Handing a queue over: no further batch begins, the ones in hand end, ``on_revoked`` is called, then
 one request commits the final offset and releases the lock. Its next owner's request, which the
@@ -19,7 +19,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Protocol
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.cluster.routes import Routes
 from eruca.aio.push.background import Background
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.lock_keeper import LockKeeper
@@ -27,7 +28,6 @@ from eruca.aio.push.members_watch import MembersWatch
 from eruca.aio.push.membership import Membership
 from eruca.aio.push.rounds import KnownQueues, Rounds
 from eruca.aio.push.url_book import UrlBook
-from eruca.aio.routes import Routes
 from eruca.contract.errors import (
     ErucaError,
     RefusedError,
@@ -36,10 +36,10 @@ from eruca.contract.errors import (
 from eruca.contract.groups import GrantedLock, QueueRelease
 from eruca.contract.names import retry_topic
 from eruca.core.allocation import AllocationError
-from eruca.core.message_queue import MessageQueue
-from eruca.core.push_settings import PushSettings
-from eruca.core.rebalance import TopicView, changes, coordinator_of, share_of
-from eruca.core.session import Session
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.consuming.rebalance import TopicView, changes, coordinator_of, share_of
+from eruca.core.consuming.session import Session
+from eruca.core.messages.message_queue import MessageQueue
 
 _AGAIN_SECONDS: Final = 0.2  # after a release that was not answered; doubles
 _AGAIN_SECONDS_MAX: Final = 3.0

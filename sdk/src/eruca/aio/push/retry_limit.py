@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
 from eruca.contract.errors import ErucaError
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 ASK_SECONDS: Final = 3.0  # from one question to the next
 

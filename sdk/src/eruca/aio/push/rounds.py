@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from eruca.aio.outages import Outages
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.cluster.routes import Routes
 from eruca.aio.push.background import Background
-from eruca.aio.routes import Routes
 from eruca.contract.errors import ErucaError, TopicNotFoundError
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 ROUND_SECONDS: Final = 20.0  # RocketMQ's rebalance.waitInterval
 LOOK_SECONDS: Final = 1.0  # between two looks for a topic that is not there yet

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.push.background import Background
 from eruca.aio.push.broadcaster import Broadcaster
 from eruca.aio.push.commits import BrokerOffsets, Commits
@@ -30,13 +30,13 @@ from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.groups import Heartbeat
 from eruca.contract.groups import Subscription as SubscriptionModel
 from eruca.contract.names import retry_topic
-from eruca.core.handler_table import HandlerTable
-from eruca.core.message_queue import MessageQueue, checked_queue
-from eruca.core.push_settings import PushSettings
-from eruca.core.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
+from eruca.core.consuming.handler_table import HandlerTable
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
+from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
-    from eruca.aio.client_context import ClientContext
+    from eruca.aio.cluster.client_context import ClientContext
 
 _logger = logging.getLogger(__name__)
 

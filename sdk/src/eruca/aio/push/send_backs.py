@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.push.calling import Outcome
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.errors import (
@@ -21,9 +21,9 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.retries import SendBack
-from eruca.core.consume_context import ConsumeContext
-from eruca.core.message_queue import MessageQueue
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.consume_context import ConsumeContext
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 DEAD_LETTER_LEVEL: Final = -1  # RocketMQ's delay level for "never again"
 

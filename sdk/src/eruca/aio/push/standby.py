@@ -38,13 +38,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from eruca.aio.group_api import GroupApi
-from eruca.aio.http1 import Http1Transport
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.http1 import Http1Transport
 from eruca.contract.errors import ErucaError
 from eruca.contract.groups import Heartbeat, MemberAnswer
+from eruca.core.consuming.session import BEATS_PER_SESSION, Session
 from eruca.core.loop_watch import LoopState, LoopWatch
-from eruca.core.message_queue import MessageQueue
-from eruca.core.session import BEATS_PER_SESSION, Session
+from eruca.core.messages.message_queue import MessageQueue
 
 LOOKS_PER_SESSION: Final = 6
 ANSWER_SECONDS_MAX: Final = 3.0  # for a heartbeat; leaving waits for those under way

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eruca.aio.routes import Routes
+from eruca.aio.cluster.routes import Routes
 from eruca.contract.errors import NoRouteError
-from eruca.core.message_queue import MessageQueue
-from eruca.core.route_table import MASTER_ID
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.route_table import MASTER_ID
 
 
 class UrlBook:

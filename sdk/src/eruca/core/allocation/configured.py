@@ -2,7 +2,7 @@
 
 Nothing checks that the members' lists cover a topic or stay apart. A queue that is in no list is
 read by nobody; one that is in two is read by whichever member locked it. The group's retry topic
-needs no mention: :func:`eruca.core.rebalance.share_of` has all members share it.
+needs no mention: :func:`eruca.core.consuming.rebalance.share_of` has all members share it.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueByConfig``, which returns the list for every topic the
 group subscribes to; :func:`eruca.core.allocation.allocate` keeps what belongs to the topic at hand.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)

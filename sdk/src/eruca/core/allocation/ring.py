@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eruca.core.allocation.strategy import AllocationError, AllocationFault, is_to_share
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 VIRTUAL_NODES: Final = 10  # RocketMQ's: more nodes, evener shares, slower ring
 _POSITION_BYTES: Final = 4

@@ -25,7 +25,7 @@ from eruca.core.allocation.strategy import (
     is_to_share,
     utf16_order,
 )
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 _SEPARATOR: Final = "@"
 _PARTS: Final = 2  # room and name

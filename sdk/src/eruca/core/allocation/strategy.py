@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 
 
 class AllocationFault(StrEnum):

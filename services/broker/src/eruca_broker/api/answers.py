@@ -16,7 +16,7 @@ from starlette.types import Send as StarletteSend
 from eruca_broker.api.bodies import InFlight
 from eruca_broker.core.budget import Budget
 from eruca_chassis.asgi import Header, Send
-from eruca_chassis.pieces import JOIN_SIZE_MAX, joined
+from eruca_chassis.connections.pieces import JOIN_SIZE_MAX, joined
 
 _HELD_SIZE_MAX: Final = 2 * JOIN_SIZE_MAX  # bytes that sending slices of the log copies at a time
 

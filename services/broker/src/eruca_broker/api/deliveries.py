@@ -1,6 +1,6 @@
 """Deliveries: messages for whoever has nothing but HTTP.
 
-Receiving and acknowledging are declared here and answered by :mod:`.delivery_routes`.
+Receiving and acknowledging are declared here and answered by :mod:`.hot.delivery_routes`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.models import GroupName
-from eruca_broker.api import delivery_examples
 from eruca_broker.api.dependencies import TheBroker
-from eruca_broker.api.hot import ACK_PATH, DELIVERIES_PATH, dispatched_before
+from eruca_broker.api.examples import deliveries as delivery_examples
+from eruca_broker.api.hot.routes import ACK_PATH, DELIVERIES_PATH, dispatched_before
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.nulls import with_nulls
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.nulls import with_nulls
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 
 router = APIRouter(tags=["deliveries"])
 Group = Annotated[GroupName, Path()]

@@ -11,13 +11,13 @@ from eruca.contract.errors import OverloadedError, TopicNotFoundError, Validatio
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, Moment, TopicName
-from eruca_broker.api import examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
-from eruca_broker.core.rendering import render
-from eruca_broker.core.times import ms_not_before, ms_of
-from eruca_chassis.problems import problems
+from eruca_broker.core.records.rendering import render
+from eruca_broker.core.records.times import ms_not_before, ms_of
+from eruca_chassis.documents.problems import problems
 
 router = APIRouter(prefix="/v1/topics", tags=["messages"])
 _ENCODER: Final = msgspec.json.Encoder()

@@ -18,11 +18,11 @@ from eruca.contract.errors import (
 )
 from eruca.contract.groups import GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
 from eruca.contract.models import GroupName, TopicName
-from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["offsets"])
 Group = Annotated[GroupName, Path()]

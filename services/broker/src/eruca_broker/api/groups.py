@@ -16,14 +16,14 @@ from eruca.contract.errors import (
 from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import GroupName
-from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.cursors import decode_cursor, encode_cursor
-from eruca_chassis.nulls import with_nulls
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.nulls import with_nulls
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"])
 

@@ -21,16 +21,16 @@ from eruca.contract.wire import (
     NEXT_OFFSET_HEADER,
     OCTETS_MEDIA_TYPE,
 )
-from eruca_broker.api import examples
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.leaving import leaving
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
-from eruca_broker.core.rendering import plain_body, render_log_record
+from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.store.reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
-from eruca_chassis.negotiation import accept_of
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.negotiation import accept_of
 
 router = APIRouter(prefix="/v1/log", tags=["log"])
 _ENCODER: Final = msgspec.json.Encoder()

@@ -20,14 +20,14 @@ from eruca.contract.errors import (
 )
 from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
 from eruca.contract.models import GroupName, WaitSeconds
-from eruca_broker.api import group_examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_broker.core.rendering import host_text
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_broker.core.records.rendering import host_text
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 
 router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from eruca.contract.errors import UnsupportedMediaTypeError
-from eruca_chassis.negotiation import check_not_encoded, choose
+from eruca_chassis.requests.negotiation import check_not_encoded, choose
 
 __all__ = ["JSON_MEDIA_TYPE", "check_body_type", "check_content_type", "check_request", "choose"]
 

@@ -16,10 +16,10 @@ from eruca.contract.models import (
     QueueId,
     TopicName,
 )
-from eruca_broker.api import examples
 from eruca_broker.api.dependencies import IncludeSystem, TheBroker
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_broker.api.examples import messages as examples
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 
 router = APIRouter(prefix="/v1", tags=["offsets"])
 

@@ -16,11 +16,11 @@ from eruca.contract.errors import (
 )
 from eruca.contract.models import GroupName
 from eruca.contract.retries import SendBackResults, SendBacks
-from eruca_broker.api import later_examples as examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 
 router = APIRouter(prefix="/v1/groups", tags=["retries"])
 

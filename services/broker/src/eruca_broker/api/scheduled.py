@@ -15,12 +15,12 @@ from eruca.contract.errors import (
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicName
 from eruca.contract.retries import ScheduledList
-from eruca_broker.api import later_examples as examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.cursors import decode_cursor, encode_cursor
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
 

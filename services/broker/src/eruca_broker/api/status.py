@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from eruca.contract.models import BrokerStatus
-from eruca_broker.api import examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import messages as examples
 from eruca_broker.processors.status import broker_status
-from eruca_chassis.openapi import answer
+from eruca_chassis.documents.openapi import answer
 
 router = APIRouter(prefix="/v1", tags=["status"])
 

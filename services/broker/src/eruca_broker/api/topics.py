@@ -15,14 +15,14 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
-from eruca_broker.api import examples
 from eruca_broker.api.dependencies import IncludeSystem, TheBroker
+from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.topics import topic_config
-from eruca_chassis.cursors import decode_cursor, encode_cursor
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
 

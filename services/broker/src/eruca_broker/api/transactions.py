@@ -27,14 +27,14 @@ from eruca.contract.transactions import (
     TransactionId,
     TransactionList,
 )
-from eruca_broker.api import transaction_examples as examples
 from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import transactions as examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.cursors import decode_cursor, encode_cursor
-from eruca_chassis.nulls import with_nulls
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.nulls import with_nulls
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
 Id = Annotated[TransactionId, Path()]

@@ -15,8 +15,8 @@ from typing import Final
 import structlog
 
 from eruca.contract.errors import DiskFullError, ErucaError
-from eruca_broker.core.retention import RetentionRules, decide
-from eruca_broker.processors.group_lags import GroupLags
+from eruca_broker.core.log.retention import RetentionRules, decide
+from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 
 _PAUSE_BETWEEN_DELETIONS_SECONDS: Final = 0.1  # RocketMQ's: deleting a gigabyte stalls a disk

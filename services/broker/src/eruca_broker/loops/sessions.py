@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eruca_broker.processors.members import Members
+from eruca_broker.processors.groups.members import Members
 from eruca_chassis.loops import BackgroundLoop
 
 PERIOD_SECONDS: Final = 0.25  # how late a session may end; a look costs nothing while none is due

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from eruca_broker.core.retention import RetentionRules
+from eruca_broker.core.log.retention import RetentionRules
 from eruca_broker.loops.retention import RetentionLoop
-from eruca_broker.processors.group_lags import GroupLags
+from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, Scrub
 from eruca_chassis.loops import BackgroundLoop

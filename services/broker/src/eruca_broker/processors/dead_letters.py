@@ -33,14 +33,14 @@ from eruca.contract.retries import (
     RedriveAnswer,
     RedriveOutcome,
 )
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.dead_letters import Origin, origin_of, redriven
-from eruca_broker.core.rendering import render
-from eruca_broker.core.scheduled import Destination, host_bits_of
-from eruca_broker.core.timers_events import DeadLettersRedriven
-from eruca_broker.core.times import moment, ms_not_before, rfc3339
-from eruca_broker.processors.group_work import GroupWork
-from eruca_broker.processors.groups import Groups
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.dead_letters import Origin, origin_of, redriven
+from eruca_broker.core.records.rendering import render
+from eruca_broker.core.records.scheduled import Destination, host_bits_of
+from eruca_broker.core.records.times import moment, ms_not_before, rfc3339
+from eruca_broker.core.state.timers_events import DeadLettersRedriven
+from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.pacing import Pace
 from eruca_chassis.finishing import finished
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from eruca.contract.errors import OverloadedError
-from eruca_broker.core.held_pulls import (
+from eruca_broker.core.consuming.held_pulls import (
     Examine,
     HeldPull,
     HeldPulls,

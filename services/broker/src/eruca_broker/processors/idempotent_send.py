@@ -1,8 +1,8 @@
 """Sending under an idempotency key: stored once, however often it is asked for.
 
-Which states a key is in, and what is the same, says :mod:`eruca_broker.core.replays`. Here a key is
-looked up in the log, and whoever comes while the first is on its way there waits for that: it is
-told as late as the first one's sender would be, and if the first fails it is stored itself.
+Which states a key is in, and what is the same, says :mod:`eruca_broker.core.records.replays`. Here
+a key is looked up in the log, and whoever comes while the first is on its way there waits for that:
+it is told as late as the first one's sender would be, and if the first fails it is stored itself.
 
 A batch lies in the log as one piece, whichever queues its messages wait in. So the first message
 leads to all of them.
@@ -19,8 +19,8 @@ from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.properties import UNIQ_KEY
 from eruca.contract.records import DamagedRecordError, Host, Record, decode_record
-from eruca_broker.core.batch import Batch
-from eruca_broker.core.replays import (
+from eruca_broker.core.batches.batch import Batch
+from eruca_broker.core.records.replays import (
     Content,
     check_first_id,
     content_of_message,
@@ -30,11 +30,16 @@ from eruca_broker.core.replays import (
     is_delayed_alike,
     is_same_record,
 )
-from eruca_broker.core.scheduled import DELAYED_TOPICS, Destination, delivery_time, destination_of
-from eruca_broker.core.times import rfc3339
+from eruca_broker.core.records.scheduled import (
+    DELAYED_TOPICS,
+    Destination,
+    delivery_time,
+    destination_of,
+)
+from eruca_broker.core.records.times import rfc3339
 from eruca_broker.processors.scheduled import StoredLater
 from eruca_broker.processors.send_message import Sender
-from eruca_broker.store.appended import Appended
+from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 

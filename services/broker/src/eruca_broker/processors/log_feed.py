@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.records import Record
-from eruca_broker.core.held_pulls import Position
+from eruca_broker.core.consuming.held_pulls import Position
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reader import LogRead

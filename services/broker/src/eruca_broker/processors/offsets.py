@@ -13,7 +13,7 @@ from eruca.contract.models import (
     QueueOffsets,
     TopicQueues,
 )
-from eruca_broker.core.times import moment, ms_not_before, ms_of
+from eruca_broker.core.records.times import moment, ms_not_before, ms_of
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from eruca.contract.errors import UnavailableError, ValidationError, errors_at
 from eruca.contract.wire import PullStatus
-from eruca_broker.core.held_pulls import Examined, Position
-from eruca_broker.core.message_filter import MessageFilter
+from eruca_broker.core.consuming.held_pulls import Examined, Position
+from eruca_broker.core.consuming.message_filter import MessageFilter
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore

@@ -21,16 +21,16 @@ from eruca.contract.errors import RecordNotFoundError, TooLargeError
 from eruca.contract.names import dead_letter_topic, retry_topic
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.retries import SendBack, SendBackResult, SendBackResults, SendBacks
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.dead_letters import dead_letter_of, origin_of, retry_of
-from eruca_broker.core.group_state import Group
-from eruca_broker.core.retry_policy import Verdict, verdict
-from eruca_broker.core.scheduled import Destination, PropertiesTooLargeError, host_bits_of
-from eruca_broker.core.state import Topic
-from eruca_broker.core.times import moment
-from eruca_broker.processors.group_work import GroupWork
-from eruca_broker.processors.groups import Groups
-from eruca_broker.processors.queue_locks import HeldQueue, QueueLocks
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.consuming.retry_policy import Verdict, verdict
+from eruca_broker.core.records.dead_letters import dead_letter_of, origin_of, retry_of
+from eruca_broker.core.records.scheduled import Destination, PropertiesTooLargeError, host_bits_of
+from eruca_broker.core.records.times import moment
+from eruca_broker.core.state.group_state import Group
+from eruca_broker.core.state.state import Topic
+from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.queue_locks import HeldQueue, QueueLocks
+from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.topics import Topics
 from eruca_chassis.finishing import finished

@@ -1,7 +1,7 @@
 """Delayed messages: sending them, looking at those that wait, recalling one.
 
 A delayed message is stored at once, as durable as any, in a topic where messages wait
-(:mod:`eruca_broker.core.scheduled`); what delivers it is :mod:`eruca_broker.processors.timers`.
+(:mod:`eruca_broker.core.records.scheduled`); what delivers it is :mod:`.timers`.
 
 Recalling is ending its timer by an event. Fired or recalled is decided in memory, at once and once;
 the event makes it last. Repeating a recall is harmless: as long as the log remembers the message,
@@ -32,8 +32,8 @@ from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.properties import UNIQ_KEY
 from eruca.contract.records import DamagedRecordError, decode_record
 from eruca.contract.retries import ScheduledList, ScheduledMessage
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.scheduled import (
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.scheduled import (
     DELAYED_TOPICS,
     Destination,
     PropertiesTooLargeError,
@@ -45,11 +45,11 @@ from eruca_broker.core.scheduled import (
     property_of,
     waiting,
 )
-from eruca_broker.core.timers import Timer
-from eruca_broker.core.timers_events import TimersCancelled, waiting_record_size_max
-from eruca_broker.core.times import moment, ms_not_before
+from eruca_broker.core.records.times import moment, ms_not_before
+from eruca_broker.core.state.timers import Timer
+from eruca_broker.core.state.timers_events import TimersCancelled, waiting_record_size_max
 from eruca_broker.processors.pacing import Pace
-from eruca_broker.store.appended import Appended
+from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 
 LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks at

@@ -23,17 +23,17 @@ from eruca.contract.errors import ErucaError, MisdirectedError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.records import Host
-from eruca.core.unique_ids import UniqueIds
-from eruca_broker.core.batch import Batch, batch_of_records, check_batch
-from eruca_broker.core.new_messages import encode_messages, queue_of_sharding_keys
-from eruca_broker.core.scheduled import Destination, Wait
-from eruca_broker.core.state import Topic
-from eruca_broker.core.times import rfc3339
+from eruca.core.messages.unique_ids import UniqueIds
+from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
+from eruca_broker.core.records.new_messages import encode_messages, queue_of_sharding_keys
+from eruca_broker.core.records.scheduled import Destination, Wait
+from eruca_broker.core.records.times import rfc3339
+from eruca_broker.core.state.state import Topic
 from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
 from eruca_broker.processors.topics import Topics
-from eruca_broker.store.appended import Appended
+from eruca_broker.store.files.refusals import renewed
+from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.refusals import renewed
 from eruca_chassis.clock import Clock
 
 Sent: TypeAlias = Callable[[Appended | Exception], None]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from eruca.contract.models import BrokerStatus, LogStatus, ProjectionStatus
 from eruca_broker.core.budget import Budget
-from eruca_broker.core.times import moment
+from eruca_broker.core.records.times import moment
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
 

@@ -21,8 +21,8 @@ from typing import Final
 import structlog
 
 from eruca.contract.errors import ErucaError, RecordNotFoundError
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.scheduled import (
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.scheduled import (
     Destination,
     Wait,
     delivered,
@@ -31,9 +31,9 @@ from eruca_broker.core.scheduled import (
     properties_of,
     waiting,
 )
-from eruca_broker.core.state import Topic
-from eruca_broker.core.timers import Timer
-from eruca_broker.core.timers_events import TimersFired, fired_record_size_max
+from eruca_broker.core.state.state import Topic
+from eruca_broker.core.state.timers import Timer
+from eruca_broker.core.state.timers_events import TimersFired, fired_record_size_max
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 

@@ -24,9 +24,9 @@ from eruca.contract.errors import (
 from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.contract.models import TopicConfig, TopicSettings
 from eruca.contract.names import NameFault, broker_topic_fault, is_system_topic
-from eruca_broker.core.events import TopicDeleted, TopicPut
-from eruca_broker.core.state import Topic
-from eruca_broker.core.topic_events import OrderConfig
+from eruca_broker.core.state.events import TopicDeleted, TopicPut
+from eruca_broker.core.state.state import Topic
+from eruca_broker.core.state.topic_events import OrderConfig
 from eruca_broker.store.message_store import MessageStore
 
 

@@ -14,11 +14,11 @@ import errno
 from functools import partial
 from pathlib import Path
 
-from eruca_broker.store.checkpoint import Checkpoint, write_checkpoint
-from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.key_index import KeyIndex, UnflushedIndex
-from eruca_broker.store.refusals import SCARCITY_FIXES
-from eruca_broker.store.unflushed import Unflushed
+from eruca_broker.store.files.checkpoint import Checkpoint, write_checkpoint
+from eruca_broker.store.files.refusals import SCARCITY_FIXES
+from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.index.key_index import KeyIndex, UnflushedIndex
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_chassis.finishing import finished_in_thread
 
 

@@ -8,7 +8,7 @@ in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: hashing keys costs 
 then their properties are kept, so that the log need not be read again.
 
 A file that cannot be written holds up nothing but itself: its queue, or the index, is noted as
-lagging (:mod:`eruca_broker.store.lagging`), passed over from then on, and catches up from the log.
+lagging (:mod:`.queues.lagging`), passed over from then on, and catches up from the log.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
 """
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.core.record_columns import RecordColumns, TopicColumn
-from eruca_broker.core.batch_columns import LooseTexts
+from eruca.core.messages.record_columns import RecordColumns, TopicColumn
+from eruca_broker.core.batches.batch_columns import LooseTexts
 from eruca_broker.core.consume_queue_entry import (
     ENTRY,
     Entries,
@@ -34,24 +34,24 @@ from eruca_broker.core.consume_queue_entry import (
     encode_entry,
     view_entries,
 )
-from eruca_broker.core.events import TopicDeleted, decode_event
-from eruca_broker.core.key_backlog import KeyBacklog, Many, One, prefix_hash
-from eruca_broker.core.property_hashes import (
+from eruca_broker.core.index.backlog import KeyBacklog, Many, One, prefix_hash
+from eruca_broker.core.log.recovery import walk
+from eruca_broker.core.properties.hashes import (
     PropertyHashes,
     hash_properties,
     hash_texts,
     index_hashes,
     tag_and_keys,
 )
-from eruca_broker.core.property_shapes import AlikeTexts, tag_codes
-from eruca_broker.core.recovery import walk
-from eruca_broker.core.scheduled import DELAYED_TOPICS, delivery_time
-from eruca_broker.store.appended import Appended
-from eruca_broker.store.commit_log import CommitLog
-from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.lagging import KEY_INDEX, Key, Lag, ProjectionError
-from eruca_broker.store.queue_files import DamagedQueueError
+from eruca_broker.core.properties.shapes import AlikeTexts, tag_codes
+from eruca_broker.core.records.scheduled import DELAYED_TOPICS, delivery_time
+from eruca_broker.core.state.events import TopicDeleted, decode_event
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.log.appended import Appended
+from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.lagging import KEY_INDEX, Key, Lag, ProjectionError
+from eruca_broker.store.queues.queue_files import DamagedQueueError
 
 Int64Array: TypeAlias = NDArray[np.int64]
 

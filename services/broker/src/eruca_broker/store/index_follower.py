@@ -3,7 +3,7 @@
 A few records wait for ``INDEX_DELAY_SECONDS`` at the most; many are taken in by whoever publishes
 them. Where the disk does not take it, the index stays behind, and it is tried again with what comes
 next: nothing but look-ups by key is concerned, and they read what it lacks from the log. When too
-much has gathered it lags like a queue (:mod:`eruca_broker.store.lagging`), and is left alone here.
+much has gathered it lags like a queue (:mod:`.queues.lagging`), and is left alone here.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ This is what the rest of the broker sees. It owns the parts and lets each do its
     writer      appends, group commit            store/writer.py
     dispatcher  log → consume queues, key index  store/dispatcher.py, store/index_follower.py
     reader      pulls, look-ups, the log feed    store/reader.py
-    state       topics, groups, offsets          core/state.py, a fold over control records
-    timers      messages that wait               core/timers.py, told by queues and events
+    state       topics, groups, offsets          core/state/state.py, a fold over control records
+    timers      messages that wait               core/state/timers.py, told by queues and events
     retention   how the oldest segments go       store/retention.py
 
 Everything here runs on the event loop's thread; only flushing and allocating leave it.
@@ -43,39 +43,39 @@ from eruca.contract.errors import (
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
-from eruca.core.sql92 import Sql92Filter
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.events import (
+from eruca.core.filters.sql92 import Sql92Filter
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.state.events import (
     EVENTS_QUEUE_ID,
     Event,
     StateSnapshot,
     TopicDeleted,
     encode_event,
 )
-from eruca_broker.core.state import BrokerState
-from eruca_broker.core.timers import PendingTimers
-from eruca_broker.core.timers_events import TimersCancelled, TimersFired
-from eruca_broker.store import config_snapshots, delay_offsets
-from eruca_broker.store.appended import Appended, Done, GroupDone
+from eruca_broker.core.state.state import BrokerState
+from eruca_broker.core.state.timers import PendingTimers
+from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store.checkpoints import Checkpoints
-from eruca_broker.store.commit_log import CommitLog, OutsideLogError
-from eruca_broker.store.config_snapshots import ConfigSnapshot
-from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.directories import sync_directory
-from eruca_broker.store.directory_lock import DirectoryLock
+from eruca_broker.store.config import config_snapshots, delay_offsets
+from eruca_broker.store.config.config_snapshots import ConfigSnapshot
+from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.files.directories import sync_directory
+from eruca_broker.store.files.directory_lock import DirectoryLock
+from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
-from eruca_broker.store.key_index import KeyIndex
-from eruca_broker.store.lagging import KEY_INDEX, index_failed, queue_failed
-from eruca_broker.store.projection_digests import write_digests
+from eruca_broker.store.log.appended import Appended, Done, GroupDone
+from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
+from eruca_broker.store.log.receipts import Receipt
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
-from eruca_broker.store.queue_files import DamagedQueueError
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, queue_failed
+from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.reader import LogRead, QueueRead, Reader
-from eruca_broker.store.receipts import Receipt
-from eruca_broker.store.recovery import Recovered, recover
+from eruca_broker.store.recovery.recovery import Recovered, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
-from eruca_broker.store.state_snapshots import StateSnapshots
+from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread

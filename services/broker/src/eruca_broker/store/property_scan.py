@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from numpy.typing import NDArray
 
-from eruca.core.sql92 import Sql92Filter
-from eruca_broker.core.stored_properties import stored_properties
-from eruca_broker.store.commit_log import CommitLog
+from eruca.core.filters.sql92 import Sql92Filter
+from eruca_broker.core.properties.stored import stored_properties
+from eruca_broker.store.log.commit_log import CommitLog
 
 SCAN_RECORDS_MAX: Final = 2_048  # records looked at for one answer; about 5 ms on a small machine
 SCAN_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of records they may take

@@ -31,19 +31,19 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca.contract.wire import PullStatus
-from eruca.core.sql92 import Sql92Filter
+from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.consume_queue_entry import Entries
-from eruca_broker.store.commit_log import CommitLog
-from eruca_broker.store.consume_queue import ConsumeQueue
-from eruca_broker.store.consume_queues import ConsumeQueues
-from eruca_broker.store.index_file import DamagedIndexError
-from eruca_broker.store.key_index import KeyIndex
+from eruca_broker.store.index.index_file import DamagedIndexError
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.property_scan import (
     SCAN_RECORDS_MAX,
     SCAN_WORK_MAX,
     ScanLimits,
     scan,
 )
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
 
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
 SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers

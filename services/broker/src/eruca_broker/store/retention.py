@@ -4,7 +4,7 @@ What leads to a segment's records goes before it does: entries of consume queues
 index. So whatever fails on the way, nothing leads to a record that is gone. No segment goes before
 an older one, and the last one never.
 
-How many are to go is decided elsewhere (:mod:`eruca_broker.core.retention`).
+How many are to go is decided elsewhere (:mod:`eruca_broker.core.log.retention`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from eruca.contract.names import dead_letter_topic
-from eruca_broker.core.retention import oldest_needed
-from eruca_broker.store.recovery import Recovered
-from eruca_broker.store.state_snapshots import StateSnapshots
+from eruca_broker.core.log.retention import oldest_needed
+from eruca_broker.store.recovery.recovery import Recovered
+from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
 from eruca_chassis.finishing import finished_in_thread
 

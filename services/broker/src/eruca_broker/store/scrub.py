@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from eruca.contract.records import RecordLayout
-from eruca_broker.core.scrub import Examined, examine
+from eruca_broker.core.log.scrub import Examined, examine
 from eruca_broker.store.message_store import LogFile, MessageStore
 from eruca_broker.store.scrub_progress import Progress, read_progress, write_progress
 

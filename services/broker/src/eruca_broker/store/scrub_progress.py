@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from eruca_broker.store.config_snapshots import DIRECTORY
+from eruca_broker.store.config.config_snapshots import DIRECTORY
 
 NAME: Final = "scrubProgress.json"
 

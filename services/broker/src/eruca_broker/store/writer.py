@@ -21,7 +21,7 @@ and each append of it is refused; the log is as it was. Where it was for want of
 files or memory, :meth:`Writer.probe` sees whether there is some again. A flush that fails is final:
 the kernel may have dropped the pages, so nothing is acknowledged any more until the store has been
 opened anew. A projection that fails is no reason to refuse anything, unless room or else is short:
-it lags, and whoever needs it is told (:mod:`eruca_broker.store.lagging`).
+it lags, and whoever needs it is told (:mod:`eruca_broker.store.queues.lagging`).
 
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
@@ -45,22 +45,22 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.records import BLANK_SIZE_MIN, Host
-from eruca_broker.core.batch import Batch
-from eruca_broker.core.events import Event, TopicDeleted
-from eruca_broker.store.appended import Appended, Done, GroupDone
-from eruca_broker.store.commit_log import CommitLog
+from eruca_broker.core.batches.batch import Batch
+from eruca_broker.core.state.events import Event, TopicDeleted
 from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.lagging import (
+from eruca_broker.store.files.refusals import failed_flush, is_scarcity, refusal_of, renewed
+from eruca_broker.store.log.appended import Appended, Done, GroupDone
+from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
+from eruca_broker.store.log.segment import Segment
+from eruca_broker.store.queues.lagging import (
     KEY_INDEX,
     Key,
     ProjectionError,
     queue_failed,
     reason_of,
 )
-from eruca_broker.store.queue_files import DamagedQueueError
-from eruca_broker.store.receipts import Receipt, receipt_to, receipts_to
-from eruca_broker.store.refusals import failed_flush, is_scarcity, refusal_of, renewed
-from eruca_broker.store.segment import Segment
+from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread

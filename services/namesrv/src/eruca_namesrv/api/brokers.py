@@ -16,8 +16,8 @@ from eruca.contract.models import (
     ClusterList,
     RegistrationResult,
 )
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 from eruca_namesrv.topic_lists import check_topics

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Body, Path
 from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
 from eruca.contract.limits import KV_NAME_SIZE_MAX
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 

@@ -18,9 +18,9 @@ from eruca.contract.models import (
     TopicRoute,
     WaitSeconds,
 )
-from eruca_chassis.cursors import decode_cursor, encode_cursor
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 

@@ -27,10 +27,10 @@ from eruca.contract.queries import (
     Timeline,
 )
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
-from eruca_chassis.cursors import decode_cursor
-from eruca_chassis.negotiation import accept_of, choose
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor
+from eruca_chassis.requests.negotiation import accept_of, choose
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
 from eruca_query.core.found_messages import ms_not_before, ms_of

@@ -16,8 +16,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.models import BrokerName
 from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_postgres.forgetting import forget
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService

@@ -24,7 +24,7 @@ from eruca.contract.records import (
     RecordLayout,
     SysFlag,
 )
-from eruca.core.record_columns import (
+from eruca.core.messages.record_columns import (
     Int64Array,
     RecordColumns,
     TopicColumn,

@@ -8,7 +8,7 @@ from typing import Final
 
 from eruca.contract.instant_texts import instant_text
 from eruca.contract.queries import GroupProgress, GroupState, LifeEventKind
-from eruca.core.tag_expression import TAG_TYPE, TagExpressionError, parse_tag_expression
+from eruca.core.filters.tag_expression import TAG_TYPE, TagExpressionError, parse_tag_expression
 from eruca_query.core.found_messages import FoundMessage, moment
 from eruca_query.core.group_facts import (
     GroupFact,

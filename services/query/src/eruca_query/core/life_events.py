@@ -18,7 +18,7 @@ from eruca.contract.names import (
 )
 from eruca.contract.queries import LifeEventKind
 from eruca.contract.records import Record
-from eruca.core.delay_levels import LEVELS_DEFAULT, DelayLevels
+from eruca.core.messages.delay_levels import LEVELS_DEFAULT, DelayLevels
 
 WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))
 TOLD_TOPICS: Final = WAITING_TOPICS | {HALF_TOPIC}

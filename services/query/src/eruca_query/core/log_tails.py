@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from eruca.contract.records import DamagedRecordError, Host
-from eruca.core.log_block import LogBlock
-from eruca.core.record_columns import Int64Array
+from eruca.core.messages.log_block import LogBlock
+from eruca.core.messages.record_columns import Int64Array
 from eruca_query.core.block_columns import BlockColumns
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.group_facts import GroupFact, TopicGone

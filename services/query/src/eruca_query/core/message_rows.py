@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from eruca.contract.properties import KEY_SEPARATOR
-from eruca.core.record_columns import Int64Array
+from eruca.core.messages.record_columns import Int64Array
 from eruca_query.core.block_columns import BlockColumns
 from eruca_query.core.copy_rows import RowFormat, join_rows
 from eruca_query.core.key_hashes import hash_keys

@@ -13,7 +13,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def position_text(position: Position) -> str:
-    """Return what a cursor says; see :func:`eruca_chassis.cursors.encode_cursor`."""
+    """Return what a cursor says; see :func:`eruca_chassis.requests.cursors.encode_cursor`."""
     return f"{position.stored_ms}:{position.log_offset}:{position.broker_name}"
 
 

@@ -21,7 +21,7 @@ from eruca.contract.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from eruca.core.record_columns import Int64Array, strided
+from eruca.core.messages.record_columns import Int64Array, strided
 
 _END: Final = ord(PROPERTY_SEPARATOR)
 _WORD: Final = 8  # bytes of a property's beginning that are looked at in one step

@@ -18,7 +18,7 @@ from eruca.contract.exports import (
 )
 from eruca.contract.limits import EXPORT_ROWS_MAX
 from eruca.contract.models import OFFSET_MAX
-from eruca_chassis.negotiation import choose
+from eruca_chassis.requests.negotiation import choose
 from eruca_query.exports.planner import QueueName
 from eruca_query.exports.workers.steps import RowForm
 

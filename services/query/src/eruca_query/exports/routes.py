@@ -34,8 +34,8 @@ from eruca.contract.limits import (
     EXPORT_START_SIZE_MAX,
 )
 from eruca.contract.models import Moment, TopicName
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_query.exports import examples
 from eruca_query.exports.export_response import ExportResponse
 from eruca_query.exports.planner import PlanWish, plan_export

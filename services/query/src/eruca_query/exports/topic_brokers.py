@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from eruca import AsyncClient
-from eruca.aio.transport import path_segment, target_of
+from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.errors import (
     BrokerUnreachableError,
     ClientError,
@@ -26,7 +26,7 @@ from eruca.contract.errors import (
 from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.models import QueueOffsets
 from eruca.contract.names import is_system_topic
-from eruca.core.route_table import DEFAULT_NETWORK, MASTER_ID
+from eruca.core.routing.route_table import DEFAULT_NETWORK, MASTER_ID
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step
 

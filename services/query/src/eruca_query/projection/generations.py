@@ -23,7 +23,7 @@ from sqlalchemy import delete, func, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.core.log_block import LogBlock
+from eruca.core.messages.log_block import LogBlock
 from eruca_query.projection.chunks import cut_chunks
 from eruca_query.projection.tables import (
     brokers,

@@ -19,8 +19,8 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.core.log_block import LogBlock
-from eruca.core.record_columns import Int64Array
+from eruca.core.messages.log_block import LogBlock
+from eruca.core.messages.record_columns import Int64Array
 from eruca_postgres.copying import copy_binary
 from eruca_query.core.block_columns import BlockColumns
 from eruca_query.core.group_table import GroupChanges, GroupTable

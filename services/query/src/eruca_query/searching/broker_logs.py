@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from eruca.aio.broker_api import BrokerApi
-from eruca.aio.transport import problem_error, target_of
+from eruca.aio.cluster.broker_api import BrokerApi
+from eruca.aio.http.transport import problem_error, target_of
 from eruca.contract.errors import ErucaError, RecordNotFoundError, TransportError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
 from eruca.contract.messages import LogRecordView
 from eruca.contract.queries import IncompleteReason
 from eruca.contract.wire import LOG_MEDIA_TYPE, MAX_OFFSET_HEADER, NEXT_OFFSET_HEADER
-from eruca.core.log_block import LogBlock
+from eruca.core.messages.log_block import LogBlock
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.log_tails import LogTail
 from eruca_query.core.pulled_messages import found_of

@@ -18,7 +18,7 @@ from sqlalchemy import select
 from eruca.contract.errors import GroupNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
 from eruca.contract.queries import MessagePage, Missing
-from eruca_chassis.cursors import encode_cursor
+from eruca_chassis.requests.cursors import encode_cursor
 from eruca_postgres.database import Database
 from eruca_query.core.found_messages import FoundMessage, Position, moment
 from eruca_query.core.group_facts import GroupFact, GroupGone, PositionMoved, TopicGone

@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.models import BrokerName
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.problems import problems
 from eruca_postgres.forgetting import forget
 from eruca_txn_checker.api.dependencies import TheChecker
 

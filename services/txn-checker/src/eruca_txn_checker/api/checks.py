@@ -25,8 +25,8 @@ from eruca.contract.transactions import (
     CheckOutcome,
     ProducerChecks,
 )
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.transactions import CheckerStatus, CheckingRules
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
 from eruca_txn_checker.checking.following import followed_brokers

@@ -29,9 +29,9 @@ from eruca.contract.transactions import (
     TransactionId,
     TransactionState,
 )
-from eruca_chassis.cursors import decode_cursor, encode_cursor
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
 from eruca_txn_checker.checker import TransactionChecker

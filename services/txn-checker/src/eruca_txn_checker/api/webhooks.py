@@ -15,8 +15,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.models import GroupName
 from eruca.contract.transactions import Webhook, WebhookSettings
-from eruca_chassis.openapi import answer
-from eruca_chassis.problems import problems
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
 from eruca_txn_checker.checking.webhook_call import literal_address, refusal_of

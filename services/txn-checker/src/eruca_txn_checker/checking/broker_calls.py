@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from eruca.aio.broker_api import parsed, send_model
-from eruca.aio.transport import JSON_HEADER, path_segment, problem_error
+from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.http.transport import JSON_HEADER, path_segment, problem_error
 from eruca.contract.errors import (
     BrokerNotFoundError,
     BrokerUnreachableError,

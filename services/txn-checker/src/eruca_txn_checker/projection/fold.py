@@ -21,7 +21,7 @@ from eruca.contract.transaction_events import (
     TransactionEvent,
     decode_transaction_event,
 )
-from eruca.core.log_block import LogBlock, LogRecord
+from eruca.core.messages.log_block import LogBlock, LogRecord
 from eruca_chassis.clock import Clock
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules

@@ -10,12 +10,12 @@ import pytest
 
 from eruca.aio.push.calling import Calls, tell
 from eruca.contract.records import Record, encode_record
-from eruca.core.consume_status import ConsumeStatus
-from eruca.core.handler_table import Registration
-from eruca.core.message_queue import MessageQueue
-from eruca.core.push_settings import PushSettings
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.tag_expression import Subscription
+from eruca.core.consuming.consume_status import ConsumeStatus
+from eruca.core.consuming.handler_table import Registration
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.filters.tag_expression import Subscription
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 pytestmark = pytest.mark.anyio
 

@@ -8,15 +8,15 @@ import json
 import httpx
 import pytest
 
-from eruca.aio.broker_fetcher import Prefetch
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.transport import HttpxTransport
+from eruca.aio.pulling.broker_fetcher import Prefetch
 from eruca.aio.push.commits import BrokerOffsets, Commits
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.aio.transport import HttpxTransport
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ValidationError
-from eruca.core.flow_control import FlowLimits
-from eruca.core.message_queue import MessageQueue
-from eruca.core.received_message import ReceivedMessage
+from eruca.core.consuming.flow_control import FlowLimits
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 pytestmark = pytest.mark.anyio
 

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from eruca.aio.broker_fetcher import Prefetch
+from eruca.aio.pulling.broker_fetcher import Prefetch
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.records import Record, encode_record
-from eruca.core.flow_control import FlowLimits
-from eruca.core.message_queue import MessageQueue
-from eruca.core.orderly_result import Gate
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.session import Session
+from eruca.core.consuming.flow_control import FlowLimits
+from eruca.core.consuming.orderly_result import Gate
+from eruca.core.consuming.session import Session
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 pytestmark = pytest.mark.anyio
 

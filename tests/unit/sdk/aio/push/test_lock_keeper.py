@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.transport import HttpResponse
 from eruca.aio.push import lock_keeper
 from eruca.aio.push.background import Background
 from eruca.aio.push.lock_keeper import LockKeeper
-from eruca.aio.transport import HttpResponse
 from eruca.contract.errors import (
     MemberNotFoundError,
     QueueNotFoundError,
     TransportError,
 )
 from eruca.contract.groups import GrantedLock
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 from support.scripted_transport import (
     Request,
     ScriptedTransport,

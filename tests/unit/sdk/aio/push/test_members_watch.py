@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.transport import HttpResponse
 from eruca.aio.push.background import Background
 from eruca.aio.push.members_watch import MembersWatch
-from eruca.aio.transport import HttpResponse
 from support.scripted_transport import Request, ScriptedTransport, json_answer
 from support.waiting import stays, until
 

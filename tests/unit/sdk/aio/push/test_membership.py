@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from eruca.aio.group_api import GroupApi
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.transport import HttpResponse, NotConnectedError
 from eruca.aio.push.background import Background
 from eruca.aio.push.membership import Membership
-from eruca.aio.transport import HttpResponse, NotConnectedError
 from eruca.contract.errors import (
     ClientIdInUseError,
     ErucaError,
@@ -21,7 +21,7 @@ from eruca.contract.errors import (
     TransportError,
 )
 from eruca.contract.groups import Heartbeat, Subscription
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 from support.waiting import until
 

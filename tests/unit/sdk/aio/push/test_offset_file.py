@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eruca.aio.push.offset_file import OffsetFile
-from eruca.core.message_queue import MessageQueue
+from eruca.core.messages.message_queue import MessageQueue
 from support.patience import PATIENCE_SECONDS
 from support.waiting import until
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 
-from eruca.aio.broker_fetcher import Prefetch
+from eruca.aio.pulling.broker_fetcher import Prefetch
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.ready_batches import Batch, ReadyBatches
-from eruca.core.flow_control import FlowLimits
-from eruca.core.handler_table import Registration
-from eruca.core.message_queue import MessageQueue
-from eruca.core.received_message import ReceivedMessage
-from eruca.core.session import Session
-from eruca.core.tag_expression import Subscription
+from eruca.core.consuming.flow_control import FlowLimits
+from eruca.core.consuming.handler_table import Registration
+from eruca.core.consuming.session import Session
+from eruca.core.filters.tag_expression import Subscription
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 
 class Clock:

@@ -9,13 +9,13 @@ from typing import Final, cast
 
 import pytest
 
+from eruca.aio.cluster.routes import Routes
 from eruca.aio.push import rounds
 from eruca.aio.push.background import Background
 from eruca.aio.push.rounds import KnownQueues, Rounds
-from eruca.aio.routes import Routes
 from eruca.contract.errors import ErucaError, NameServersUnreachableError, TopicNotFoundError
-from eruca.core.message_queue import MessageQueue
-from eruca.core.route_table import SubscribeView
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.route_table import SubscribeView
 
 pytestmark = pytest.mark.anyio
 

@@ -20,12 +20,12 @@ import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from eruca.aio.group_api import GroupApi
-from eruca.aio.http1 import Http1Transport
+from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.http1 import Http1Transport
 from eruca.aio.push.standby import LOOKS_PER_SESSION, Renewal, Standby
 from eruca.contract.groups import Heartbeat, Subscription
-from eruca.core.message_queue import MessageQueue
-from eruca.core.session import Session
+from eruca.core.consuming.session import Session
+from eruca.core.messages.message_queue import MessageQueue
 from support.http_peers import peer, read_request
 from support.waiting import until
 

@@ -35,8 +35,12 @@ from eruca.contract.errors import (
     FilterSyntaxError,
     StaleHandleError,
 )
-from eruca_broker.core.group_state import Group, Queue
-from eruca_broker.core.lease_events import (
+from eruca_broker.core.consuming.lease_handles import Handle
+from eruca_broker.core.consuming.message_filter import MessageFilter, parse_filter
+from eruca_broker.core.consuming.retry_policy import verdict
+from eruca_broker.core.records.times import moment
+from eruca_broker.core.state.group_state import Group, Queue
+from eruca_broker.core.state.lease_events import (
     DeliveriesAcked,
     DeliveriesExtended,
     DeliveriesNacked,
@@ -45,10 +49,6 @@ from eruca_broker.core.lease_events import (
     QueueLeaseRefs,
     QueueNacks,
 )
-from eruca_broker.core.lease_handles import Handle
-from eruca_broker.core.message_filter import MessageFilter, parse_filter
-from eruca_broker.core.retry_policy import verdict
-from eruca_broker.core.times import moment
 from eruca_broker.processors.deliveries.counts import DeliveryCounts
 from eruca_broker.processors.deliveries.gathering import Gathering
 from eruca_broker.processors.deliveries.handing_out import Ask, HandingOut
@@ -58,9 +58,9 @@ from eruca_broker.processors.deliveries.letters import DeadDelivery
 from eruca_broker.processors.deliveries.reads import DeliveryReader
 from eruca_broker.processors.deliveries.waiters import DeliveryWaiters
 from eruca_broker.processors.deliveries.writing import DeliveryWriter
-from eruca_broker.processors.group_work import GroupWork
-from eruca_broker.processors.groups import Groups
-from eruca_broker.processors.members import Members
+from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.members import Members
+from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.held import Release

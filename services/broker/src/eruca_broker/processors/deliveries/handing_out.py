@@ -14,17 +14,17 @@ from eruca.contract.deliveries import Delivery, DeliveryAnswer, DeliveryRequest
 from eruca.contract.errors import ErucaError, SystemTopicError, UnavailableError
 from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.names import is_system_topic
-from eruca_broker.core.group_state import Queue
-from eruca_broker.core.lease_handles import Handle, encode_handle
-from eruca_broker.core.rendering import render
-from eruca_broker.core.times import rfc3339
+from eruca_broker.core.consuming.lease_handles import Handle, encode_handle
+from eruca_broker.core.records.rendering import render
+from eruca_broker.core.records.times import rfc3339
+from eruca_broker.core.state.group_state import Queue
 from eruca_broker.processors.deliveries.counts import DeliveryCounts
 from eruca_broker.processors.deliveries.joining import DeliveryJoining
 from eruca_broker.processors.deliveries.leasing import Handful, Leased, Leasing, Scanned, Wanted
 from eruca_broker.processors.deliveries.writing import DeliveryWriter
-from eruca_broker.processors.group_work import GroupWork
-from eruca_broker.processors.groups import Groups
-from eruca_broker.processors.members import Members
+from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.members import Members
+from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 
 

@@ -15,9 +15,9 @@ from eruca.contract.errors import (
     ValidationError,
     errors_at,
 )
-from eruca_broker.core.group_state import Queue
-from eruca_broker.core.lease_handles import Handle, MalformedHandleError, decode_handle
-from eruca_broker.core.leases import HandleState, Leases
+from eruca_broker.core.consuming.lease_handles import Handle, MalformedHandleError, decode_handle
+from eruca_broker.core.state.group_state import Queue
+from eruca_broker.core.state.leases import HandleState, Leases
 
 _NAMED_MAX: Final = 3  # handles an error names in its detail; all are in its list
 

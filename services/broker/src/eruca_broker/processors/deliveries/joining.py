@@ -18,16 +18,16 @@ import structlog
 
 from eruca.contract.deliveries import DeliveryRequest
 from eruca.contract.errors import ConflictError, SubscriptionConflictError
-from eruca_broker.core.events import Event
-from eruca_broker.core.group_events import (
+from eruca_broker.core.state.events import Event
+from eruca_broker.core.state.group_events import (
     CommittedOffset,
     GroupSubscribed,
     OffsetsCommitted,
     Subscribed,
 )
-from eruca_broker.core.group_state import Group, Queue
-from eruca_broker.processors.group_work import GroupWork
-from eruca_broker.processors.starts import Starts
+from eruca_broker.core.state.group_state import Group, Queue
+from eruca_broker.processors.groups.starts import Starts
+from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 
 _NAMED_MEMBERS_MAX: Final = 5  # members an error names

@@ -19,11 +19,11 @@ from eruca.contract.deliveries import EmptyBecause
 from eruca.contract.errors import UnavailableError
 from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.records import Record
-from eruca_broker.core.group_state import Group, Queue
-from eruca_broker.core.lease_choice import Choice, ChoiceLimits, choose
-from eruca_broker.core.lease_events import DeliveriesLeased, LeasedMessage
-from eruca_broker.core.leases import QueueLeases
-from eruca_broker.core.message_filter import MessageFilter
+from eruca_broker.core.consuming.lease_choice import Choice, ChoiceLimits, choose
+from eruca_broker.core.consuming.message_filter import MessageFilter
+from eruca_broker.core.state.group_state import Group, Queue
+from eruca_broker.core.state.lease_events import DeliveriesLeased, LeasedMessage
+from eruca_broker.core.state.leases import QueueLeases
 from eruca_broker.processors.deliveries.letters import DeadDelivery
 from eruca_broker.processors.deliveries.reads import (
     READ_COUNT,

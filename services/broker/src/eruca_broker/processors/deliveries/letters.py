@@ -15,9 +15,9 @@ import structlog
 from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.names import dead_letter_topic
 from eruca.contract.records import DamagedRecordError, decode_record
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.dead_letters import dead_letter_of, origin_of
-from eruca_broker.core.scheduled import (
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.dead_letters import dead_letter_of, origin_of
+from eruca_broker.core.records.scheduled import (
     Destination,
     PropertiesTooLargeError,
     host_bits_of,

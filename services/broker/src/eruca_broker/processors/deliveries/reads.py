@@ -17,9 +17,9 @@ import structlog
 from eruca.contract.properties import SHARDING_KEY, TAGS
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import PullStatus
-from eruca_broker.core.group_state import Queue
-from eruca_broker.core.lease_choice import Ahead
-from eruca_broker.core.message_filter import MessageFilter
+from eruca_broker.core.consuming.lease_choice import Ahead
+from eruca_broker.core.consuming.message_filter import MessageFilter
+from eruca_broker.core.state.group_state import Queue
 from eruca_broker.store.message_store import MessageStore
 
 READ_COUNT: Final = 128  # messages read at a time; in ordered groups as many may be overtaken

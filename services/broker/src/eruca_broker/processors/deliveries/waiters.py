@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from eruca_broker.core.group_state import Queue
-from eruca_broker.processors.group_watchers import MEMBERS, GroupWatchers
+from eruca_broker.core.state.group_state import Queue
+from eruca_broker.processors.groups.watchers import MEMBERS, GroupWatchers
 from eruca_chassis.held import HeldPlace
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from eruca.contract.names import dead_letter_topic
-from eruca_broker.core.lease_events import DeliveriesLeased, DeliveriesNacked
-from eruca_broker.core.state import Topic
+from eruca_broker.core.state.lease_events import DeliveriesLeased, DeliveriesNacked
+from eruca_broker.core.state.state import Topic
 from eruca_broker.processors.deliveries.counts import DeliveryCounts
 from eruca_broker.processors.deliveries.letters import DeadDelivery, letter_batches
-from eruca_broker.processors.group_work import GroupWork
+from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 from eruca_chassis.finishing import finished
 

@@ -23,16 +23,16 @@ from eruca.contract.transactions import (
     NewTransaction,
     TransactionReceipt,
 )
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.half_messages import (
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.half_messages import (
     HALF_PLACE,
     delay_properties,
     half_message,
     said_properties,
 )
-from eruca_broker.core.new_messages import body_bytes, stored_properties
-from eruca_broker.core.scheduled import PropertiesTooLargeError
-from eruca_broker.core.times import ms_not_before, rfc3339
+from eruca_broker.core.records.new_messages import body_bytes, stored_properties
+from eruca_broker.core.records.scheduled import PropertiesTooLargeError
+from eruca_broker.core.records.times import ms_not_before, rfc3339
 from eruca_broker.processors.send_message import Draft, Sender
 from eruca_broker.processors.transactions.decisions import decision_of
 from eruca_broker.processors.transactions.writes import (

@@ -20,8 +20,8 @@ import structlog
 from eruca.contract.errors import ErucaError
 from eruca.contract.records import Host
 from eruca.contract.transaction_events import TransactionCarried
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.half_messages import (
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.half_messages import (
     HALF_PLACE,
     OP_PLACE,
     PARKED_PLACE,
@@ -29,10 +29,10 @@ from eruca_broker.core.half_messages import (
     carried_parked,
     op_message,
 )
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.turns import Turns
-from eruca_broker.store.appended import Appended
+from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 

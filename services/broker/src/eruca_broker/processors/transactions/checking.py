@@ -19,10 +19,10 @@ from eruca.contract.transactions import (
     DecisionReceipt,
     ExpireRequest,
 )
-from eruca_broker.core.batch import batch_of_records
-from eruca_broker.core.half_messages import PARKED_PLACE, parked
-from eruca_broker.core.times import moment, rfc3339
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.records.half_messages import PARKED_PLACE, parked
+from eruca_broker.core.records.times import moment, rfc3339
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.decisions import Decision, receipt_of
 from eruca_broker.processors.transactions.writes import TransactionWrites, WriteOutcome
 

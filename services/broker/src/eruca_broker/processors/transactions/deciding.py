@@ -20,11 +20,11 @@ from eruca.contract.errors import (
 )
 from eruca.contract.transaction_events import Outcome, TransactionDecided
 from eruca.contract.transactions import CommittedPlace, Decide, DecisionReceipt
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.half_messages import committed, wait_of
-from eruca_broker.core.scheduled import Destination, Wait
-from eruca_broker.core.times import rfc3339
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.half_messages import committed, wait_of
+from eruca_broker.core.records.scheduled import Destination, Wait
+from eruca_broker.core.records.times import rfc3339
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.transactions.decisions import decision_of, place_of, receipt_of
 from eruca_broker.processors.transactions.writes import (

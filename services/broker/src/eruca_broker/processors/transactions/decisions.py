@@ -18,13 +18,13 @@ from eruca.contract.transactions import (
     DecisionReceipt,
     TransactionDecision,
 )
-from eruca_broker.core.scheduled import (
+from eruca_broker.core.records.scheduled import (
     DELAYED_TOPICS,
     delivery_time,
     destination_of,
 )
-from eruca_broker.core.times import moment, rfc3339
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.records.times import moment, rfc3339
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.log import Ended, TransactionLog
 
 

@@ -23,7 +23,7 @@ from eruca.contract.transaction_events import (
     TransactionParked,
     decode_transaction_event,
 )
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.store.dispatcher import INDEX_BACKLOG_MAX
 from eruca_broker.store.message_store import MessageStore
 

@@ -19,8 +19,8 @@ from eruca_broker.processors.transactions.checking import TransactionChecking
 from eruca_broker.processors.transactions.deciding import TransactionDeciding
 from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.transactions.writes import TransactionWrites
+from eruca_broker.store.files.refusals import renewed
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.refusals import renewed
 from eruca_chassis.clock import Clock
 
 

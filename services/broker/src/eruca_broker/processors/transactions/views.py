@@ -28,9 +28,9 @@ from eruca.contract.transactions import (
     TransactionState,
     TransactionSummary,
 )
-from eruca_broker.core.rendering import render
-from eruca_broker.core.times import moment
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.records.rendering import render
+from eruca_broker.core.records.times import moment
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.decisions import (
     decision_of,
     decision_of_parked,

@@ -17,9 +17,9 @@ from eruca.contract.errors import ErucaError, TransactionNotFoundError, Validati
 from eruca.contract.records import Host
 from eruca.contract.transaction_events import Outcome, TransactionEvent
 from eruca.contract.transactions import DecidedBy, DecisionReceipt
-from eruca_broker.core.batch import Batch, batch_of_records
-from eruca_broker.core.half_messages import OP_PLACE, op_message
-from eruca_broker.core.transactions import LiveTransaction
+from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.records.half_messages import OP_PLACE, op_message
+from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.decisions import (
     Decision,
     decision_of,
@@ -28,7 +28,7 @@ from eruca_broker.processors.transactions.decisions import (
 )
 from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.turns import Turns
-from eruca_broker.store.appended import Appended
+from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 

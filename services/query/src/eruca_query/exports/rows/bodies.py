@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from eruca.contract.records import COMPRESSION_MASK, SysFlag
-from eruca.core.body_codecs import CODECS, UNPACKED_SIZE_MAX, unpacked
+from eruca.core.messages.body_codecs import CODECS, UNPACKED_SIZE_MAX, unpacked
 from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
 
 BATCH_UNPACKED_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one batch's; the first always comes

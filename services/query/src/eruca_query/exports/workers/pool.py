@@ -20,7 +20,7 @@ import structlog
 from eruca.contract.errors import ErucaError, UnavailableError, error_of_problem
 from eruca.contract.records import DamagedRecordError
 from eruca_chassis.asgi import ClientGoneError
-from eruca_chassis.exchange import defect
+from eruca_chassis.connections.exchange import defect
 from eruca_chassis.finishing import finished
 from eruca_chassis.logging import LogLevel, LogStyle
 from eruca_query.exports.workers.channel import Channel

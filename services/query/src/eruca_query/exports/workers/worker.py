@@ -19,12 +19,12 @@ import pyarrow as pa
 import structlog
 import uvloop
 
-from eruca.aio.http1 import Http1Transport
-from eruca.aio.transport import HttpTransport, problem_error
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.transport import HttpTransport, problem_error
 from eruca.contract.errors import BrokerUnreachableError, ErucaError
 from eruca.contract.records import DamagedRecordError
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
-from eruca_chassis.lending import chunk_of
+from eruca_chassis.connections.lending import chunk_of
 from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
 from eruca_query.exports.broker_errors import naming

@@ -1,0 +1,1 @@
+"""The cluster as a client knows it: routes, servers, and a function for each request."""

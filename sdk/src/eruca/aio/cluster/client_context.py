@@ -1,0 +1,158 @@
+"""What a client's producers, consumers and administration share: settings, transports, routes.
+
+:class:`eruca.AsyncClient` makes one of these and hands it to whatever it makes. None of them knows
+the client, nor, but for their order of closing, one another.
+
+What only some programs use (httpx, the models of routes and brokers) is loaded when it is used.
+
+Concurrency rule: the client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from eruca.aio.cluster.name_servers import NameServers
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.transport import HttpTransport, HttpxTransport
+from eruca.contract.errors import ClosedError
+from eruca.core.client_settings import ClientSettings
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.broker_api import BrokerApi
+    from eruca.aio.cluster.routes import Routes
+
+HELD_CONNECTIONS_MAX: Final = 10_000  # to one service, which holds no more requests by default
+
+
+class Child(Protocol):
+    """Something made from a client that has to be closed before it."""
+
+    async def leave(self, *, drain: bool, failed: bool) -> None:
+        """Close: finish what is under way if *drain*, unless the program has *failed*."""
+        ...
+
+
+_Made = TypeVar("_Made", bound=Child)
+
+
+class ClientContext:
+    """One client's shared parts.
+
+    Args:
+        settings: What the client works with.
+        ssl_context: For ``https://`` URLs; None: the system's authorities are trusted.
+        hot_transport: Carries sends and pulls; None: the SDK's own HTTP/1.1 client.
+        transport: Carries the rest; None: httpx.
+
+    Attributes:
+        hot_transport: Carries what is answered at once, and often: sends.
+        held_transport: Carries what consumers ask of brokers, and transaction producers of
+            transaction checkers. Much of that is held, and what is held keeps a connection: where
+            it shared a pool with the rest, many consumers or producers would stop every send.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        ssl_context: ssl.SSLContext | None,
+        hot_transport: HttpTransport | None,
+        transport: HttpTransport | None,
+    ) -> None:
+        self.settings = settings
+        self.ssl_context = ssl_context
+        self.hot_transport = hot_transport or Http1Transport(ssl_context=ssl_context)
+        self.held_transport = hot_transport or Http1Transport(
+            ssl_context=ssl_context, connections_max=HELD_CONNECTIONS_MAX
+        )
+        self.transport = transport or HttpxTransport(ssl_context=ssl_context)
+        self.name_servers = NameServers(settings.namesrv_urls, self.transport)
+        self._routes: Routes | None = None
+        self._broker_api: BrokerApi | None = None
+        self._children: dict[Child, None] = {}  # in the order they were made
+        self._closing: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def routes(self) -> Routes:
+        """The routes; raises ClosedError if they are first needed too late."""
+        if self._routes is None:
+            from eruca.aio.cluster.routes import Routes  # pydantic models: 0.2 s, when first needed
+
+            self.check_open()
+            self._routes = Routes(
+                self.name_servers,
+                network=self.settings.network,
+                timeout=self.settings.timeout_seconds,
+            )
+        return self._routes
+
+    @property
+    def broker_api(self) -> BrokerApi:
+        """What is asked of brokers beside the hot routes."""
+        if self._broker_api is None:
+            from eruca.aio.cluster.broker_api import (
+                BrokerApi,  # pydantic models: 0.2 s, when first needed
+            )
+
+            self._broker_api = BrokerApi(self.transport, self.settings.timeout_seconds)
+        return self._broker_api
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the client has been closed."""
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+
+    def adopt(self, child: _Made) -> _Made:
+        """Return *child*, which is closed at the latest when the client is."""
+        self._children[child] = None
+        return child
+
+    def forget(self, child: Child) -> None:
+        """Drop something that has been closed."""
+        self._children.pop(child, None)
+
+    async def close(self, *, drain: bool, failed: bool) -> None:
+        """Close what was adopted, then the connections; closing again does nothing.
+
+        The last one made comes first: a consumer's last handlers may send by a producer that was
+        there before it. What one of them fails at keeps none of the others open; it is raised in
+        the end.
+
+        Whoever gives up waiting does not keep it from being gone through with; that ends early only
+        where it is closed again, without *drain*.
+        """
+        if self._is_closed:
+            return
+        if self._closing is None or not drain:
+            closing = self._close(self._closing, drain=drain, failed=failed)
+            self._closing = asyncio.create_task(closing, name="eruca client closes")
+        while not self._closing.done():  # another may have taken its place
+            await asyncio.wait((self._closing,))
+        self._closing.result()
+
+    async def _close(self, before: asyncio.Task[None] | None, *, drain: bool, failed: bool) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
+        errors: list[BaseException] = []
+        for child in tuple(reversed(self._children)):
+            leaving = child.leave(drain=drain, failed=failed)
+            [outcome] = await asyncio.gather(leaving, return_exceptions=True)
+            if isinstance(outcome, BaseException):
+                errors.append(outcome)
+        self._is_closed = True
+        if self._routes is not None:
+            await self._routes.close()
+        transports = [self.hot_transport, self.transport]
+        if self.held_transport is not self.hot_transport:
+            transports.append(self.held_transport)
+        await asyncio.gather(*(transport.close() for transport in transports))
+        if errors:
+            first, *others = errors
+            for other in others:
+                first.add_note(f"closing failed elsewhere, too: {other!r}")
+            raise first

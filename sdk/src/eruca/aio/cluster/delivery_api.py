@@ -1,0 +1,69 @@
+"""A group's deliveries at a broker: one function for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.http.transport import HttpTransport, path_segment
+from eruca.contract.deliveries import (
+    DeliveryAcks,
+    DeliveryAnswer,
+    DeliveryExtension,
+    DeliveryNacks,
+    DeliveryRequest,
+    ExtendedDeliveries,
+    NackResult,
+    NackResults,
+)
+from eruca.contract.errors import TransportError
+
+_ANSWERS: Final = msgspec.json.Decoder(DeliveryAnswer)
+
+
+class DeliveryApi:
+    """Requests of one group to brokers, each given by its URL."""
+
+    def __init__(self, transport: HttpTransport, group: str, *, timeout: float) -> None:
+        self._transport = transport
+        self._path = f"/v1/groups/{path_segment(group)}/deliveries"
+        self._timeout = timeout  # seconds, beyond what a request is held for
+
+    async def receive(self, url: str, request: DeliveryRequest) -> DeliveryAnswer:
+        """Ask for messages."""
+        timeout = self._timeout + request.wait_seconds
+        answer = await send_model(
+            self._transport, "POST", url, self._path, request, timeout=timeout
+        )
+        try:
+            return _ANSWERS.decode(answer.body)
+        except msgspec.DecodeError as error:
+            raise TransportError(
+                f"{url}{self._path}: the answer cannot be read: {error}"
+            ) from error
+
+    async def ack(self, url: str, handles: Sequence[str]) -> None:
+        """Finish messages; all of them or none."""
+        body = DeliveryAcks(handles=list(handles))
+        await send_model(
+            self._transport, "POST", url, f"{self._path}:ack", body, timeout=self._timeout
+        )
+
+    async def nack(self, url: str, nacks: DeliveryNacks) -> list[NackResult]:
+        """Give messages up; all of them or none."""
+        target = f"{self._path}:nack"
+        answer = await send_model(
+            self._transport, "POST", url, target, nacks, timeout=self._timeout
+        )
+        return parsed(NackResults, answer, url + target).results
+
+    async def extend(self, url: str, extension: DeliveryExtension) -> ExtendedDeliveries:
+        """Ask for more time; for all of them or none."""
+        target = f"{self._path}:extend"
+        answer = await send_model(
+            self._transport, "POST", url, target, extension, timeout=self._timeout
+        )
+        return parsed(ExtendedDeliveries, answer, url + target)

@@ -1,0 +1,197 @@
+"""Which brokers a matter concerns, and asking all of them.
+
+What concerns a topic or a group is done on every master it concerns. One that cannot be reached
+makes the call fail, with what was done on the others left done; repeating a call is harmless. Who
+only asks may have those that do not answer told instead, as long as one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from eruca.aio.cluster.broker_api import parsed
+from eruca.aio.http.transport import HttpResponse, problem_error
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ErucaError,
+    NoRouteError,
+    TimeoutExpiredError,
+    TransportError,
+    UnavailableError,
+)
+from eruca.contract.models import BrokerGroup, BrokerList
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.route_table import MASTER_ID, address_for
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.client_context import ClientContext
+
+T = TypeVar("T")
+
+_NO_ANSWER: Final = (TransportError, TimeoutExpiredError, UnavailableError)
+
+
+class Masters:
+    """Finds the masters of one cluster's brokers."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+
+    async def brokers(self) -> list[BrokerGroup]:
+        """Return every live broker.
+
+        A name server that knows none may have just started: then the others are asked as well.
+        """
+        name_servers = self._context.name_servers
+        for _ in name_servers.urls:
+            answer = await self.ask_name_server("GET", "/v1/brokers")
+            brokers = parsed(BrokerList, answer, "/v1/brokers").brokers
+            if brokers:
+                return brokers
+            name_servers.rotate()
+        return []
+
+    async def all(
+        self, cluster: str | None = None, broker_name: str | None = None
+    ) -> dict[str, str]:
+        """Return the URLs of live masters by broker name; at least one.
+
+        Raises:
+            BrokerNotFoundError: There is none like that.
+        """
+        urls = {
+            group.broker_name: self.url(broker.urls)
+            for group in await self.brokers()
+            for broker in group.brokers
+            if broker.broker_id == MASTER_ID
+            and cluster in (None, group.cluster)
+            and broker_name in (None, group.broker_name)
+        }
+        if not urls:
+            what = " ".join(
+                (
+                    "no live broker",
+                    *([f"called {broker_name}"] if broker_name is not None else []),
+                    *([f"in cluster {cluster}"] if cluster is not None else []),
+                )
+            )
+            raise BrokerNotFoundError(
+                f"{what} is registered at {self._context.name_servers.current_url}",
+                fix="start one, or look at: eruca status",
+            )
+        return urls
+
+    async def of_broker(self, broker_name: str) -> str:
+        """Return the URL of a broker's master; raises BrokerNotFoundError."""
+        return (await self.all(None, broker_name))[broker_name]
+
+    async def of_topic(self, topic: str) -> dict[str, str]:
+        """Return the URLs of the masters that have *topic*, by broker name; at least one."""
+        await self._context.routes.route(topic)
+        view = self._context.routes.cached_publish_view(topic)
+        if view is None or not view.urls:
+            raise NoRouteError(f"no broker of topic {topic} has a master now")
+        return dict(view.urls)
+
+    async def url_of(self, queue: MessageQueue) -> str:
+        """Return where *queue* is."""
+        view = await self._context.routes.subscribe_view(queue.topic)
+        return view.url_of(queue)
+
+    def url(self, urls: Mapping[str, str]) -> str:
+        """Return the one of a broker's URLs that is this client's."""
+        return address_for(urls, self._context.settings.network)
+
+    async def ask_name_server(self, method: str, target: str) -> HttpResponse:
+        """Return a name server's answer, whichever gives one."""
+        answer = await self._context.name_servers.request(
+            method, target, timeout=self._context.settings.timeout_seconds
+        )
+        if answer.status >= 300:
+            raise problem_error(answer, f"{method} {target}")
+        return answer
+
+
+async def on_each(
+    urls: Mapping[str, str],
+    ask: Callable[[str], Awaitable[T]],
+    unanswered: dict[str, ErucaError] | None = None,
+) -> dict[str, T]:
+    """Return each one's answer by name; wait for all, then raise the first error there was.
+
+    Where *unanswered* is given, those that do not answer are put there, and only where all of them
+    do not is that an error.
+    """
+    outcomes = await asyncio.gather(*map(ask, urls.values()), return_exceptions=True)
+    answers: dict[str, T] = {}
+    silent: dict[str, ErucaError] = {}
+    for name, outcome in zip(urls, outcomes, strict=True):
+        if unanswered is not None and isinstance(outcome, _NO_ANSWER):
+            silent[name] = outcome
+        elif isinstance(outcome, BaseException):
+            outcome.add_note(f"from {name}")
+            raise outcome
+        else:
+            answers[name] = outcome
+    if unanswered is not None:
+        unanswered.update(silent)
+        if silent and not answers:
+            raise next(iter(silent.values()))
+    return answers
+
+
+async def answered(
+    broker_name: str,
+    stream: AsyncIterator[T],
+    unanswered: dict[str, ErucaError] | None = None,
+) -> AsyncIterator[T]:
+    """Yield what a broker's *stream* yields, up to where that broker does not answer any more.
+
+    That is an error, or is put into *unanswered* where it is given.
+    """
+    try:
+        async for item in stream:
+            yield item
+    except _NO_ANSWER as error:
+        if unanswered is None:
+            raise
+        unanswered[broker_name] = error
+
+
+async def on_those_that_know(
+    urls: Mapping[str, str],
+    ask: Callable[[str], Awaitable[T]],
+    unknown: ErucaError,
+    unanswered: dict[str, ErucaError] | None = None,
+) -> dict[str, T]:
+    """Return the answers of those who do not raise an error of *unknown*'s class.
+
+    Raises:
+        ErucaError: *unknown* where all of them do, for what one says is of itself alone; or what
+            one has raised else. Where *unanswered* is given, that one does not answer is told
+            there, as :func:`on_each` does, unless nobody else knows.
+    """
+    known = await known_by(urls, ask, type(unknown), unanswered)
+    if not known:
+        raise next(iter(unanswered.values())) if unanswered else unknown
+    return known
+
+
+async def known_by(
+    urls: Mapping[str, str],
+    ask: Callable[[str], Awaitable[T]],
+    unknown: type[ErucaError],
+    unanswered: dict[str, ErucaError] | None = None,
+) -> dict[str, T]:
+    """Return the answers of those who do not raise *unknown*; there may be none."""
+
+    async def ask_one(url: str) -> list[T]:
+        try:
+            return [await ask(url)]
+        except unknown:
+            return []
+
+    answers = await on_each(urls, ask_one, unanswered)
+    return {name: answer[0] for name, answer in answers.items() if answer}

@@ -1,0 +1,132 @@
+"""Transactions at a broker, and checks at a transaction checker: one function for each request."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.http.transport import (
+    JSON_HEADER,
+    HttpTransport,
+    path_segment,
+    problem_error,
+    target_of,
+)
+from eruca.contract.errors import TransportError
+from eruca.contract.transaction_events import Outcome
+from eruca.contract.transactions import (
+    CheckAnswer,
+    CheckOutcome,
+    Decide,
+    DecisionReceipt,
+    NewTransaction,
+    ProducerChecks,
+    TransactionDetail,
+    TransactionList,
+    TransactionReceipt,
+)
+
+T = TypeVar("T")
+
+_PATH: Final = "/v1/transactions"
+_RECEIPTS: Final = msgspec.json.Decoder(TransactionReceipt)
+_DECISIONS: Final = msgspec.json.Decoder(DecisionReceipt)
+
+
+class TransactionApi:
+    """Requests to brokers, each given by its URL."""
+
+    def __init__(self, transport: HttpTransport) -> None:
+        self._transport = transport
+
+    async def begin(self, url: str, body: bytes, *, timeout: float) -> TransactionReceipt:
+        """Store a half message; *body* is what :func:`begin_body` returns."""
+        return await self._post(url, _PATH, body, _RECEIPTS, timeout)
+
+    async def decide(
+        self, url: str, transaction_id: str, outcome: Outcome, request: Decide, *, timeout: float
+    ) -> DecisionReceipt:
+        """Commit or roll back."""
+        target = f"{_PATH}/{path_segment(transaction_id)}:{outcome}"
+        return await self._post(url, target, msgspec.json.encode(request), _DECISIONS, timeout)
+
+    async def page(
+        self,
+        url: str,
+        *,
+        state: str | None,
+        producer_group: str | None,
+        cursor: str | None,
+        limit: int,
+        timeout: float,
+    ) -> TransactionList:
+        """Return a page of the transactions that are not over."""
+        target = target_of(
+            _PATH, state=state, producer_group=producer_group, cursor=cursor, limit=limit
+        )
+        answer = await send_model(self._transport, "GET", url, target, timeout=timeout)
+        return parsed(TransactionList, answer, url + target)
+
+    async def get(self, url: str, transaction_id: str, *, timeout: float) -> TransactionDetail:
+        """Return a transaction, also one that is over."""
+        target = f"{_PATH}/{path_segment(transaction_id)}"
+        answer = await send_model(self._transport, "GET", url, target, timeout=timeout)
+        return parsed(TransactionDetail, answer, url + target)
+
+    async def _post(
+        self,
+        url: str,
+        target: str,
+        body: bytes,
+        decoder: msgspec.json.Decoder[T],
+        timeout: float,
+    ) -> T:
+        answer = await self._transport.request(
+            "POST", url, target, headers=(JSON_HEADER,), body=(body,), timeout=timeout
+        )
+        if answer.status >= 300:
+            raise problem_error(answer, f"POST {url}{target}")
+        try:
+            return decoder.decode(answer.body)
+        except msgspec.DecodeError as error:
+            raise TransportError(
+                f"POST {url}{target}: the answer cannot be read: {error}"
+            ) from error
+
+
+class CheckApi:
+    """Requests of one producer to transaction checkers, each given by its URL."""
+
+    def __init__(
+        self, transport: HttpTransport, group: str, *, client_id: str, timeout: float
+    ) -> None:
+        self._transport = transport
+        self._path = f"/v1/producer-groups/{path_segment(group)}/checks"
+        self._client_id = client_id
+        self._timeout = timeout  # seconds, beyond what a request is held for
+
+    async def take(self, url: str, *, max_count: int, wait: float) -> ProducerChecks:
+        """Wait for checks."""
+        query: dict[str, Any] = {
+            "client_id": self._client_id,
+            "max_count": max_count,
+            "wait_seconds": wait,
+        }
+        target = target_of(self._path, **query)
+        answer = await send_model(self._transport, "GET", url, target, timeout=self._timeout + wait)
+        return parsed(ProducerChecks, answer, url + target)
+
+    async def answer(self, url: str, check_id: str, answer: CheckAnswer) -> CheckOutcome:
+        """Say what is known."""
+        target = f"/v1/checks/{path_segment(check_id)}"
+        response = await send_model(
+            self._transport, "POST", url, target, answer, timeout=self._timeout
+        )
+        return parsed(CheckOutcome, response, url + target)
+
+
+def begin_body(request: NewTransaction) -> bytes:
+    """Return the body that begins a transaction; the same at every attempt."""
+    return msgspec.json.encode(request)

@@ -1,0 +1,273 @@
+"""One HTTP/1.1 connection: one request at a time, its answer parsed by httptools.
+
+States: idle → writing → waiting → idle or closed. An answer may come before the request has been
+written whole (a broker refuses what it will not read): the rest is then not written, the answer
+counts, and the connection is given up, because the peer would take the rest for a next request.
+
+The parser reads heads, and bodies whose size the head does not tell. What is missing of any other
+body once its head is complete goes past the parser, which would only copy it.
+
+Whether a failed request may be repeated depends on what left this process and what came back, so
+the error says so: :attr:`ConnectionLostError.nothing_received`.
+
+Source: RFC 9112.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, cast
+
+import httptools
+
+from eruca.aio.http.transport import HttpResponse
+from eruca.contract.errors import TransportError
+from eruca.contract.records import Buffer
+
+HEADERS_SIZE_MAX: Final = 64 * 1024  # bytes of an answer's status line and headers
+WRITE_SIZE: Final = 256 * 1024  # bytes handed to the socket before it may push back
+JOIN_SIZE: Final = 64 * 1024  # bytes below which head and body are sent as one piece
+_CONTINUE_MAX: Final = 16  # interim answers to one request
+
+
+class ConnectionLostError(TransportError):
+    """The connection ended before the answer was complete."""
+
+    code = TransportError.code
+
+    def __init__(self, detail: str, *, nothing_received: bool) -> None:
+        super().__init__(detail)
+        self.nothing_received = nothing_received
+
+
+class Http1Connection(asyncio.Protocol):
+    """A connection to one server; made by the pool, used by one request at a time."""
+
+    def __init__(self, place: str, response_size_max: int) -> None:
+        self.deadline = 0.0  # of the request under way, by the loop's clock
+        self.used_count = 0
+        self.place = place  # for errors
+        self._response_size_max = response_size_max
+        # Chunks of a few bytes each may double an answer; more than that is no answer.
+        self._received_size_max = 2 * response_size_max + HEADERS_SIZE_MAX
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[HttpResponse] | None = None
+        self._resumed: asyncio.Future[None] | None = None
+        self._is_written = True
+        self._is_closed = False
+        # Of the answer under way:
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._received_size = 0
+        self._interim_count = 0
+        self._in_body = False
+        self._has_length = False
+        self._missing_size = 0  # of a body that goes past the parser
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another request can be sent on it."""
+        transport = self._transport
+        return not self._is_closed and transport is not None and not transport.is_closing()
+
+    async def exchange(self, head: bytes, body: Sequence[Buffer], body_size: int) -> HttpResponse:
+        """Send a request and return its answer; the caller limits the time."""
+        transport = self._transport
+        assert transport is not None
+        assert self._answer is None, "a connection carries one request at a time"
+        answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        self.used_count += 1
+        try:
+            if body_size <= JOIN_SIZE:
+                transport.write(b"".join((head, *body)) if body else head)
+            else:
+                await self._write_large(head, body, answer)
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # nobody is left to hear it
+            self.abort()
+            raise
+        finally:
+            self._answer = None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expire(self, error: Exception) -> None:
+        """End the request under way with *error*, and the connection with it."""
+        self._fail(error)
+
+    async def _write_large(
+        self, head: bytes, body: Sequence[Buffer], answer: asyncio.Future[HttpResponse]
+    ) -> None:
+        transport = self._transport
+        assert transport is not None
+        self._is_written = False
+        transport.write(head)
+        for buffer in body:
+            view = memoryview(buffer).cast("B")
+            for start in range(0, len(view), WRITE_SIZE):
+                if answer.done():
+                    return  # answered or failed before it was all said
+                transport.write(view[start : start + WRITE_SIZE])
+                if self._resumed is not None:
+                    await asyncio.wait((self._resumed, answer), return_when="FIRST_COMPLETED")
+        self._is_written = True
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; anything that is no HTTP ends the connection."""
+        if self._answer is None or self._answer.done():
+            # Nobody asked: a server that talks out of turn is not understood any more.
+            self.abort()
+            return
+        self._received_size += len(data)
+        if self._missing_size:
+            self._take_body(data)
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__ or error
+            self._fail(TransportError(f"{self.place}: the answer is not HTTP: {cause}"))
+        except httptools.HttpParserUpgrade:
+            self._fail(TransportError(f"{self.place}: the server changed to another protocol"))
+        else:
+            if not self._in_body and self._received_size > HEADERS_SIZE_MAX:
+                self._fail(TransportError(f"{self.place}: headers exceed {HEADERS_SIZE_MAX} bytes"))
+            elif self._received_size > self._received_size_max:
+                self._fail(TransportError(f"{self.place}: the answer has no end"))
+            elif self._in_body:
+                self._expect_rest()
+
+    def _expect_rest(self) -> None:
+        """Let the rest of the body go past the parser, if its size is known."""
+        length = self._headers.get("content-length", "")
+        if "transfer-encoding" in self._headers or not (length.isascii() and length.isdigit()):
+            return
+        if int(length) <= self._response_size_max:
+            self._missing_size = int(length) - self._body_size
+
+    def _take_body(self, data: bytes) -> None:
+        missing_size = self._missing_size - len(data)
+        self._body.append(data[:missing_size] if missing_size < 0 else data)
+        if missing_size > 0:
+            self._missing_size = missing_size
+            return
+        self.on_message_complete()
+        self._parser = httptools.HttpResponseParser(self)  # the old one still waits for the body
+        if missing_size < 0:
+            self.abort()  # bytes nobody asked for: they would be taken for the next answer
+
+    def eof_received(self) -> bool:
+        """Complete an answer that lasts until the end of the connection."""
+        if self._in_body and not self._has_length and self._answer is not None:
+            self.on_message_complete()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the request under way."""
+        self._is_closed = True
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+        why = f": {error}" if error is not None else " by the server"
+        self._fail(
+            ConnectionLostError(
+                f"{self.place}: the connection was closed{why} before the answer was complete",
+                nothing_received=self._received_size == 0,
+            )
+        )
+
+    def pause_writing(self) -> None:
+        """Hold back writing: the socket takes no more."""
+        self._resumed = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Refuse an answer nobody asked for: it would be taken for the next request's."""
+        if self._answer is None or self._answer.done():
+            raise ValueError("the server sent more than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header; a repeated one is joined, as RFC 9110 says. Trailers are ignored."""
+        if self._in_body:
+            return
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        known = self._headers.get(key)
+        self._headers[key] = text if known is None else f"{known}, {text}"
+
+    def on_headers_complete(self) -> None:
+        """Decide how the body ends."""
+        headers = self._headers
+        self._in_body = True
+        self._has_length = "content-length" in headers or "transfer-encoding" in headers
+
+    def on_body(self, data: bytes) -> None:
+        """Collect the body."""
+        self._body_size += len(data)
+        if self._body_size > self._response_size_max:
+            raise ValueError(f"its body exceeds {self._response_size_max} bytes")
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """Hand over the answer, or wait for the real one after an interim answer."""
+        status = self._parser.get_status_code()
+        answer = self._answer
+        if status < 200:
+            interim_count = self._interim_count + 1
+            received_size = self._received_size
+            self._reset()
+            self._received_size = received_size
+            self._interim_count = interim_count
+            if interim_count > _CONTINUE_MAX:
+                raise ValueError("interim answers without end")
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        response = HttpResponse(status, self._headers, body)
+        keeps_alive = self._parser.should_keep_alive() and self._has_length_or_none(status)
+        self._reset()
+        if answer is not None and not answer.done():
+            answer.set_result(response)
+        if not keeps_alive or not self._is_written:
+            self.abort()
+
+    def _has_length_or_none(self, status: int) -> bool:
+        return self._has_length or status in (204, 304)
+
+    def _reset(self) -> None:
+        self._headers = {}
+        self._body = []
+        self._body_size = 0
+        self._received_size = 0
+        self._interim_count = 0
+        self._in_body = False
+        self._has_length = False
+        self._missing_size = 0
+
+    def _fail(self, error: Exception) -> None:
+        answer = self._answer
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+        if not self._is_closed:
+            self.abort()

@@ -1,0 +1,260 @@
+"""The transport seam: what the SDK needs of HTTP, in two implementations.
+
+:class:`eruca.aio.http.http1.Http1Transport` carries the hot routes, :class:`HttpxTransport` the
+rest (administration, name servers). Either can be replaced by an object with the same two methods,
+or httpx's client by one that goes through a proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from eruca.aio.http.ownership import Ownership
+from eruca.contract.errors import (
+    PROBLEM_MEDIA_TYPE,
+    ClosedError,
+    ErucaError,
+    TimeoutExpiredError,
+    TransportError,
+    ValidationError,
+    error_of_problem,
+)
+from eruca.contract.records import Buffer
+
+if TYPE_CHECKING:
+    import httpx
+
+JSON_HEADER: Final = ("content-type", "application/json")
+# What decoding raises: msgspec lets out texts that are not UTF-8, and nesting without end.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# A connection that is silent for 5 s is tried, and given up after three tries, 2 s apart.
+_KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+_DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
+_TELLING: Final = frozenset({413, 429})  # of the foreign ones below 500: too large, too much
+# Brokers ask for seconds. A proxy's page may say an hour, and a consumer would hold its queues, and
+# read nothing, for as long.
+RETRY_AFTER_SECONDS_MAX: Final = 30.0
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """An answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes
+
+
+class NotConnectedError(TransportError):
+    """There was no connection: nothing of the request has been sent."""
+
+    code = TransportError.code
+
+
+class ConnectTimeoutError(TimeoutExpiredError):
+    """There was no connection before the deadline: nothing of the request has been sent."""
+
+    code = TimeoutExpiredError.code
+
+
+def connection_fault(error: Exception) -> str:
+    """Return why there was no connection, in words that tell what to do where that is known."""
+    if "WRONG_VERSION_NUMBER" in str(error):  # OpenSSL's word for an answer that is no TLS
+        return "no TLS is spoken there: the URL should begin with http://, not https://"
+    return getattr(error, "strerror", None) or str(error)
+
+
+class HttpTransport(Protocol):
+    """Sends one request and returns its answer, whatever its status.
+
+    ``request`` raises TransportError or TimeoutExpiredError when there is no answer, those of this
+    module where it is certain that nothing has been sent; being cancelled gives up the connection.
+    *url* is scheme, host and port; *target* begins with ``/``.
+    """
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: Sequence[Buffer] = (),
+        timeout: float,
+    ) -> HttpResponse:
+        """Return the answer, within *timeout* seconds."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; requests under way fail."""
+        ...
+
+
+class HttpxTransport:
+    """The transport seam on httpx; makes its client when it is first used."""
+
+    def __init__(
+        self, client: httpx.AsyncClient | None = None, *, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        self._client = client
+        self._carrier: httpx.AsyncHTTPTransport | None = None  # of a client of our own
+        self._ssl_context = ssl_context
+        self._ownership = Ownership()
+        self._is_closed = False
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: Sequence[Buffer] = (),
+        timeout: float,
+    ) -> HttpResponse:
+        """Return the answer, within *timeout* seconds."""
+        self._ownership.check()
+        import httpx  # takes 0.1 s and more, which whoever only sends need not spend
+
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        if self._client is None:
+            # Neither transport heeds HTTP_PROXY and its like: they would part ways otherwise.
+            trusted = self._ssl_context or ssl.create_default_context()
+            self._carrier = httpx.AsyncHTTPTransport(
+                verify=trusted, trust_env=False, socket_options=keep_alive_options()
+            )
+            self._client = httpx.AsyncClient(transport=self._carrier, trust_env=False)
+        try:
+            # httpx limits each step of a request; the deadline is for all of it.
+            async with asyncio.timeout(timeout):
+                request = self._client.build_request(
+                    method,
+                    url.rstrip("/") + target,
+                    headers=list(headers),
+                    content=b"".join(body) if body else None,
+                    timeout=timeout,
+                )
+                if self._carrier is None:
+                    answer = await self._client.send(request)
+                else:
+                    answer = await _carried(self._carrier, request)
+        except httpx.ConnectError as error:
+            raise NotConnectedError(f"{method} {url}{target}: {connection_fault(error)}") from error
+        except (httpx.ConnectTimeout, httpx.PoolTimeout):
+            raise ConnectTimeoutError(
+                f"{method} {url}{target}: no connection within {timeout:.3g} s"
+            ) from None
+        except (TimeoutError, httpx.TimeoutException):
+            raise TimeoutExpiredError(
+                f"{method} {url}{target}: no answer within {timeout:.3g} s"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last one: idna's
+            raise TransportError(
+                f"{method} {url}{target}: {error or type(error).__name__}"
+            ) from error
+        return HttpResponse(answer.status_code, dict(answer.headers), answer.content)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._is_closed = True
+        client, self._client = self._client, None
+        if client is not None and self._ownership.is_ours:
+            await client.aclose()
+
+
+async def _carried(carrier: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+    """Return the answer to *request* without httpx's client: that logs a line for each, as news."""
+    answer = await carrier.handle_async_request(request)
+    try:
+        await answer.aread()
+    except BaseException:
+        await answer.aclose()
+        raise
+    return answer
+
+
+def keep_alive_options() -> list[tuple[int, int, int]]:
+    """Return what makes the system look after a connection on which an answer is awaited.
+
+    A held request sends nothing for half a minute: without this, nobody would notice meanwhile
+    that its packets are lost, or that the other machine has restarted.
+    """
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in _KEEP_ALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # each system has its own
+            options.append((socket.IPPROTO_TCP, option, value))
+    return options
+
+
+def problem_error(response: HttpResponse, what: str) -> ErucaError:
+    """Return the error of an answer of status 300 or more; foreign answers are quoted.
+
+    Those are a proxy's, or of whatever has got the address of a broker that is gone. None of them
+    is the broker's word, so none refuses anything for good, but that a request is too large.
+    """
+    retry_after = _seconds(response.headers.get("retry-after"))
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type == PROBLEM_MEDIA_TYPE:
+        try:
+            document = msgspec.json.decode(response.body, type=dict)
+        except UNREADABLE:
+            document = None
+        if document is not None:
+            return error_of_problem(document, response.status, retry_after_seconds=retry_after)
+    text = response.body[: 4 * _DETAIL_SIZE_MAX].decode(errors="replace")[:_DETAIL_SIZE_MAX].strip()
+    detail = f"{what}: HTTP status {response.status}, and no problem document: {text or 'nothing'}"
+    request_id = response.headers.get("x-request-id")
+    if response.status < 500 and response.status not in _TELLING:
+        return TransportError(detail, request_id=request_id)
+    return error_of_problem(
+        {"detail": detail, "request_id": request_id},
+        response.status,
+        retry_after_seconds=retry_after,
+    )
+
+
+def path_segment(name: str) -> str:
+    """Return *name* as one segment of a path; ValidationError where it would be none.
+
+    That is what has no form in UTF-8, and what makes another path of it: nothing, and dots.
+    """
+    if name in ("", ".", ".."):
+        raise ValidationError(f"{name!r} is no name and no id", fix="give that of what is meant")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise _half_surrogate(name) from None
+
+
+def target_of(path: str, **query: str | float | bool | None) -> str:
+    """Return *path* with a query of what is not None; ValidationError as for a segment."""
+    pairs = [
+        (name.rstrip("_"), str(value).lower() if isinstance(value, bool) else value)
+        for name, value in query.items()
+        if value is not None
+    ]
+    try:
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+    except UnicodeEncodeError as error:
+        raise _half_surrogate(error.object) from None
+
+
+def _half_surrogate(text: str) -> ValidationError:
+    return ValidationError(f"{text!r:.80}: it holds half of a surrogate pair")
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None  # the other form, a date, says nothing a retry could use
+    if value is None or not 0 <= value < float("inf"):
+        return None
+    return min(value, RETRY_AFTER_SECONDS_MAX)

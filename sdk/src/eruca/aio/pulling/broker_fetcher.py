@@ -1,0 +1,339 @@
+"""Pulling from one broker, ahead of whoever polls: all queues in one held request, if possible.
+
+All queues that have room are pulled by one request. A queue that gets room while that request is
+held does not wait for it: it is pulled by a further request, and once both are back, all go
+together again. So there are never more requests than queues, and one as long as the consumer keeps
+up.
+
+A failed request is repeated after a pause that doubles; meanwhile the consumer reads from other
+brokers. Queues that the broker refuses, their topic having been deleted, say, are set aside: the
+others are read without them, and they are looked for again now and then. Only where it refuses all
+of them has the broker failed. Should a topic of that name come again, it is another one, and is
+read from its beginning.
+
+Source: RocketMQ 5.3, ``PullMessageService``, ``DefaultLitePullConsumerImpl.PullTaskImpl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.http.transport import JSON_HEADER, problem_error
+from eruca.aio.pulling.queues_aside import QueuesAside
+from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
+from eruca.contract.limits import PULL_COUNT_MAX, PULL_QUEUE_COUNT_MAX, PULL_SIZE_MAX
+from eruca.contract.messages import QueuePosition
+from eruca.contract.wire import (
+    RECORDS_MEDIA_TYPE,
+    MalformedRecordsError,
+    PulledRecords,
+    PullStatus,
+    decode_multi_pull,
+)
+from eruca.core.consuming.pull_flow import QueueFlow
+from eruca.core.consuming.pull_positions import offset_after_miss
+from eruca.core.consuming.pull_settings import PullSettings
+from eruca.core.consuming.refused_queues import UNREADABLE_ERRORS, refused_places
+from eruca.core.filters.subscription_filter import filter_type
+from eruca.core.filters.tag_expression import Subscription
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
+from eruca.core.messages.record_batch import decode_messages
+from eruca.core.pauses import doubled
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.client_context import ClientContext
+
+HOLD_SECONDS: Final = 15.0  # RocketMQ's BROKER_SUSPEND_MAX
+ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold
+PAUSE_SECONDS: Final = 0.1  # after a failure; doubles
+PAUSE_SECONDS_MAX: Final = 3.0
+_HEADERS: Final = (JSON_HEADER, ("accept", RECORDS_MEDIA_TYPE))
+_OUT_OF_RANGE: Final = (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
+
+_logger = logging.getLogger(__name__)
+
+
+class _PullRequest(msgspec.Struct):
+    queues: list[QueuePosition]
+    max_count: int
+    max_bytes: int
+    wait_seconds: float
+
+
+class Prefetch:
+    """What a consumer may hold ready, and does; shared by its fetchers."""
+
+    __slots__ = ("count_max", "size", "size_max")
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self.count_max = count_max  # messages of one queue
+        self.size_max = size_max  # bytes of all queues
+        self.size = 0
+
+
+class BrokerFetcher:
+    """Keeps the queues of one broker filled.
+
+    Args:
+        context: Whose routes and transports are used.
+        broker_name: Which broker.
+        settings: The consumer's.
+        prefetch: What may be held ready.
+        on_news: Called when there is something to poll: messages, a fault, a failure.
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        broker_name: str,
+        settings: PullSettings,
+        prefetch: Prefetch,
+        *,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.broker_name = broker_name
+        self.failure: ErucaError | None = None  # of the last request, None once one succeeds
+        self.failure_count = 0  # in a row
+        self._outages = Outages(
+            _logger, failed="pulling from %s failed: %s", over="pulling from %s goes on"
+        )
+        self._context = context
+        self._settings = settings
+        self._prefetch = prefetch
+        self._on_news = on_news
+        self._flows: dict[MessageQueue, QueueFlow] = {}
+        self._requests: dict[asyncio.Task[None], Sequence[QueueFlow]] = {}
+        self._pause: asyncio.TimerHandle | None = None
+        self._aside = QueuesAside(self.kick)
+        self._is_closed = False
+
+    @property
+    def flows(self) -> Mapping[MessageQueue, QueueFlow]:
+        """The queues it pulls from."""
+        return self._flows
+
+    def add(self, flow: QueueFlow) -> None:
+        """Pull from a further queue."""
+        self._flows[flow.queue] = flow
+
+    def remove(self, queue: MessageQueue) -> QueueFlow:
+        """Pull from a queue no longer."""
+        flow = self._flows.pop(queue)
+        self._aside.queues.discard(queue)
+        flow.epoch += 1  # an answer under way is not wanted any more
+        return flow
+
+    def kick(self) -> None:
+        """Pull whatever has room and is not being pulled."""
+        prefetch = self._prefetch
+        if self._is_closed or self._pause is not None or prefetch.size >= prefetch.size_max:
+            return
+        ready = [
+            flow
+            for queue, flow in self._flows.items()
+            if queue not in self._aside.queues and flow.has_room(prefetch.count_max)
+        ]
+        for start in range(0, len(ready), PULL_QUEUE_COUNT_MAX):
+            self._start(ready[start : start + PULL_QUEUE_COUNT_MAX])
+
+    def restart(self, queues: Sequence[MessageQueue]) -> None:
+        """Give up requests that hold *queues* at a position they have left, and pull anew."""
+        moved = {self._flows[queue] for queue in queues if queue in self._flows}
+        for task, flows in tuple(self._requests.items()):
+            if not moved.isdisjoint(flows):
+                task.cancel()
+        self.kick()
+
+    async def close(self) -> None:
+        """Give up every request."""
+        self._is_closed = True
+        self._aside.close()
+        if self._pause is not None:
+            self._pause.cancel()
+        tasks = list(self._requests)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _start(self, flows: Sequence[QueueFlow]) -> None:
+        for flow in flows:
+            flow.is_pulling = True
+        task = asyncio.get_running_loop().create_task(self._pull(flows))
+        self._requests[task] = flows
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        for flow in self._requests.pop(task):
+            flow.is_pulling = False
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ErucaError):
+            self._note_failure(error)
+        elif error is not None:
+            # A defect; whoever polls shall hear of it.
+            self._note_failure(ClosedError(f"the fetcher of {self.broker_name} failed: {error!r}"))
+            _logger.error("the fetcher of %s failed", self.broker_name, exc_info=error)
+        self.kick()
+
+    def _note_failure(self, error: ErucaError) -> None:
+        self.failure = error
+        self.failure_count += 1
+        self._outages.failed(self.broker_name, error)
+        for topic in {queue.topic for queue in self._flows}:
+            self._context.routes.refresh_soon(topic)
+        seconds = doubled(PAUSE_SECONDS, self.failure_count - 1, PAUSE_SECONDS_MAX)
+        seconds = max(seconds, error.retry_after_seconds or 0.0)
+        if self._pause is None and not self._is_closed:
+            self._pause = asyncio.get_running_loop().call_later(seconds, self._end_pause)
+        self._on_news()
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self.kick()
+
+    async def _pull(self, flows: Sequence[QueueFlow]) -> None:
+        url = self._url()
+        unknown = [flow for flow in flows if flow.fetch_offset is None]
+        if unknown:
+            await self._find_starts(url, unknown)
+            self._on_news()  # positions are known now
+        flows = self._only_those_to_pull(flows)
+        if not flows:
+            return
+        epochs = [flow.epoch for flow in flows]
+        # A broker that has failed says at once whether it is back; a held request would not.
+        hold_seconds = HOLD_SECONDS if self.failure is None else 0.0
+        room = sum(self._prefetch.count_max - flow.count for flow in flows)
+        request = _PullRequest(
+            [self._position(flow) for flow in flows],
+            max_count=max(1, min(room, PULL_COUNT_MAX)),
+            max_bytes=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
+            wait_seconds=hold_seconds,
+        )
+        answer = await self._context.held_transport.request(
+            "POST",
+            url,
+            "/v1/pull",
+            headers=_HEADERS,
+            body=(msgspec.json.encode(request),),
+            timeout=hold_seconds + ANSWER_SECONDS,
+        )
+        if answer.status != 200:
+            error = problem_error(answer, f"POST {url}/v1/pull")
+            places = refused_places(error, len(flows))
+            if not places:
+                raise error
+            self._set_aside([flows[place] for place in places], error)
+            return
+        try:
+            sections = decode_multi_pull(answer.body)
+        except MalformedRecordsError as error:
+            raise TransportError(f"{url}: the answer to a pull cannot be read: {error}") from error
+        for index, pulled in sections:
+            if index >= len(flows):
+                raise TransportError(f"{url}: the answer to a pull has queues nobody asked for")
+            self._take_in(flows[index], answer.body, pulled, epochs[index])
+        self.failure, self.failure_count = None, 0
+        self._outages.answered(self.broker_name)
+        if sections:
+            self._on_news()
+
+    def _only_those_to_pull(self, flows: Sequence[QueueFlow]) -> Sequence[QueueFlow]:
+        """Let go of those that the running request is not to hold; return the others."""
+        chosen: list[QueueFlow] = []
+        for flow in flows:
+            is_readable = flow.fault is None and flow.fetch_offset is not None
+            flow.is_pulling = is_readable and not flow.is_paused
+            if flow.is_pulling:
+                chosen.append(flow)
+        task = asyncio.current_task()
+        assert task is not None
+        self._requests[task] = chosen
+        return chosen
+
+    async def _find_starts(self, url: str, flows: Sequence[QueueFlow]) -> None:
+        from eruca.aio.pulling.start_offsets import find_start_offsets  # needs the pydantic models
+
+        for topic in sorted({flow.queue.topic for flow in flows}):
+            its = [flow for flow in flows if flow.queue.topic == topic]
+            try:
+                await find_start_offsets(self._context.broker_api, url, self._settings.group, its)
+            except UNREADABLE_ERRORS as error:
+                self._set_aside(its, error)
+
+    def _set_aside(self, flows: Sequence[QueueFlow], error: ErucaError) -> None:
+        """Read no more of *flows* until the next look; raise *error* where nothing else is left."""
+        flows = [flow for flow in flows if self._flows.get(flow.queue) is flow]
+        if not flows:
+            return  # they have been given up meanwhile
+        if isinstance(error, TopicNotFoundError):
+            for flow in flows:
+                flow.begin_anew()
+        refused = {flow.queue for flow in flows}
+        if self._flows.keys() <= self._aside.queues | refused:
+            self._aside.queues.clear()  # all are asked for again, after the pause of a failure
+            raise error
+        self._aside.add(refused)
+        _logger.warning(
+            "%d queues at %s are not read just now: %s", len(flows), self.broker_name, error
+        )
+        for topic in {flow.queue.topic for flow in flows}:
+            self._context.routes.refresh_soon(topic)
+
+    def _take_in(self, flow: QueueFlow, answer: bytes, pulled: PulledRecords, epoch: int) -> None:
+        if epoch != flow.epoch:
+            return
+        if pulled.status in _OUT_OF_RANGE:
+            assert flow.fetch_offset is not None
+            try:
+                flow.fetch_offset = offset_after_miss(
+                    self._settings.on_offset_out_of_range,
+                    pulled.status,
+                    flow.queue,
+                    flow.fetch_offset,
+                    min_offset=pulled.min_offset,
+                    max_offset=pulled.max_offset,
+                )
+            except ErucaError as error:
+                flow.fault = error
+            return
+        subscription = self._settings.subscriptions[flow.queue.topic]
+        messages = decode_messages(
+            flow.queue,
+            answer,
+            pulled.sizes,
+            start=pulled.start,
+            wanted=_tag_check(subscription) if subscription.tags else None,
+        )
+        self._prefetch.size += flow.put(messages, pulled.next_offset, epoch)
+
+    def _position(self, flow: QueueFlow) -> QueuePosition:
+        assert flow.fetch_offset is not None
+        subscription = self._settings.subscriptions[flow.queue.topic]
+        return QueuePosition(
+            topic=flow.queue.topic,
+            queue_id=flow.queue.queue_id,
+            offset=flow.fetch_offset,
+            filter=subscription.expression,
+            filter_type=filter_type(subscription),
+        )
+
+    def _url(self) -> str:
+        for queue in self._flows:
+            view = self._context.routes.cached_subscribe_view(queue.topic)
+            if view is not None and view.urls.get(queue.broker_name):
+                return view.url_of(queue)
+        raise TransportError(f"broker {self.broker_name} is in no route now")
+
+
+def _tag_check(subscription: Subscription) -> Callable[[ReceivedMessage], bool]:
+    """Return the exact check: the broker compares hashes, and two tags may share one."""
+    tags = subscription.tags
+    return lambda message: message.tag in tags

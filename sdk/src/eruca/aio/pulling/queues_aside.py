@@ -1,0 +1,42 @@
+"""Queues that a broker refuses just now: set aside, and asked for again at the next look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from eruca.core.messages.message_queue import MessageQueue
+
+LOOK_SECONDS: Final = 3.0  # until queues that were refused are asked for again
+
+
+class QueuesAside:
+    """What is set aside, all of it until the same look.
+
+    Args:
+        look_again: Called when nothing is set aside any more.
+    """
+
+    def __init__(self, look_again: Callable[[], None]) -> None:
+        self.queues: set[MessageQueue] = set()
+        self._look_again = look_again
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def add(self, queues: Iterable[MessageQueue]) -> None:
+        """Set *queues* aside, too."""
+        self.queues |= set(queues)
+        if self._timer is None and not self._is_closed:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        self.queues.clear()
+        self._look_again()

@@ -1,0 +1,1 @@
+"""Sending: messages gather in lanes, and batches go where they are taken."""

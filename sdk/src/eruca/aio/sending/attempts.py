@@ -1,0 +1,145 @@
+"""What sending a batch and sending a half message have in common: attempts, until the deadline.
+
+Each knows its route, goes to a queue in turn, around brokers that are slow or have failed, and
+tells the fault table how it went; between two of them the route is asked for again and time passes.
+When there is a next one, and where it may go, is the sender's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
+from eruca.contract.errors import (
+    ClosedError,
+    DiskFullError,
+    ErucaError,
+    NameServersUnreachableError,
+    NoRouteError,
+    NotReadyError,
+    OverloadedError,
+    TimeoutExpiredError,
+)
+from eruca.core.retry_policy import Retry, is_brokers_fault, was_reached
+from eruca.core.routing.counter import Counter
+from eruca.core.routing.queue_choice import choose_queue
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.routes import Routes
+    from eruca.core.messages.message_queue import MessageQueue
+    from eruca.core.routing.latency_fault import FaultTable
+    from eruca.core.routing.route_table import PublishView
+
+NOT_TAKEN: Final = (
+    NotConnectedError,
+    ConnectTimeoutError,
+    OverloadedError,
+    NotReadyError,
+    DiskFullError,
+)
+"""After these nothing has been stored, and nothing will be: the broker did not take the request."""
+_ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
+
+
+class Attempts:
+    """The attempts of one producer.
+
+    Args:
+        routes: The client's.
+        faults: The producer's fault table; None while latency fault tolerance is off.
+    """
+
+    def __init__(self, routes: Routes, faults: FaultTable | None) -> None:
+        self._routes = routes
+        self._faults = faults
+        self._counter = Counter(random.getrandbits(31))
+
+    async def view(self, topic: str, deadline: float) -> PublishView:
+        """Return where messages of *topic* may go now.
+
+        Raises:
+            TimeoutExpiredError: The deadline has passed, or passes before anybody tells.
+            ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` says.
+        """
+        view = self._routes.cached_publish_view(topic)
+        if view is not None and view.queues:
+            return view
+        try:
+            async with asyncio.timeout(remaining_seconds(deadline)):
+                return await self._routes.publish_view(topic)
+        except TimeoutError:
+            raise TimeoutExpiredError(
+                f"no name server told the route of {topic} before the deadline"
+            ) from None
+
+    def choose(self, view: PublishView, last_broker: str | None) -> MessageQueue:
+        """Return the queue whose turn it is, after an attempt at *last_broker*."""
+        return choose_queue(
+            view.queues,
+            self._counter,
+            now_ms=time.monotonic() * 1000,
+            last_broker=last_broker,
+            faults=self._faults,
+        ).queue
+
+    async def view_with(self, queue: MessageQueue, deadline: float) -> PublishView:
+        """Return where messages may go once a missed *queue* is there again, or time is up."""
+        return await self._routes.wait_for(queue, remaining_seconds(deadline))
+
+    def report(self, queue: MessageQueue, began_at: float, error: ErucaError | None) -> None:
+        """Note how an attempt went that began then, by the monotonic clock."""
+        if self._faults is not None:
+            now = time.monotonic()
+            self._faults.update(
+                queue.broker_name,
+                (now - began_at) * 1000,
+                now * 1000,
+                failed=error is not None and is_brokers_fault(error),
+                reachable=error is None or was_reached(error),
+            )
+
+    async def until_next(
+        self, topic: str, retry: Retry, error: ErucaError, deadline: float
+    ) -> None:
+        """Return when the attempt is due that *retry* allows after *error*."""
+        if retry.refresh_route and was_reached(error):
+            # The next attempt needs it, or tells that it is too late for one.
+            within = remaining_seconds(deadline, or_less=True)
+            await self._routes.refresh(topic, within_seconds=within)
+        elif retry.refresh_route:
+            self._routes.refresh_soon(topic)
+        if retry.wait_seconds:
+            await asyncio.sleep(retry.wait_seconds)
+
+
+def remaining_seconds(deadline: float, *, or_less: bool = False) -> float:
+    """Return the seconds until the deadline; raise if it has passed, unless *or_less*."""
+    remaining = deadline - asyncio.get_running_loop().time()
+    if remaining <= 0 and not or_less:
+        raise TimeoutExpiredError("the deadline passed before the message could be sent")
+    return remaining
+
+
+def is_awaited(view: PublishView | None, queue: MessageQueue | None, error: ErucaError) -> bool:
+    """Tell whether an attempt at *queue* does not count that ended with *error*.
+
+    In an ordered topic a sharding key has nowhere else to go, and its queue's broker, which did not
+    take the message, may be back any moment: it is tried again up to the deadline.
+    """
+    return view is not None and queue in view.order and isinstance(error, NOT_TAKEN)
+
+
+def is_told_as_it_is(error: ErucaError) -> bool:
+    """Tell whether *error* ends a sending by itself, whatever the attempts before it met."""
+    return isinstance(error, _ROUTE_ERRORS) or not error.retryable
+
+
+def tried(failures: Sequence[tuple[str, ErucaError]]) -> tuple[str, str]:
+    """Return how many attempts failed, and how each did, at which broker."""
+    count = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
+    hows = dict.fromkeys(f"{broker}: {failure.detail}" for broker, failure in failures)
+    return count, "; ".join(hows)

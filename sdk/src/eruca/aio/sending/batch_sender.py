@@ -1,0 +1,338 @@
+"""Sending one batch: choose a queue, try, and try again elsewhere until the deadline.
+
+A batch is stored as a whole or not at all. An attempt whose answer was lost may have been stored
+all the same, so a retry can store it twice: all attempts carry the same unique ids, and that is
+what tells a consumer. An idempotent producer names its batch by the first of them, and asks the
+broker that may have stored it, and no other, until it knows.
+
+A refusal of a batch whose messages were sent one by one is narrowed down: the batch is halved
+until the message that is to blame stands alone, so that it takes no stranger down with it.
+
+Batches go as records. Only one with a message that is to be delivered later goes as JSON, which can
+say so.
+
+Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrategy``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from eruca.aio.http.transport import (
+    JSON_HEADER,
+    UNREADABLE,
+    HttpTransport,
+    path_segment,
+    problem_error,
+    target_of,
+)
+from eruca.aio.local_address import local_address
+from eruca.aio.sending.attempts import (
+    NOT_TAKEN,
+    Attempts,
+    is_awaited,
+    is_told_as_it_is,
+    remaining_seconds,
+    tried,
+)
+from eruca.aio.sending.send_lane import PendingBatch
+from eruca.contract.errors import (
+    ErucaError,
+    MalformedBatchError,
+    SendFailedError,
+    TooLargeError,
+    TransportError,
+    ValidationError,
+)
+from eruca.contract.messages import BatchReceipt, SendReceipts
+from eruca.contract.records import NO_HOST, Host
+from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.core.messages.idempotency_keys import HEADER, REPLAYED_HEADER, encode_key
+from eruca.core.messages.json_messages import json_batch
+from eruca.core.messages.message import Message, any_delayed
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.record_batch import EncodedBatch, encode_messages
+from eruca.core.messages.unique_ids import UniqueIds
+from eruca.core.producing.send_result import Stored, StoredBatch, StoredMessages
+from eruca.core.retry_policy import attempt_seconds, next_attempt
+from eruca.core.routing.latency_fault import FaultTable
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.routes import Routes
+    from eruca.core.routing.route_table import PublishView
+
+THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
+_CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
+_JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
+_RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
+
+T = TypeVar("T")
+
+
+class BatchSender:
+    """Sends batches for one producer.
+
+    Args:
+        transport: Carries the hot routes.
+        routes: The client's.
+        attempts_max: How often a batch is tried.
+        faults: The producer's fault table; None while latency fault tolerance is off.
+        compression_threshold: Bytes of a body from which it is compressed; None for never.
+        is_idempotent: Whether batches go under idempotency keys.
+    """
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        routes: Routes,
+        *,
+        attempts_max: int,
+        faults: FaultTable | None,
+        compression_threshold: int | None,
+        is_idempotent: bool = False,
+    ) -> None:
+        self._transport = transport
+        self._attempts = Attempts(routes, faults)
+        self._attempts_max = attempts_max
+        self._compression_threshold = compression_threshold
+        self._is_idempotent = is_idempotent
+        self._unique_ids: UniqueIds | None = None
+        self._decoder = msgspec.json.Decoder(BatchReceipt)
+        self._json_decoder = msgspec.json.Decoder(SendReceipts)
+
+    async def send(self, batch: PendingBatch) -> None:
+        """Send *batch* and hand out its results, or its error."""
+        if batch.whole is None:
+            batch.drop_cancelled()
+        if not batch.messages or (batch.whole is not None and batch.whole.cancelled()):
+            return
+        try:
+            stored = await self._send_whole(batch)
+        except _CONTENT_ERRORS as error:
+            if batch.whole is not None or len(batch.messages) == 1:
+                batch.fail(error)
+                return
+            middle = len(batch.messages) // 2
+            for part in (batch.part(0, middle), batch.part(middle, len(batch.messages))):
+                await self.send(part)  # one after the other: they may be in order
+        except ErucaError as error:
+            batch.fail(error)
+        else:
+            batch.succeed(stored)
+
+    async def _send_whole(self, batch: PendingBatch) -> Stored:
+        """Return where *batch* has been stored, after as many attempts as it takes."""
+        course = _Course(batch)
+        while True:
+            course.attempt += 1
+            try:
+                return await self._attempt(course)
+            except ErucaError as error:
+                course.failures.append((course.broker_name or "no broker", error))
+                if self._is_idempotent and not isinstance(error, NOT_TAKEN):
+                    course.kept_queue = course.queue
+                await self._prepare_next(course, error)
+
+    async def _attempt(self, course: _Course) -> Stored:
+        batch = course.batch
+        view = course.view = await self._attempts.view(batch.messages[0].topic, batch.deadline)
+        queue = batch.queue or course.kept_queue
+        queue = course.queue = queue or self._attempts.choose(view, course.broker_name)
+        course.broker_name = queue.broker_name
+        if view.is_missed(queue):
+            view = course.view = await self._attempts.view_with(queue, batch.deadline)
+        url = view.url_of(queue)
+        host = view.store_hosts.get(queue.broker_name, NO_HOST)
+        if any_delayed(batch.messages):
+            return await self._store_json(course, queue, url, host)
+        return await self._store_records(course, queue, url, host)
+
+    async def _store_records(
+        self, course: _Course, queue: MessageQueue, url: str, host: Host
+    ) -> StoredBatch:
+        batch = course.batch
+        encoded = course.encoded
+        if encoded is None or course.encoded_for != (queue.queue_id, host.is_v6):
+            encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
+            course.encoded_for = (queue.queue_id, host.is_v6)
+        target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
+        headers = self._headers(_RECORDS_HEADERS, batch)
+        request = _Request(url, target, headers, encoded.body, self._decoder)
+        receipt = await self._post(course, queue, request)
+        _check_count(queue, receipt.count, batch)
+        assert batch.message_ids is not None
+        return StoredBatch(
+            batch.message_ids, queue, receipt, encoded.sizes, host, course.is_replayed
+        )
+
+    async def _store_json(
+        self, course: _Course, queue: MessageQueue, url: str, host: Host
+    ) -> StoredMessages:
+        batch = course.batch
+        if batch.message_ids is None:
+            batch.message_ids = self._ids_of(batch.messages)
+        path = f"/v1/topics/{path_segment(queue.topic)}/messages"
+        target = target_of(path, queue_id=queue.queue_id)
+        body = json_batch(batch.messages, batch.message_ids)
+        headers = self._headers(_JSON_HEADERS, batch)
+        request = _Request(url, target, headers, body, self._json_decoder)
+        receipts = (await self._post(course, queue, request)).messages
+        _check_count(queue, len(receipts), batch)
+        return StoredMessages(queue, receipts, host, course.is_replayed)
+
+    def _headers(
+        self, headers: Sequence[tuple[str, str]], batch: PendingBatch
+    ) -> Sequence[tuple[str, str]]:
+        if not self._is_idempotent:
+            return headers
+        assert batch.message_ids is not None
+        return (*headers, (HEADER, encode_key(batch.message_ids[0])))
+
+    async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
+        """Wait until the next attempt is due; raise what is final where there is none."""
+        batch, view = course.batch, course.view
+        is_counted = not is_awaited(view, course.queue, error)
+        retry = next_attempt(
+            error,
+            attempt=course.attempt,
+            attempts_max=self._attempts_max if is_counted else course.attempt + 1,
+            remaining_seconds=remaining_seconds(batch.deadline, or_less=True),
+            has_other_broker=batch.queue is None
+            and course.kept_queue is None
+            and view is not None
+            and any(queue.broker_name != course.broker_name for queue in view.queues),
+        )
+        if retry is None:
+            raise _final_error(course, error) from error
+        await self._attempts.until_next(batch.messages[0].topic, retry, error, batch.deadline)
+
+    async def _encode(
+        self, batch: PendingBatch, queue: MessageQueue, *, store_host_v6: bool
+    ) -> EncodedBatch:
+        if batch.message_ids is None:
+            batch.message_ids = self._ids_of(batch.messages)
+        encode = partial(
+            encode_messages,
+            batch.messages,
+            batch.message_ids,
+            queue_id=queue.queue_id,
+            born_timestamp=time.time_ns() // 1_000_000,
+            store_host_v6=store_host_v6,
+        )
+        threshold = self._compression_threshold
+        if threshold is None:
+            return encode()
+        sizes = [size for message in batch.messages if (size := len(message.body)) >= threshold]
+        if not sizes:
+            return encode()
+        encode = partial(encode, compression_threshold=threshold)
+        if sum(sizes) >= THREAD_COMPRESSION_SIZE:
+            return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
+        return encode()
+
+    def _ids_of(self, messages: Sequence[Message]) -> Sequence[str]:
+        if self._unique_ids is None:
+            self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
+        made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, os.getpid())
+        if {message.message_id for message in messages} == {None}:
+            return made
+        return [
+            own if (own := message.message_id) is not None else new
+            for message, new in zip(messages, made, strict=True)
+        ]
+
+    async def _post(self, course: _Course, queue: MessageQueue, request: _Request[T]) -> T:
+        timeout = attempt_seconds(
+            remaining_seconds(course.batch.deadline), self._attempts_max - course.attempt + 1
+        )
+        what = f"POST {request.url}{request.target}"
+        started = time.monotonic()
+        try:
+            answer = await self._transport.request(
+                "POST",
+                request.url,
+                request.target,
+                headers=request.headers,
+                body=(request.body,),
+                timeout=timeout,
+            )
+            if answer.status >= 300:
+                raise problem_error(answer, what)
+            receipt = request.decoder.decode(answer.body)
+            course.is_replayed = REPLAYED_HEADER in answer.headers
+        except UNREADABLE as error:
+            failure = TransportError(f"{what}: the receipt cannot be read: {error}")
+            self._attempts.report(queue, started, failure)
+            raise failure from error
+        except ErucaError as error:
+            self._attempts.report(queue, started, error)
+            raise
+        self._attempts.report(queue, started, None)
+        return receipt
+
+
+class _Request(NamedTuple, Generic[T]):
+    """What is posted, and how its answer is read."""
+
+    url: str
+    target: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    decoder: msgspec.json.Decoder[T]
+
+
+class _Course:
+    """How the sending of one batch goes."""
+
+    __slots__ = (
+        "attempt",
+        "batch",
+        "broker_name",
+        "encoded",
+        "encoded_for",
+        "failures",
+        "is_replayed",
+        "kept_queue",
+        "queue",
+        "view",
+    )
+
+    def __init__(self, batch: PendingBatch) -> None:
+        self.batch = batch
+        self.attempt = 0
+        self.broker_name: str | None = None  # of the last attempt
+        self.queue: MessageQueue | None = None  # the last attempt's
+        self.kept_queue: MessageQueue | None = None  # where it may lie already
+        self.is_replayed = False
+        self.view: PublishView | None = None
+        self.encoded: EncodedBatch | None = None
+        self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6
+        self.failures: list[tuple[str, ErucaError]] = []
+
+
+def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) -> None:
+    if stored_count != len(batch.messages):
+        raise TransportError(
+            f"{queue.broker_name} says it stored {stored_count} messages,"
+            f" and not {len(batch.messages)}"
+        )
+
+
+def _final_error(course: _Course, error: ErucaError) -> ErucaError:
+    if is_told_as_it_is(error) or course.broker_name is None:
+        return error  # no broker has failed
+    attempts, how = tried(course.failures)
+    count = len(course.batch.messages)
+    what = "1 message" if count == 1 else f"{count} messages"
+    return SendFailedError(
+        f"{what} to {course.batch.messages[0].topic}: {attempts} failed: {how}",
+        attempts=course.failures,
+    )

@@ -1,0 +1,1 @@
+"""Transactions: half messages, decisions, and answers to checks."""

@@ -1,0 +1,109 @@
+"""Telling a broker what was decided, again and again until it answers or the time is up.
+
+Repeating a decision is harmless, so every attempt that may have failed is repeated. A decision that
+could not be delivered leaves the transaction pending: the checker will ask.
+
+Source: RocketMQ 5.3, ``DefaultMQProducerImpl.endTransaction``, which tells it once, one way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from eruca.contract.errors import (
+    ErucaError,
+    InternalError,
+    TimeoutExpiredError,
+    TransportError,
+    UnavailableError,
+)
+from eruca.contract.transactions import Decide
+from eruca.core.retry_policy import attempt_seconds, next_attempt, was_reached
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.routes import Routes
+    from eruca.aio.cluster.transaction_api import TransactionApi
+    from eruca.contract.transaction_events import Outcome
+    from eruca.contract.transactions import DecisionReceipt
+    from eruca.core.producing.transactions import HalfMessage
+
+_MAY_BE_REPEATED: Final = (TransportError, TimeoutExpiredError, UnavailableError, InternalError)
+_ATTEMPTS_LEFT: Final = 2  # at any time: each gets half of the time that is left
+_SECONDS_MIN: Final = 0.01
+
+_logger = logging.getLogger(__name__)
+
+
+class Decisions:
+    """Delivers the decisions of one producer group.
+
+    Args:
+        api: The brokers.
+        routes: The client's.
+        group: The producer group.
+        timeout: Seconds for all attempts at one decision.
+    """
+
+    def __init__(self, api: TransactionApi, routes: Routes, group: str, *, timeout: float) -> None:
+        self._api = api
+        self._routes = routes
+        self._group = group
+        self._timeout = timeout
+
+    async def deliver(
+        self, half: HalfMessage, url: str, outcome: Outcome, reason: str | None
+    ) -> DecisionReceipt | None:
+        """Return the broker's receipt; None where it gave none in time.
+
+        Args:
+            half: What is decided about.
+            url: Where it was begun; the route knows better, if it knows the broker.
+            outcome: The decision.
+            reason: Why, for whoever looks at the transaction.
+
+        Raises:
+            AlreadyDecidedError: It was decided otherwise.
+            TransactionNotFoundError: Its broker does not know it (any more).
+            ErucaError: The broker refuses the decision, and will go on doing so.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        request = Decide(producer_group=self._group, reason=reason)
+        attempt = 0
+        while True:
+            attempt += 1
+            view = self._routes.cached_publish_view(half.message.topic)
+            if view is not None:
+                url = view.urls.get(half.queue.broker_name, url)
+            left = max(deadline - loop.time(), _SECONDS_MIN)  # a busy loop comes late
+            seconds = attempt_seconds(left, _ATTEMPTS_LEFT)
+            try:
+                return await self._api.decide(
+                    url, half.transaction_id, outcome, request, timeout=seconds
+                )
+            except _MAY_BE_REPEATED as error:
+                retry = next_attempt(
+                    error,
+                    attempt=attempt,
+                    attempts_max=attempt + 1,
+                    remaining_seconds=deadline - loop.time(),
+                    has_other_broker=False,
+                )
+                if retry is None:
+                    self._log_left(half, outcome, error)
+                    return None
+                if not was_reached(error):
+                    self._routes.refresh_soon(half.message.topic)
+            await asyncio.sleep(retry.wait_seconds)
+
+    def _log_left(self, half: HalfMessage, outcome: Outcome, error: ErucaError) -> None:
+        _logger.warning(
+            "the %s of transaction %s of %s did not reach %s, which leaves it to the checker: %s",
+            outcome,
+            half.transaction_id,
+            self._group,
+            half.queue.broker_name,
+            error,
+        )

@@ -1,0 +1,251 @@
+"""Sending a half message: choose a queue, try, and try again until the deadline.
+
+A half message whose answer was lost may be stored. Unlike a message's, its next attempt goes to the
+same broker, where beginning again is harmless: a second one elsewhere would be a transaction of its
+own, which the checker might commit as well. Another broker is tried only if the one before has
+certainly stored nothing: there was no connection, or it said so.
+
+So these are the states of a sending, and all attempts carry the same transaction id::
+
+    free ──an attempt may have stored it──▶ bound to its queue, until the deadline
+     │                                        │
+     └────────────────stored──────────────────┴──▶ the half message
+
+While it is free, it goes where a plain message would go: in turn, around brokers that are slow or
+have failed, and as often as the producer retries. Once it is bound only time helps, so there the
+attempts are not counted, unless the producer does not retry at all.
+
+Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendMessageInTransaction``, which may store two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from eruca.aio.cluster.transaction_api import TransactionApi, begin_body
+from eruca.aio.local_address import local_address
+from eruca.aio.sending.attempts import (
+    NOT_TAKEN,
+    Attempts,
+    is_awaited,
+    is_told_as_it_is,
+    remaining_seconds,
+    tried,
+)
+from eruca.contract.errors import (
+    ErucaError,
+    RefusedError,
+    RequestError,
+    SendFailedError,
+)
+from eruca.contract.transactions import NewTransaction
+from eruca.core.messages.json_messages import new_message
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.unique_ids import UniqueIds
+from eruca.core.producing.transactions import HalfMessage
+from eruca.core.retry_policy import attempt_seconds, next_attempt
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.routes import Routes
+    from eruca.contract.transactions import TransactionReceipt
+    from eruca.core.messages.message import Message
+    from eruca.core.routing.latency_fault import FaultTable
+    from eruca.core.routing.route_table import PublishView
+
+# After any other error the half message may be there.
+_NOT_STORED: Final = (RequestError, RefusedError, *NOT_TAKEN)
+
+QueueOf = Callable[["PublishView"], "MessageQueue | None"]
+"""Which of a topic's queues a message must go to; None: any."""
+
+
+class HalfSender:
+    """Sends the half messages of one producer group.
+
+    Args:
+        api: The brokers.
+        routes: The client's.
+        group: The producer group.
+        attempts_max: How often a half message is tried at brokers that do not store it.
+        faults: The producer's fault table; None while latency fault tolerance is off.
+    """
+
+    def __init__(
+        self,
+        api: TransactionApi,
+        routes: Routes,
+        group: str,
+        *,
+        attempts_max: int,
+        faults: FaultTable | None,
+    ) -> None:
+        self._api = api
+        self._routes = routes
+        self._group = group
+        self._attempts = Attempts(routes, faults)
+        self._attempts_max = attempts_max
+        self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
+
+    def id_of(self, message: Message) -> str:
+        """Return the transaction id of *message*: its own unique id, or a new one."""
+        return message.message_id or self._unique_ids.next(time.time_ns() // 1_000_000, os.getpid())
+
+    async def send(
+        self,
+        message: Message,
+        transaction_id: str,
+        queue_of: QueueOf,
+        *,
+        check_immunity_seconds: float | None,
+        timeout: float,
+    ) -> tuple[HalfMessage, str]:
+        """Return the half message, once it is stored, and its broker's URL.
+
+        Args:
+            message: What to send.
+            transaction_id: What :meth:`id_of` said.
+            queue_of: Where it must go.
+            check_immunity_seconds: For how long nobody is asked about it.
+            timeout: Seconds for all attempts together.
+
+        Raises:
+            SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
+            ErucaError: As for sending.
+        """
+        course = _Course(message, transaction_id, queue_of, check_immunity_seconds, timeout)
+        while True:
+            course.attempt += 1
+            try:
+                receipt = await self._attempt(course)
+            except ErucaError as error:
+                course.failures.append((course.broker_name or "no broker", error))
+                await self._prepare_next(course, error)
+            else:
+                queue = MessageQueue(receipt.topic, receipt.broker_name, receipt.queue_id)
+                begun_at = datetime.fromisoformat(receipt.begun_at)
+                half = HalfMessage(
+                    transaction_id,
+                    message,
+                    queue,
+                    receipt.half_log_offset,
+                    begun_at,
+                    receipt.durability,
+                )
+                return half, course.url
+
+    async def _attempt(self, course: _Course) -> TransactionReceipt:
+        if course.is_bound:
+            queue = course.bound_queue
+            view = self._routes.cached_publish_view(course.topic)
+            # The broker may have come back elsewhere; while it is away, the route lacks it.
+            course.url = (
+                course.url if view is None else view.urls.get(queue.broker_name, course.url)
+            )
+        else:
+            view = course.view = await self._attempts.view(course.topic, course.deadline)
+            if course.wanted is None:
+                course.wanted = course.queue_of(view)
+            queue = course.wanted or self._attempts.choose(view, course.broker_name)
+            course.queue = queue
+            if view.is_missed(queue):
+                view = course.view = await self._attempts.view_with(queue, course.deadline)
+            course.url = view.url_of(queue)
+        request = NewTransaction(
+            topic=course.topic,
+            producer_group=self._group,
+            message=new_message(course.message, course.transaction_id),
+            queue_id=queue.queue_id,
+            check_immunity_seconds=course.check_immunity_seconds,
+        )
+        attempts_left = self._attempts_max - course.attempt + 1
+        if course.is_bound and self._attempts_max > 1:
+            attempts_left = 2
+        seconds = attempt_seconds(remaining_seconds(course.deadline), attempts_left)
+        began_at = time.monotonic()
+        try:
+            receipt = await self._api.begin(course.url, begin_body(request), timeout=seconds)
+        except ErucaError as error:
+            self._attempts.report(queue, began_at, error)
+            course.is_bound |= not isinstance(error, _NOT_STORED)
+            raise
+        self._attempts.report(queue, began_at, None)
+        return receipt
+
+    async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
+        """Wait until the next attempt is due; raise what is final where there is none."""
+        is_counted = not course.is_bound or self._attempts_max == 1
+        is_counted &= not is_awaited(course.view, course.queue, error)
+        retry = next_attempt(
+            error,
+            attempt=course.attempt,
+            attempts_max=self._attempts_max if is_counted else course.attempt + 1,
+            remaining_seconds=remaining_seconds(course.deadline, or_less=True),
+            has_other_broker=not course.is_bound and course.has_other_broker,
+        )
+        if retry is None:
+            raise _final_error(course, error) from error
+        await self._attempts.until_next(course.topic, retry, error, course.deadline)
+
+
+class _Course:
+    """How the sending of one half message goes."""
+
+    def __init__(
+        self,
+        message: Message,
+        transaction_id: str,
+        queue_of: QueueOf,
+        check_immunity_seconds: float | None,
+        timeout: float,
+    ) -> None:
+        self.message = message
+        self.topic = message.topic
+        self.transaction_id = transaction_id
+        self.queue_of = queue_of
+        self.check_immunity_seconds = check_immunity_seconds
+        self.deadline = asyncio.get_running_loop().time() + timeout
+        self.attempt = 0
+        self.view: PublishView | None = None
+        self.wanted: MessageQueue | None = None  # where it must go
+        self.queue: MessageQueue | None = None  # of the last attempt
+        self.url = ""
+        self.is_bound = False  # to that queue: it may hold the half message
+        self.failures: list[tuple[str, ErucaError]] = []
+
+    @property
+    def bound_queue(self) -> MessageQueue:
+        assert self.is_bound
+        assert self.queue is not None
+        return self.queue
+
+    @property
+    def broker_name(self) -> str | None:
+        return None if self.queue is None else self.queue.broker_name
+
+    @property
+    def has_other_broker(self) -> bool:
+        """Whether the next attempt can go to another broker."""
+        view = self.view
+        return (
+            view is not None
+            and self.wanted is None
+            and any(queue.broker_name != self.broker_name for queue in view.queues)
+        )
+
+
+def _final_error(course: _Course, error: ErucaError) -> ErucaError:
+    if is_told_as_it_is(error) or course.queue is None:
+        return error  # no broker has failed
+    attempts, how = tried(course.failures)
+    stored = "it may be stored" if course.is_bound else "it is not stored"
+    return SendFailedError(
+        f"half message {course.transaction_id} to {course.topic}: {attempts} failed, {stored}:"
+        f" {how}",
+        attempts=course.failures,
+    )

@@ -1,0 +1,222 @@
+"""``eruca dlq``: what a group gave up on, why, and sending it once more."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eruca.cli import silent_brokers
+from eruca.cli.asking import YesOption, confirmed
+from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.commands.groups import GroupArgument
+from eruca.cli.session import Session
+from eruca.cli.starts import start_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eruca.aio.group_admin import HeldDeadLetter, Redriven
+    from eruca.contract.errors import ErucaError
+
+OriginOption = Annotated[
+    str | None, typer.Option("--topic", "-t", help="Those that came from this topic.")
+]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", help="Those with this reason, such as failed.")
+]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", help="Dead then or later: a time or a span, such as 2h.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="Dead before then: a time or a span, such as 2h.")
+]
+
+_ERROR_SHOWN: Final = 60  # characters of the last error in a list
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="See dead letters and send them once more.")
+    command(group, "list")(list_)
+    command(group, "show")(show)
+    command(group, "redrive")(redrive)
+    app.add_typer(group, name="dlq")
+
+
+async def list_(
+    session: Session,
+    *,
+    group: GroupArgument,
+    topic: OriginOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
+) -> int:
+    """List what a group gave up on, oldest first, broker by broker.
+
+    Exit code 1 when a broker does not answer; what the others have is shown.
+    """
+    found: list[HeldDeadLetter] = []
+    unanswered: dict[str, ErucaError] = {}
+    async with session.client() as client:
+        letters = client.admin.groups.dead_letters(
+            group,
+            topic=topic,
+            reason=reason,
+            begin=_moment(since),
+            end=_moment(until),
+            unanswered=unanswered,
+        )
+        async for held in letters:
+            if len(found) == count:
+                session.say(f"there are more than {count}; see --count")
+                break
+            found.append(held)
+        unanswered |= await silent_brokers.away(client)
+    if session.is_json:
+        session.show_json(
+            [{"broker_name": h.broker_name} | h.letter.model_dump(mode="json") for h in found]
+        )
+        return silent_brokers.said(session, unanswered, is_in_document=False)
+    session.show_table(
+        [
+            "id",
+            "from",
+            "message id",
+            "reason",
+            "attempts",
+            "last error",
+            "dead since",
+            "redriven",
+        ],
+        (_row(held) for held in found),
+        none="no dead letters",
+    )
+    return silent_brokers.said(session, unanswered)
+
+
+async def show(
+    session: Session,
+    *,
+    group: GroupArgument,
+    letter: Annotated[
+        str, typer.Argument(metavar="BROKER/ID", help="As in the first column of: eruca dlq list.")
+    ],
+) -> None:
+    """Show one dead letter as JSON: why it is there, where it came from, and the message."""
+    broker_name, dead_letter_id = _place(letter)
+    async with session.client() as client:
+        found = await client.admin.groups.dead_letter(group, broker_name, dead_letter_id)
+    session.show_json(found)
+
+
+async def redrive(
+    session: Session,
+    *,
+    group: GroupArgument,
+    letters: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BROKER/ID", help="These; else those the options choose."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    topic: OriginOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="How many a second at most.", min=0.01)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would happen.")
+    ] = False,
+    yes: YesOption = False,
+) -> int:
+    """Send dead letters to the topics they came from, as if they were new."""
+    is_filtered = any(value is not None for value in (topic, reason, since, until))
+    if bool(letters) + is_filtered + all_ != 1:
+        raise typer.BadParameter(
+            "say which in one way: BROKER/ID, or options that choose, or --all"
+        )
+    if not (dry_run or yes):
+        question = f"Send dead letters of {group} once more?"
+        if not confirmed(question, instead="give --yes, or --dry-run to look"):
+            return EXIT_FAILED
+    counts: dict[str, int] = {}
+    async with session.client() as client:
+        outcomes = client.admin.groups.redrive(
+            group,
+            ids=_by_broker(letters) if letters else None,
+            topic=topic,
+            reason=reason,
+            begin=_moment(since),
+            end=_moment(until),
+            per_second=rate,
+            dry_run=dry_run,
+        )
+        async for done in outcomes:
+            counts[done.outcome.outcome] = counts.get(done.outcome.outcome, 0) + 1
+            _show_outcome(session, done, dry_run=dry_run)
+    summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+    session.say(("would be: " if dry_run else "") + (summary or "no dead letter matches"))
+    return EXIT_FAILED if counts.get("not_found") else 0
+
+
+def _show_outcome(session: Session, done: Redriven, *, dry_run: bool) -> None:
+    outcome = done.outcome
+    if session.is_json:
+        session.show_line({"broker_name": done.broker_name} | outcome.model_dump(mode="json"))
+        return
+    what = outcome.outcome.replace("_", " ")
+    if what == "redriven":
+        what = f"{'would be ' if dry_run else ''}redriven to {outcome.topic}"
+    why = f": {outcome.detail}" if outcome.detail else ""
+    session.show_text(f"{done.broker_name}/{outcome.dead_letter_id} {what}{why}")
+
+
+def _row(held: HeldDeadLetter) -> Sequence[object]:
+    from eruca.cli.shown_messages import one_line, time_text
+
+    letter = held.letter
+    origin = letter.origin_topic
+    if letter.origin_queue_id is not None and letter.origin_offset is not None:
+        origin += f"/{letter.origin_queue_id}@{letter.origin_offset}"
+    return (
+        f"{held.broker_name}/{letter.dead_letter_id}",
+        origin,
+        letter.message_id,
+        letter.reason,
+        letter.attempts,
+        None if letter.last_error is None else one_line(letter.last_error)[:_ERROR_SHOWN],
+        time_text(letter.dead_at),
+        None if letter.redriven_at is None else time_text(letter.redriven_at),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = start_of(text, datetime.now(UTC))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not isinstance(moment, datetime):
+        raise typer.BadParameter(f"{text} is no time; such as 2026-11-01T12:00:00Z, or 2h")
+    return moment
+
+
+def _place(text: str) -> tuple[str, int]:
+    broker_name, _, number = text.rpartition("/")
+    if not broker_name or not (number.isascii() and number.isdigit()):
+        raise typer.BadParameter(f"{text!r} is not BROKER/ID, such as broker-a/17")
+    return broker_name, int(number)
+
+
+def _by_broker(letters: list[str]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for letter in letters:
+        broker_name, dead_letter_id = _place(letter)
+        places.setdefault(broker_name, []).append(dead_letter_id)
+    return places

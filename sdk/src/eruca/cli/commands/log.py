@@ -1,0 +1,150 @@
+"""``eruca log follow``: every record a broker writes, the system's own included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+    from eruca.core.messages.log_block import LogRecord
+
+LogStart = int | Literal["earliest", "latest"]
+
+_ENDS: Final[dict[str, LogStart]] = {"earliest": "earliest", "latest": "latest"}
+_PAUSE_SECONDS: Final = 1.0  # without a record: time to see whether somebody still listens
+_RECORDS_AHEAD: Final = 1_000  # read, and not printed yet
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Read the brokers' logs.")
+    command(group, "follow")(follow)
+    app.add_typer(group, name="log")
+
+
+def _checked_start(value: str) -> LogStart:
+    if value in _ENDS:
+        return _ENDS[value]
+    if value.isascii() and value.isdecimal():
+        return int(value)
+    raise typer.BadParameter(f"{value!r} is neither earliest, latest nor a log offset")
+
+
+async def follow(
+    session: Session,
+    *,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Whose log; by default every broker's.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="Where to begin: earliest, latest or a log offset.")
+    ] = "latest",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+    ] = None,
+) -> None:
+    """Follow the log of one broker, or of all: each record on one line, in the log's order."""
+    begin = _checked_start(start)
+    async with session.client() as client:
+        names = [broker] if broker is not None else await _broker_names(client)
+        if isinstance(begin, int) and len(names) > 1:
+            raise typer.BadParameter("each broker has log offsets of its own; give --broker")
+        printed = 0
+        async with aclosing(_records(client, names, begin)) as records:
+            async for record in records:
+                if record is None:
+                    session.check_reader()
+                    continue
+                _show(session, record)
+                printed += 1
+                if printed == count:
+                    return
+
+
+async def _broker_names(client: AsyncClient) -> list[str]:
+    from eruca.contract.errors import BrokerNotFoundError
+
+    names = [group.broker_name for group in await client.admin.brokers()]
+    if not names:
+        raise BrokerNotFoundError("no broker is registered", fix="start one")
+    return names
+
+
+async def _records(
+    client: AsyncClient, brokers: list[str], start: LogStart
+) -> AsyncGenerator[LogRecord | None, None]:
+    """Yield the records of several brokers as they come, each broker's in order; None at times."""
+    ready: asyncio.Queue[LogRecord] = asyncio.Queue(_RECORDS_AHEAD)
+
+    async def read(broker: str) -> None:
+        async with client.log_follower(broker, from_offset=start) as follower:
+            async for record in follower:
+                await ready.put(record)
+
+    readers = [asyncio.create_task(read(broker)) for broker in brokers]
+    try:
+        while True:
+            while not ready.empty():
+                yield ready.get_nowait()
+            first = asyncio.create_task(ready.get())
+            await asyncio.wait(
+                [first, *readers], timeout=_PAUSE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if first.done():
+                yield first.result()
+                continue
+            first.cancel()
+            for reader in readers:
+                if reader.done():
+                    reader.result()  # raises: a reader never ends by itself
+            yield None
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+def _show(session: Session, found: LogRecord) -> None:
+    from datetime import UTC, datetime
+
+    from eruca.cli.shown_messages import body_document, one_line, time_text
+    from eruca.contract.properties import KEYS, TAGS
+
+    record = found.decode()
+    properties = record.property_map()
+    stored_at = time_text(datetime.fromtimestamp(record.store_timestamp / 1000, UTC))
+    if session.is_json:
+        session.show_line(
+            {
+                "broker_name": found.broker_name,
+                "log_offset": found.log_offset,
+                "size": found.size,
+                "topic": record.topic,
+                "queue_id": record.queue_id,
+                "queue_offset": record.queue_offset,
+                "sys_flag": record.sys_flag,
+                "prepared_offset": record.prepared_offset,
+                "stored_at": stored_at,
+                "properties": properties,
+                "body": body_document(record.body),
+            }
+        )
+        return
+    body = body_document(record.body)
+    words = [
+        stored_at,
+        f"{found.broker_name}:{found.log_offset}+{found.size}",
+        f"{record.topic}/{record.queue_id}@{record.queue_offset}",
+        f"[{properties[TAGS]}]" if TAGS in properties else "",
+        properties.get(KEYS, ""),
+        body.get("text") or f"base64:{body.get('base64', '')}",
+    ]
+    session.show_text(one_line(" ".join(filter(None, words))))

@@ -1,0 +1,132 @@
+"""``eruca message``: single messages, by id and by key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eruca.cli import silent_brokers
+from eruca.cli.command import command
+from eruca.cli.commands.reading import checked_time
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from eruca.aio.client import AsyncClient
+    from eruca.contract.messages import PulledMessage
+
+
+_HEADINGS: Final = {
+    "offset_message_id": "offset id",
+    "queue_id": "queue",
+    "reconsume_times": "retries",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Show a message by its id; find some by key.")
+    command(group, "show")(show)
+    command(group, "find")(find)
+    app.add_typer(group, name="message")
+
+
+async def show(
+    session: Session,
+    *,
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Its topic: unique ids need it.")
+    ] = None,
+) -> None:
+    """Show one message with all that is known of it."""
+    async with session.client() as client:
+        message = await _message(client, message_id, topic)
+    if session.is_json:
+        session.show_json(message)
+        return
+    import msgspec
+
+    fields = msgspec.to_builtins(message)
+    body = fields.pop("body")
+    session.show_record((_heading(name), _plain(value)) for name, value in fields.items())
+    session.show_text("")
+    session.show_text(body.get("text") or f"base64:{body.get('base64', '')}")
+
+
+async def find(
+    session: Session,
+    *,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic.")],
+    key: Annotated[str, typer.Option("--key", "-k", help="A key, or a unique id.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Stored then or later: a time, or so long ago.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Stored then or earlier.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=64)] = 64,
+) -> int:
+    """Find messages of a topic by key, newest first.
+
+    Exit code 1 when a broker is away; what the others have is shown.
+    """
+    async with session.client() as client:
+        found = await client.admin.messages_by_key(
+            topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit
+        )
+        unanswered = await silent_brokers.away(client)
+    if session.is_json:
+        session.show_json(found)
+        return silent_brokers.said(session, unanswered, is_in_document=False)
+    from eruca.cli.shown_messages import one_line
+
+    session.show_table(
+        ["stored at", "on", "queue", "queue offset", "offset id", "tag", "keys", "body"],
+        (
+            (
+                message.stored_at,
+                message.store_host,
+                message.queue_id,
+                message.queue_offset,
+                message.offset_message_id,
+                message.tag,
+                ",".join(message.keys),
+                one_line(message.body.text or f"base64:{message.body.base64}"),
+            )
+            for message in found
+        ),
+        none=None if unanswered else "there is no such message",
+    )
+    return silent_brokers.said(session, unanswered)
+
+
+async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
+    from eruca.contract.errors import RecordNotFoundError
+
+    elsewhere = f"eruca query id {message_id}, which looks for either id everywhere"
+    if topic is not None:
+        found = await client.admin.messages_by_key(topic, message_id, limit=1)
+        if found:
+            return found[0]
+    try:
+        return (await client.admin.message_by_offset_id(message_id)).message
+    except RecordNotFoundError as error:
+        if topic is None:
+            fix = f"give --topic if it is a unique id, or use {elsewhere}"
+            raise RecordNotFoundError(error.detail, fix=fix) from None
+        detail = f"{topic} has no message of the id {message_id}"
+        raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
+
+
+def _heading(name: str) -> str:
+    """Return a field of the contract as every command calls it."""
+    return _HEADINGS.get(name) or name.replace("_", " ")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or None
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in value.items()) or None
+    return value

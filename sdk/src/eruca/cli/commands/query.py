@@ -1,0 +1,249 @@
+"""``eruca query``: messages by id, by key and by time, from the query service; and its state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
+
+import typer
+
+from eruca.cli.command import command
+from eruca.cli.commands import query_forget, query_rebuild
+from eruca.cli.commands.reading import checked_time
+from eruca.cli.session import Session
+from eruca.contract.limits import LIST_LIMIT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eruca.contract.queries import FollowedLog, MessagePage, Missing, WholeMessage
+
+_BODIES_MAX: Final = 100  # messages of an answer that come with bodies
+_STATUS_HEADINGS: Final = (
+    "broker",
+    "read to offset",
+    "behind bytes",
+    "as of",
+    "rows",
+    "oldest",
+    "gaps",
+    "followed by",
+    "rebuild",
+)
+
+TopicOption = Annotated[str, typer.Option("--topic", "-t", help="The topic.")]
+TagOption = Annotated[str | None, typer.Option("--tag", help="Only with this tag.")]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", help="Stored then or later: a time (2026-11-01T12:00:00Z), or so long ago (15m)."
+    ),
+]
+ToOption = Annotated[str | None, typer.Option("--to", help="Stored then or earlier.")]
+GroupOption = Annotated[
+    str | None, typer.Option("--group", "-g", help="Only what this group has not read yet.")
+]
+PastOption = Annotated[
+    bool, typer.Option("--past", help="With --group: what the group has read, instead.")
+]
+BodiesOption = Annotated[bool, typer.Option("--bodies", help="With the messages' bodies.")]
+CountOption = Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)]
+CursorOption = Annotated[
+    str | None, typer.Option("--cursor", help="Go on behind an answer, with its next_cursor.")
+]
+
+
+class _Wanted(TypedDict):
+    """What is asked of every page."""
+
+    topic: str
+    key: str | None
+    tag: str | None
+    begin: datetime | None
+    end: datetime | None
+    group: str | None
+    group_state: Literal["past", "not_yet"]
+    bodies: bool
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Ask the query service for messages, by id, key or time; see how far it has read.",
+    )
+    command(group, "id")(id_)
+    command(group, "key")(key)
+    command(group, "time")(time)
+    command(group, "status")(status)
+    query_rebuild.register(group)
+    query_forget.register(group)
+    app.add_typer(group, name="query")
+
+
+async def id_(
+    session: Session,
+    *,
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="A unique id, as sending told it, or an offset id.")
+    ],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write its body as it was sent, and nothing else.")
+    ] = False,
+) -> None:
+    """Show one message with all that is known of it, whatever topic it is in.
+
+    Where several have the id it is the first that consumers saw; the others' places are listed.
+    """
+    async with session.client() as client:
+        found = await client.query.message(message_id)
+    if raw:
+        session.write_octets(found.message.octets())
+        return
+    if session.is_json:
+        session.show_json(found)
+        return
+    from eruca.cli.found_messages import (
+        PLACE_HEADINGS,
+        body_text,
+        message_fields,
+        place_row,
+        say_missing,
+    )
+
+    session.show_record(message_fields(found.message))
+    session.show_text("")
+    session.show_text(body_text(found.message))
+    if found.also_stored:
+        session.show_text("")
+        session.show_table(
+            ("also " + PLACE_HEADINGS[0], *PLACE_HEADINGS[1:]), map(place_row, found.also_stored)
+        )
+    say_missing(session, found.incomplete)
+
+
+async def key(
+    session: Session,
+    *,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="One of their keys, exactly.")],
+    topic: TopicOption,
+    tag: TagOption = None,
+    begin: FromOption = None,
+    end: ToOption = None,
+    group: GroupOption = None,
+    past: PastOption = False,
+    bodies: BodiesOption = False,
+    count: CountOption = 100,
+    cursor: CursorOption = None,
+) -> None:
+    """Find a topic's messages by key, newest first."""
+    wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies, key=key)
+    await _find(session, wanted, count, cursor)
+
+
+async def time(
+    session: Session,
+    *,
+    topic: TopicOption,
+    begin: FromOption = None,
+    end: ToOption = None,
+    tag: TagOption = None,
+    group: GroupOption = None,
+    past: PastOption = False,
+    bodies: BodiesOption = False,
+    count: CountOption = 100,
+    cursor: CursorOption = None,
+) -> None:
+    """Find a topic's messages by when they were stored, newest first.
+
+    Without --from and --to these are the topic's newest messages.
+    """
+    wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies)
+    await _find(session, wanted, count, cursor)
+
+
+async def status(session: Session) -> None:
+    """Show how far the brokers' logs have been read, and by which query service."""
+    async with session.client() as client:
+        found = await client.query.status()
+    if session.is_json:
+        session.show_json(found)
+        return
+    session.show_table(_STATUS_HEADINGS, map(_status_row, found.followed))
+    for name, fault in sorted(found.faults.items()):
+        session.say(f"{name}: {fault}")
+
+
+def _wanted(
+    topic: str,
+    tag: str | None,
+    begin: str | None,
+    end: str | None,
+    group: str | None,
+    *,
+    past: bool,
+    bodies: bool,
+    key: str | None = None,
+) -> _Wanted:
+    if past and group is None:
+        raise typer.BadParameter("--past needs --group")
+    return _Wanted(
+        topic=topic,
+        key=key,
+        tag=tag,
+        begin=checked_time(begin),
+        end=checked_time(end),
+        group=group,
+        group_state="past" if past else "not_yet",
+        bodies=bodies,
+    )
+
+
+async def _find(session: Session, wanted: _Wanted, count: int, cursor: str | None) -> None:
+    found = await _pages(session, wanted, count, cursor)
+    if session.is_json:
+        session.show_json(found)
+        return
+    from eruca.cli.found_messages import MESSAGE_HEADINGS, message_row, say_missing
+
+    headings = (*MESSAGE_HEADINGS, "body") if wanted["bodies"] else MESSAGE_HEADINGS
+    session.show_table(
+        headings,
+        (message_row(message, bodies=wanted["bodies"]) for message in found.messages),
+        none=None if found.incomplete else "there is no such message",
+    )
+    if found.next_cursor is not None:
+        session.say(f"there may be more than {count}; see --count, or --cursor {found.next_cursor}")
+    say_missing(session, found.incomplete)
+
+
+async def _pages(session: Session, wanted: _Wanted, count: int, cursor: str | None) -> MessagePage:
+    """Return as many pages as *count* asks for, as one."""
+    found: list[WholeMessage] = []
+    missing: dict[tuple[str | None, str], Missing] = {}
+    async with session.client() as client:
+        while True:
+            limit = min(count - len(found), _BODIES_MAX if wanted["bodies"] else LIST_LIMIT_MAX)
+            page = await client.query.find(**wanted, limit=limit, cursor=cursor)
+            found += page.messages
+            missing |= {(its.broker_name, its.reason): its for its in page.incomplete}
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= count:
+                break
+    return page.model_copy(update={"messages": found, "incomplete": [*missing.values()]})
+
+
+def _status_row(log: FollowedLog) -> Sequence[object]:
+    from eruca.cli.shown_messages import time_text
+
+    return (
+        log.broker_name,
+        log.log_offset,
+        log.lag_bytes,
+        None if log.as_of is None else time_text(log.as_of),
+        log.rows,
+        None if log.oldest_stored_at is None else time_text(log.oldest_stored_at),
+        log.gaps or None,
+        log.followed_by or "nobody",
+        None if log.rebuild is None else query_rebuild.progress_text(log.rebuild),
+    )

@@ -1,0 +1,303 @@
+"""``eruca topic``: create, list, show and delete topics."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eruca.cli import silent_brokers
+from eruca.cli.asking import YesOption, confirmed
+from eruca.cli.changes import change_lines
+from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.session import Session
+from eruca.contract.limits import QUEUE_COUNT_DEFAULT, QUEUE_COUNT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eruca.aio.client import AsyncClient
+    from eruca.contract.errors import ErucaError
+    from eruca.contract.models import TopicConfig, TopicSettings
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+BrokerOption = Annotated[str | None, typer.Option("--broker", help="On this broker only.")]
+ClusterOption = Annotated[
+    str | None, typer.Option("--cluster", help="On the brokers of this cluster only.")
+]
+
+
+class PermissionChoice(StrEnum):
+    """What may be done with a topic, as an option."""
+
+    READ_WRITE = "rw"
+    READ = "r"
+    WRITE = "w"
+    NONE = "none"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Create, list, show and delete topics.")
+    command(group, "create")(create)
+    command(group, "list")(list_)
+    command(group, "show")(show)
+    command(group, "delete")(delete)
+    app.add_typer(group, name="topic")
+
+
+async def create(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queues: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Queues on each broker [a new topic: {QUEUE_COUNT_DEFAULT}].",
+            min=1,
+            max=QUEUE_COUNT_MAX,
+        ),
+    ] = None,
+    permission: Annotated[
+        PermissionChoice | None,
+        typer.Option(help="Whether it may be read and written [a new topic: rw]."),
+    ] = None,
+    ordered: Annotated[
+        bool | None,
+        typer.Option(
+            "--ordered/--no-ordered",
+            help="Whether a sharding key keeps its queue, and waits, while its broker is away.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BROKER",
+            help="Of an ordered topic: send its keys elsewhere; it will not come back.",
+        ),
+    ] = None,
+    broker: BrokerOption = None,
+    cluster: ClusterOption = None,
+    yes: YesOption = False,
+) -> int:
+    """Create a topic on every broker, or change its settings there.
+
+    Where it is there already, what is not named stays as it is. Messages in queues that are taken
+    away can no longer be read. In an ordered topic sharding keys are divided over its queues on all
+    brokers: where that changes, what was sent before may be read after what is sent now.
+    """
+    from eruca.contract.errors import TopicNotFoundError
+
+    async with session.client() as client:
+        before: dict[str, TopicConfig] = {}
+        with suppress(TopicNotFoundError):
+            before = await client.admin.topic(topic, cluster=cluster, broker_name=broker)
+        if not yes and (fewer := _fewer_queues(before, queues)):
+            question = f"Take queues of {topic} away, with their messages ({fewer})?"
+            if not confirmed(question, instead=f"to take queues away ({fewer}) give --yes"):
+                return EXIT_FAILED
+
+        settings = {
+            name: _settings(before.get(name), queues, permission, ordered=ordered)
+            for name in await masters(client, cluster=cluster, broker=broker)
+        }
+        configs = await client.admin.change_topic(topic, settings, without=without or ())
+    _show_configs(session, configs)
+    for line in change_lines(topic, _CONFIG_HEADINGS[1:], _cells(before), _cells(configs)):
+        session.say(line)
+    return 0
+
+
+async def list_(
+    session: Session,
+    *,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Those of one broker, with their settings.")
+    ] = None,
+    system: Annotated[
+        bool,
+        typer.Option(
+            "--system", help="The system's own as well, and groups' retry and dead-letter topics."
+        ),
+    ] = False,
+) -> None:
+    """List topics: the names that live brokers have, or all there is to one broker's."""
+    async with session.client() as client:
+        if broker is None:
+            names = await _names(client, system=system)
+            if session.is_json:
+                session.show_json(names)
+            else:
+                session.show_table(["topic"], ([name] for name in names))
+            return
+        held = await client.admin.topics_of_broker(broker, include_system=system)
+        configs = [config for config in held if system or not _is_made_by_system(config.topic)]
+    if session.is_json:
+        session.show_json(configs)
+    else:
+        session.show_table(_CONFIG_HEADINGS, (_config_row(c.topic, c) for c in configs))
+
+
+async def masters(
+    client: AsyncClient, *, cluster: str | None = None, broker: str | None = None
+) -> list[str]:
+    """Return the names of the live brokers that are meant, of those that have a master."""
+    from eruca.core.routing.route_table import MASTER_ID
+
+    return [
+        group.broker_name
+        for group in await client.admin.brokers()
+        if cluster in (None, group.cluster)
+        and broker in (None, group.broker_name)
+        and any(one.broker_id == MASTER_ID for one in group.brokers)
+    ]
+
+
+def _settings(
+    held: TopicConfig | None,
+    queues: int | None,
+    permission: PermissionChoice | None,
+    *,
+    ordered: bool | None,
+) -> TopicSettings:
+    """Return what a broker is to make of a topic: what it holds, and in its place what is named."""
+    from eruca.contract.models import TopicSettings
+
+    named = {
+        "read_queue_count": queues,
+        "write_queue_count": queues,
+        "permission": None if permission is None else permission.value,
+        "ordered": ordered,
+    }
+    kept = {} if held is None else held.model_dump(include={*named})
+    return TopicSettings(**kept | {name: its for name, its in named.items() if its is not None})
+
+
+def _fewer_queues(before: Mapping[str, TopicConfig], queues: int | None) -> str:
+    """Return where queues would be taken away, and how many would be left; empty: nowhere."""
+    if queues is None:
+        return ""
+    counts = {name: config.read_queue_count for name, config in sorted(before.items())}
+    return ", ".join(f"{name}: {n} → {queues}" for name, n in counts.items() if n > queues)
+
+
+async def _names(client: AsyncClient, *, system: bool) -> list[str]:
+    names = set(await client.admin.list_topics())
+    if not system:
+        return sorted(name for name in names if not _is_made_by_system(name))
+    # Brokers do not tell name servers what is theirs alone.
+    for group in await client.admin.brokers():
+        configs = await client.admin.topics_of_broker(group.broker_name, include_system=True)
+        names.update(config.topic for config in configs)
+    return sorted(names)
+
+
+def _is_made_by_system(topic: str) -> bool:
+    from eruca.contract.names import (
+        DEAD_LETTER_TOPIC_PREFIX,
+        RETRY_TOPIC_PREFIX,
+        is_system_topic,
+    )
+
+    of_group = topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
+    return of_group or is_system_topic(topic)
+
+
+async def show(session: Session, *, topic: TopicArgument) -> int:
+    """Show a topic's settings on each broker, and what its queues hold.
+
+    Exit code 1 when a broker does not answer; what the others say is shown.
+    """
+    from eruca.cli.shown_messages import time_text
+
+    unanswered: dict[str, ErucaError] = {}
+    async with session.client() as client:
+        configs = await client.admin.topic(topic, unanswered=unanswered)
+        queues = await client.admin.queues(topic, unanswered=unanswered)
+        unanswered |= await silent_brokers.away(client)
+    if session.is_json:
+        session.show_json(
+            {
+                "topic": topic,
+                "brokers": configs,
+                "queues": [
+                    {"broker_name": queue.broker_name} | offsets.model_dump(mode="json")
+                    for queue, offsets in sorted(queues.items())
+                ],
+                "unanswered": silent_brokers.documents(unanswered),
+            }
+        )
+        return silent_brokers.said(session, unanswered)
+    _show_configs(session, configs)
+    rows = (
+        (
+            queue.broker_name,
+            queue.queue_id,
+            offsets.min_offset,
+            offsets.max_offset,
+            offsets.max_offset - offsets.min_offset,
+            time_text(offsets.earliest_stored_at) if offsets.earliest_stored_at else None,
+            time_text(offsets.latest_stored_at) if offsets.latest_stored_at else None,
+        )
+        for queue, offsets in sorted(queues.items())
+    )
+    session.show_text("")
+    session.show_table(
+        ["broker", "queue", "min offset", "max offset", "messages", "first stored", "last stored"],
+        rows,
+    )
+    return silent_brokers.said(session, unanswered)
+
+
+async def delete(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    yes: YesOption = False,
+    broker: BrokerOption = None,
+    cluster: ClusterOption = None,
+) -> int:
+    """Delete a topic with all of its messages, on every broker that has it."""
+    if not yes and not confirmed(f"Delete {topic} and all of its messages?"):
+        return EXIT_FAILED
+    async with session.client() as client:
+        brokers = await client.admin.delete_topic(topic, cluster=cluster, broker_name=broker)
+    if session.is_json:
+        session.show_json({"topic": topic, "deleted_on": brokers})
+    else:
+        session.say(f"{topic} deleted on {', '.join(brokers)}")
+    return 0
+
+
+_CONFIG_HEADINGS = ("name", "read queues", "write queues", "permission", "ordered")
+
+
+def _show_configs(session: Session, configs: Mapping[str, TopicConfig]) -> None:
+    if session.is_json:
+        session.show_json(configs)
+    else:
+        headings = ("broker", *_CONFIG_HEADINGS[1:])
+        session.show_table(headings, (_config_row(n, c) for n, c in sorted(configs.items())))
+
+
+def _cells(configs: Mapping[str, TopicConfig]) -> dict[str, tuple[object, ...]]:
+    return {name: _config_row(name, config)[1:] for name, config in configs.items()}
+
+
+def _config_row(name: str, config: TopicConfig) -> tuple[object, ...]:
+    return (
+        name,
+        config.read_queue_count,
+        config.write_queue_count,
+        config.permission,
+        _order_text(config),
+    )
+
+
+def _order_text(config: TopicConfig) -> str:
+    if config.order_config is None:
+        return "yes" if config.ordered else "no"
+    queues = sorted(config.order_config.queues.items())
+    return "over " + ", ".join(f"{broker_name}:{count}" for broker_name, count in queues)

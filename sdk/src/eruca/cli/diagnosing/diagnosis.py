@@ -1,0 +1,245 @@
+"""Every hop from here to a stored message, one after the other.
+
+Settings, name servers, what they know, each broker's address as clients are told it, what the
+broker says of itself, a message there and back through each broker, and at last the services that
+follow the brokers' logs. All by plain HTTP,
+without the SDK's routes and retries between, so that a finding is about that hop alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import httpx
+
+from eruca.cli.diagnosing import findings as judge
+from eruca.cli.diagnosing.findings import Finding, Verdict
+from eruca.cli.diagnosing.follower_findings import Following, judged
+from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
+from eruca.contract.errors import ErucaError
+from eruca.contract.models import (
+    BrokerAddress,
+    BrokerGroup,
+    BrokerList,
+    BrokerStatus,
+    KvNamespace,
+)
+from eruca.contract.queries import QueryStatus
+from eruca.contract.transactions import CheckerStatus
+from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, ClientSettings
+from eruca.core.routing.route_table import address_for
+from eruca.core.routing.services import QUERY_SERVICE, TXN_CHECKER, Service
+
+TOPIC_PREFIX: Final = "eruca-doctor-"
+_DATE_UNIT_SECONDS: Final = 1.0  # of the Date header
+
+
+async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Finding]:
+    """Yield what is found, hop by hop; a hop that fails hides those behind it.
+
+    Args:
+        namesrv_urls: As given on the command line; None: the environment's.
+        write: Whether to send a message through each broker, on a topic that is deleted again.
+    """
+    try:
+        settings = ClientSettings.resolve(os.environ, namesrv_urls=namesrv_urls)
+    except ErucaError as error:
+        yield Finding("settings", "name servers", Verdict.FAULT, error.detail, error.fix)
+        return
+    urls = settings.namesrv_urls
+    yield Finding("settings", "name servers", Verdict.OK, f"{', '.join(urls)} ({_source(urls)})")
+    if (proxy := judge.unused_proxy(urls, os.environ)) is not None:
+        yield proxy
+    known: dict[str, list[BrokerGroup]] = {}
+    # trust_env: the SDK heeds no proxy, so a way through one would be another one than its own.
+    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+        for url in urls:
+            async for finding in _name_server(client, url, known):
+                yield finding
+        if len(known) > 1:
+            yield judge.agreement({u: [g.broker_name for g in gs] for u, gs in known.items()})
+        groups = {group.broker_name: group for found in known.values() for group in found}
+        if known and not groups:
+            yield Finding(
+                "name servers",
+                "brokers",
+                Verdict.FAULT,
+                "no broker is registered",
+                "start one with these name servers in its ERUCA_BROKER_NAMESRV_URLS",
+            )
+        for name, group in sorted(groups.items()):
+            for address in group.brokers:
+                async for finding in _broker(client, name, address, settings, write=write):
+                    yield finding
+        for service in (QUERY_SERVICE, TXN_CHECKER) if known else ():
+            async for finding in _followers(client, service, [*known], groups.keys()):
+                yield finding
+
+
+def _source(urls: Sequence[str]) -> str:
+    environment = os.environ.get("ERUCA_NAMESRV_URLS", "")
+    if all(url in environment for url in urls):
+        return "ERUCA_NAMESRV_URLS"
+    return "the default" if list(urls) == [NAMESRV_URLS_DEFAULT] else "--namesrv"
+
+
+async def _name_server(
+    client: httpx.AsyncClient, url: str, known: dict[str, list[BrokerGroup]]
+) -> AsyncIterator[Finding]:
+    probe = await ask(client, f"{url}/readyz")
+    if probe.fault is not None:
+        yield Finding(url, "reachable", Verdict.FAULT, probe.fault, probe.fix)
+        return
+    yield judge.answer_time(url, "reachable", probe.seconds)
+    if (clock := _clock(url, probe)) is not None:
+        yield clock
+    listed = await ask(client, f"{url}/v1/brokers")
+    brokers = listed.model(BrokerList)
+    if brokers is None:
+        fault = listed.fault or "answers, but not as a name server does"
+        fix = "give the address of a name server; a broker has another port"
+        yield Finding(url, "brokers", Verdict.FAULT, fault, fix)
+        return
+    known[url] = brokers.brokers
+    names = ", ".join(group.broker_name for group in brokers.brokers) or "none"
+    yield Finding(url, "brokers", Verdict.OK, f"registered: {names}")
+
+
+async def _broker(
+    client: httpx.AsyncClient,
+    name: str,
+    address: BrokerAddress,
+    settings: ClientSettings,
+    *,
+    write: bool,
+) -> AsyncIterator[Finding]:
+    url = address_for(address.urls, settings.network)
+    yield judge.heartbeat(name, address, time.time())
+    yield judge.advertised_address(name, url, settings.namesrv_urls)
+    probe = await ask(client, f"{url}/readyz")
+    if probe.fault is not None:
+        yield Finding(name, "reachable", Verdict.FAULT, f"{url}: {probe.fault}", probe.fix)
+        return
+    yield judge.answer_time(name, "reachable", probe.seconds)
+    if (clock := _clock(name, probe)) is not None:
+        yield clock
+    asked = await ask(client, f"{url}/v1/status")
+    status = asked.model(BrokerStatus)
+    if status is None:
+        fault = f"{url}: {asked.fault or 'answers, but not as a broker does'}"
+        fix = "set the broker's ERUCA_BROKER_ADVERTISED_URL to its own address"
+        yield Finding(name, "identity", Verdict.FAULT, fault, fix)
+        return
+    identity = judge.identity(name, status, url)
+    yield identity
+    for finding in judge.broker_health(name, status):
+        yield finding
+    if write and identity.verdict is Verdict.OK:
+        async for finding in _round_trip(client, name, url):
+            yield finding
+
+
+async def _followers(
+    client: httpx.AsyncClient,
+    service: Service,
+    namesrv_urls: Sequence[str],
+    registered: Collection[str],
+) -> AsyncIterator[Finding]:
+    """Look at each instance of a service that follows brokers' logs."""
+    try:
+        urls = {*service.given(os.environ)}
+    except ErucaError as error:
+        yield Finding("settings", service.what, Verdict.FAULT, error.detail, error.fix)
+        return
+    if not urls:
+        for url in namesrv_urls:
+            asked = await ask(client, f"{url}/v1/kv/{service.namespace}")
+            if (announced := asked.model(KvNamespace)) is not None:
+                urls |= {*service.told(announced.entries)}
+    if not urls:  # who needs it runs it
+        yield Finding(service.what, "announced", Verdict.OK, "none is known to the name servers")
+    for url in sorted(urls):
+        async for finding in _follower(client, service, url, registered):
+            yield finding
+
+
+async def _follower(
+    client: httpx.AsyncClient, service: Service, url: str, registered: Collection[str]
+) -> AsyncIterator[Finding]:
+    probe = await ask(client, f"{url}/readyz")
+    if probe.fault is not None:
+        fault = f"{service.what}: {probe.fault}"
+        yield Finding(url, "reachable", Verdict.FAULT, fault, probe.fix or service.how_to_have_one)
+        return
+    yield judge.answer_time(url, "reachable", probe.seconds)
+    asked = await ask(client, f"{url}/v1/status")
+    if service is QUERY_SERVICE:
+        query = asked.model(QueryStatus)
+        following = None if query is None else Following.of_query(query)
+    else:
+        checker = asked.model(CheckerStatus)
+        following = None if checker is None else Following.of_checker(checker)
+    if following is None:
+        fault = asked.fault or f"answers, but not as a {service.what} does"
+        fix = f"give the address of a {service.what} in {service.variable}"
+        yield Finding(url, "identity", Verdict.FAULT, fault, fix)
+        return
+    for finding in judged(url, service.what, following, registered):
+        yield finding
+
+
+def _clock(name: str, probe: Probe) -> Finding | None:
+    """Return what the Date header says of a clock; services leave it out, proxies add it."""
+    date = probe.date()
+    if date is None:
+        return None
+    skew = (date - datetime.now(UTC)).total_seconds()
+    return judge.clock(name, skew, probe.seconds + _DATE_UNIT_SECONDS)
+
+
+async def _round_trip(client: httpx.AsyncClient, name: str, url: str) -> AsyncIterator[Finding]:
+    """Send a message to a topic of its own on one broker, pull it back, and delete the topic."""
+    topic = f"{url}/v1/topics/{TOPIC_PREFIX}{secrets.token_hex(6)}"
+    text = secrets.token_hex(16)
+    started_at = time.perf_counter()
+    created = await ask(
+        client, topic, method="PUT", json={"read_queue_count": 1, "write_queue_count": 1}
+    )
+    if created.fault is not None:
+        yield Finding(name, "create topic", Verdict.FAULT, created.fault, created.fix)
+        return
+    try:
+        sent = await ask(client, f"{topic}/messages", method="POST", json={"body": {"text": text}})
+        if sent.fault is not None:
+            yield Finding(name, "send", Verdict.FAULT, sent.fault, sent.fix)
+            return
+        pulled = await ask(client, f"{topic}/queues/0/messages?offset=0&wait_seconds=3")
+        if pulled.fault is not None:
+            yield Finding(name, "pull", Verdict.FAULT, pulled.fault, pulled.fix)
+            return
+        seconds = time.perf_counter() - started_at
+        assert pulled.answer is not None
+        messages = pulled.answer.json()["messages"]
+        if [message["body"].get("text") for message in messages] == [text]:
+            detail = f"a message there and back in {seconds * 1000:.0f} ms"
+            yield Finding(name, "round trip", Verdict.OK, detail)
+            stored_at = datetime.fromisoformat(messages[0]["stored_at"])
+            skew = (stored_at - datetime.now(UTC)).total_seconds()
+            yield judge.clock(name, skew, seconds)
+        else:
+            yield Finding(
+                name,
+                "round trip",
+                Verdict.FAULT,
+                f"sent 1 message, {len(messages)} came back, not the same",
+                "look at the broker's log",
+            )
+    finally:
+        deleted = await ask(client, topic, method="DELETE")
+    if deleted.fault is not None:
+        yield Finding(name, "delete topic", Verdict.WARNING, deleted.fault, deleted.fix)

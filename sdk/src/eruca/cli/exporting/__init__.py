@@ -1,0 +1,1 @@
+"""Exporting a topic: from the query service, part by part, to a file."""

@@ -1,0 +1,123 @@
+"""A delivery: a message that is the consumer's for a time, and the handle to finish it with.
+
+Brokers hand deliveries out as JSON. Here the message becomes the same object that other consumers
+get; its record is laid out anew from what the answer says, so it lacks only what the broker's
+answer does not tell, the system's own properties.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from eruca.contract import properties as names
+from eruca.contract.messages import PulledBody, PulledMessage
+from eruca.contract.records import Host, Record, SysFlag, encode_record
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from eruca.contract.deliveries import Delivery as WireDelivery
+
+_FORMATS: Final = {
+    "lz4": int(SysFlag.COMPRESSION_LZ4),
+    "zstd": int(SysFlag.COMPRESSION_ZSTD),
+    "zlib": int(SysFlag.COMPRESSION_ZLIB),
+}
+
+
+class Delivery(msgspec.Struct, frozen=True, eq=False):
+    """A message handed out for a time."""
+
+    message: ReceivedMessage
+    attempt: int  # how often it has been handed out, this time included
+    visible_at: datetime  # from then on others may get it, unless the time is extended
+    handle: str  # opaque; its broker knows what it means
+    broker_name: str
+    invisible_seconds: float  # as asked for: what extending asks for again
+    kept_until: float  # as visible_at, by this process's monotonic clock
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.message!r}, attempt={self.attempt})"
+
+
+def delivery_of(
+    wire: WireDelivery, broker_name: str, invisible_seconds: float, *, now: float
+) -> Delivery:
+    """Return a delivery as programs see it, *now* being when its answer came, monotonic.
+
+    Raises:
+        ValueError: The answer makes no sense.
+    """
+    queue = MessageQueue(wire.message.topic, broker_name, wire.message.queue_id)
+    retried = wire.attempt - 1 - wire.message.reconsume_times
+    return Delivery(
+        received_message(wire.message, queue, retried),
+        wire.attempt,
+        datetime.fromisoformat(wire.visible_at),
+        wire.handle,
+        broker_name,
+        invisible_seconds,
+        now + invisible_seconds,
+    )
+
+
+def received_message(
+    message: PulledMessage, queue: MessageQueue, retried: int = 0
+) -> ReceivedMessage:
+    """Return a message of a JSON answer as consumers get it.
+
+    Args:
+        message: What the answer says.
+        queue: Where it is, or belongs.
+        retried: How often it has been handed out again without its record knowing.
+
+    Raises:
+        ValueError: The answer makes no sense.
+    """
+    body, flags = _stored_body(message.body)
+    record = encode_record(
+        Record(
+            topic=queue.topic,
+            body=body,
+            queue_id=queue.queue_id,
+            flag=message.flag,
+            queue_offset=message.queue_offset,
+            log_offset=message.log_offset,
+            sys_flag=flags,
+            born_timestamp=_ms(message.born_at),
+            born_host=Host.from_text(message.born_host),
+            store_timestamp=_ms(message.stored_at),
+            store_host=Host.from_text(message.store_host),
+            reconsume_times=message.reconsume_times,
+            properties=names.encode_properties(_properties(message)),
+        )
+    )
+    return ReceivedMessage(queue, message.queue_offset, record, 0, len(record), None, retried)
+
+
+def _properties(message: PulledMessage) -> dict[str, str]:
+    told = {
+        names.KEYS: names.KEY_SEPARATOR.join(message.keys),
+        names.TAGS: message.tag,
+        names.SHARDING_KEY: message.sharding_key,
+        names.UNIQ_KEY: message.message_id,
+    }
+    return message.properties | {name: text for name, text in told.items() if text}
+
+
+def _stored_body(body: PulledBody) -> tuple[bytes, int]:
+    """Return the body's bytes and the flags that say how they are compressed."""
+    content = (
+        b64decode(body.base64 or "", validate=True) if body.text is None else body.text.encode()
+    )
+    if body.compression is None:
+        return content, 0
+    return content, int(SysFlag.COMPRESSED) | _FORMATS.get(body.compression, 0)
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)

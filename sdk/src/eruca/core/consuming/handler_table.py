@@ -1,0 +1,102 @@
+"""Which handler gets a message: by topic, and where a topic has several, by tag.
+
+A group subscribes to a topic once; what its handlers want of it adds up to one expression. A
+message goes to the first handler of its topic that wants its tag. A retry whose tag none of them
+wants any more goes to the topic's first handler: it was taken once, and must not be forgotten.
+
+Source: RocketMQ 5.3, ``DefaultMQPushConsumer.subscribe``, which has one listener for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eruca.contract.errors import ValidationError
+from eruca.core.checked_names import check_topic
+from eruca.core.filters.sql92 import Sql92Filter
+from eruca.core.filters.subscription_filter import Filter, sql, subscription_of
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
+from eruca.core.messages.received_message import ReceivedMessage
+
+_TYPES: Final = ("tag", "sql92")
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A handler, and how it is called."""
+
+    function: Callable[..., Any]
+    subscription: Subscription
+    is_async: bool
+    takes_context: bool
+
+
+class HandlerTable:
+    """The handlers of one consumer."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, list[Registration]] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that have a handler, in the order of their first."""
+        return list(self._by_topic)
+
+    def add(
+        self,
+        topic: str,
+        function: Callable[..., Any],
+        *,
+        expression: Filter | None,
+        filter_type: str,
+        is_async: bool,
+        takes_context: bool,
+    ) -> None:
+        """Have *function* handle what *expression* lets through of *topic*.
+
+        Raises:
+            ValidationError: The topic's name or the expression cannot be used, or the topic's
+                handlers do not go together.
+        """
+        check_topic(topic, "topic")
+        if filter_type not in _TYPES:
+            raise ValidationError(f"filter_type: {filter_type!r} is none of {', '.join(_TYPES)}")
+        if filter_type == "sql92" and not isinstance(expression, Sql92Filter):
+            expression = sql(expression or "")
+        subscription = subscription_of(expression)
+        others = self._by_topic.setdefault(topic, [])
+        is_by_tag = subscription.expression_type == TAG_TYPE
+        if others and not (is_by_tag and others[0].subscription.expression_type == TAG_TYPE):
+            raise ValidationError(
+                f"topic: {topic} has a handler already, and only tags tell several apart"
+            )
+        others.append(Registration(function, subscription, is_async, takes_context))
+
+    def subscription(self, topic: str) -> Subscription:
+        """Return what all handlers of *topic* want of it together."""
+        subscriptions = [registration.subscription for registration in self._by_topic[topic]]
+        if len(subscriptions) == 1:
+            return subscriptions[0]
+        if any(subscription.expression == SUBSCRIBE_ALL for subscription in subscriptions):
+            return Subscription(SUBSCRIBE_ALL)
+        tags = sorted(frozenset().union(*(s.tags for s in subscriptions)))
+        return subscription_of(" || ".join(tags))
+
+    def only_one_of(self, topic: str) -> Registration | None:
+        """Return the handler of all messages of *topic*'s queues, if there is just one."""
+        registrations = self._by_topic.get(topic, ())
+        return registrations[0] if len(registrations) == 1 else None
+
+    def find(self, message: ReceivedMessage) -> Registration | None:
+        """Return who handles *message*; None if its topic has no handler (any more)."""
+        registrations = self._by_topic.get(message.topic)
+        if not registrations:
+            return None
+        if len(registrations) > 1:
+            tag = message.tag
+            for registration in registrations:
+                if registration.subscription.matches_tag(tag):
+                    return registration
+        return registrations[0]

@@ -1,0 +1,119 @@
+"""One queue of an orderly consumer that keeps order per sharding key, and not beyond.
+
+A message whose handler fails *parks its key*: that message and all later ones of the key wait, and
+those of other keys go on. When the time is up the key's messages come first, oldest first, until
+none is left; only then does the key flow with the others again. Messages without a sharding key
+count as one key.
+
+The offset that may be committed stays at the first parked message. So a crash, or handing the queue
+over, while a key is parked repeats messages of other keys that were consumed behind it; how many is
+bounded by what a consumer may hold of a queue.
+
+Source: none; RocketMQ suspends the whole queue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+from eruca.core.consuming.process_queue import M, ProcessQueue
+
+
+@dataclass(slots=True)
+class _Parked(Generic[M]):
+    until: float  # infinite while one of its messages is in a handler's hands
+    messages: deque[M] = field(default_factory=deque)
+
+
+class KeyedQueue(Generic[M]):
+    """The messages of one queue, handed out in order per key; not thread-safe.
+
+    Args:
+        held: Which counts them, and says what may be committed.
+        key_of: Tells a message's key.
+    """
+
+    __slots__ = ("_key_of", "_parked", "_waiting", "held")
+
+    def __init__(self, held: ProcessQueue[M], key_of: Callable[[M], str | None]) -> None:
+        self.held = held
+        self._key_of = key_of
+        self._waiting: deque[M] = deque()
+        self._parked: dict[str | None, _Parked[M]] = {}
+
+    @property
+    def parked_keys(self) -> list[str | None]:
+        """The keys that wait."""
+        return list(self._parked)
+
+    def add(self, messages: Sequence[M]) -> None:
+        """Take in what was pulled, after what is there; what is of a parked key joins it."""
+        if not self._parked:
+            self._waiting.extend(messages)
+            return
+        for message in messages:
+            parked = self._parked.get(self._key_of(message))
+            (self._waiting if parked is None else parked.messages).append(message)
+
+    def ready_at(self) -> float | None:
+        """Return from when on there is something to take, 0 for now; None: nothing is here."""
+        if self._waiting:
+            return 0.0
+        due = min((parked.until for parked in self._parked.values()), default=math.inf)
+        return due if due < math.inf else None
+
+    def take(self, count_max: int, now: float) -> list[M]:
+        """Hand out the next messages: of a parked key whose time is up, else of all others."""
+        for parked in self._parked.values():
+            if parked.until <= now:
+                parked.until = math.inf
+                return _taken(parked.messages, count_max)
+        return _taken(self._waiting, count_max)
+
+    def succeed(self, messages: Sequence[M]) -> int:
+        """Note that messages taken are done with; return their bytes."""
+        if self._parked:
+            self._go_on(messages)
+        return self.held.remove(messages)
+
+    def park(self, messages: Sequence[M], until: float) -> None:
+        """Put messages taken back, and have their keys wait."""
+        by_key: dict[str | None, list[M]] = {}
+        for message in messages:
+            by_key.setdefault(self._key_of(message), []).append(message)
+        fresh = by_key.keys() - self._parked.keys()
+        for key, failed in by_key.items():
+            parked = self._parked.setdefault(key, _Parked(until))
+            parked.until = until
+            parked.messages.extendleft(reversed(failed))
+        if fresh and self._waiting:
+            waiting, self._waiting = self._waiting, deque()
+            self.add(waiting)
+
+    def give_back(self, messages: Sequence[M], now: float) -> None:
+        """Put back messages that were taken and never handled."""
+        if not messages:
+            return
+        parked = self._parked.get(self._key_of(messages[0]))
+        if parked is None:
+            self._waiting.extendleft(reversed(messages))
+        else:
+            parked.until = now
+            parked.messages.extendleft(reversed(messages))
+
+    def _go_on(self, messages: Sequence[M]) -> None:
+        for key in {self._key_of(message) for message in messages}:
+            parked = self._parked.get(key)
+            if parked is not None and parked.until == math.inf:
+                if parked.messages:
+                    parked.until = 0.0
+                else:
+                    del self._parked[key]
+
+
+def _taken(queue: deque[M], count_max: int) -> list[M]:
+    return [queue.popleft() for _ in range(min(count_max, len(queue)))]

@@ -1,0 +1,120 @@
+"""What a pull consumer is told, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from eruca.contract.errors import ValidationError
+from eruca.core.checked_names import check_group, check_topic
+from eruca.core.consuming.pull_positions import (
+    OUT_OF_RANGE_POLICIES,
+    START_POSITIONS,
+    OutOfRangePolicy,
+    StartPosition,
+)
+from eruca.core.filters.sql92 import Sql92Filter
+from eruca.core.filters.subscription_filter import Filter, subscription_of
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, Subscription
+from eruca.core.messages.message_queue import MessageQueue, checked_queue
+
+COMMIT_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's autoCommitIntervalMillis
+PREFETCH_COUNT_DEFAULT: Final = 2_000  # messages of one queue
+PREFETCH_SIZE_DEFAULT: Final = 64 * 1024 * 1024  # bytes of all queues
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """A pull consumer's settings."""
+
+    group: str | None
+    topics: tuple[str, ...]  # of which all queues are read; empty where queues are named
+    queues: tuple[MessageQueue, ...]  # the named ones
+    subscriptions: Mapping[str, Subscription]  # by topic
+    start: StartPosition | datetime
+    on_offset_out_of_range: OutOfRangePolicy
+    auto_commit_seconds: float | None  # None: only by hand
+    prefetch_count: int
+    prefetch_bytes: int
+    wait_for_topics: bool
+
+    @classmethod
+    def resolve(
+        cls,
+        group: str | None,
+        *,
+        topics: str | Iterable[str] = (),
+        queues: Iterable[MessageQueue] = (),
+        filter: Filter | Mapping[str, Filter] = "*",
+        start: StartPosition | datetime = "earliest",
+        on_offset_out_of_range: OutOfRangePolicy = "error",
+        auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
+        prefetch_count: int = PREFETCH_COUNT_DEFAULT,
+        prefetch_bytes: int = PREFETCH_SIZE_DEFAULT,
+        wait_for_topics: bool = False,
+    ) -> PullSettings:
+        """Return the settings that the arguments of ``pull_consumer`` mean.
+
+        Raises:
+            ValidationError: A value is not allowed, or two do not go together.
+        """
+        if group is not None:
+            check_group(group)
+        named = tuple(dict.fromkeys(checked_queue(queue, "queues") for queue in queues))
+        several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        if bool(several) == bool(named):
+            raise ValidationError("give topics or queues to read, one of the two")
+        every_topic = dict.fromkeys(several or (queue.topic for queue in named))
+        for topic in every_topic:
+            check_topic(topic, "topics")
+        if on_offset_out_of_range not in OUT_OF_RANGE_POLICIES:
+            raise ValidationError(
+                f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"
+                f" {', '.join(OUT_OF_RANGE_POLICIES)}"
+            )
+        if prefetch_count < 1 or prefetch_bytes < 1:
+            raise ValidationError("prefetch_count and prefetch_bytes are at least 1")
+        if auto_commit_seconds is not None and not auto_commit_seconds >= 0:
+            raise ValidationError(f"auto_commit_seconds: {auto_commit_seconds} is below 0")
+        return cls(
+            group,
+            several,
+            named,
+            _subscriptions(every_topic, filter),
+            _checked_start(start, group),
+            on_offset_out_of_range,
+            None if group is None else auto_commit_seconds,
+            prefetch_count,
+            prefetch_bytes,
+            wait_for_topics,
+        )
+
+
+def check_aware(moment: datetime, name: str) -> None:
+    """Raise ValidationError for a time that does not say of which time zone it is."""
+    if moment.tzinfo is None:
+        raise ValidationError(
+            f"{name}: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
+        )
+
+
+def _subscriptions(
+    topics: Iterable[str], filters: Filter | Mapping[str, Filter]
+) -> dict[str, Subscription]:
+    if isinstance(filters, str | Sql92Filter):
+        return dict.fromkeys(topics, subscription_of(filters))
+    if strangers := set(filters) - set(topics):
+        raise ValidationError(f"filter: {sorted(strangers)} are not read by this consumer")
+    return {topic: subscription_of(filters.get(topic, SUBSCRIBE_ALL)) for topic in topics}
+
+
+def _checked_start(start: StartPosition | datetime, group: str | None) -> StartPosition | datetime:
+    if isinstance(start, datetime):
+        check_aware(start, "start")
+    elif start not in START_POSITIONS:
+        raise ValidationError(f"start: {start!r} is none of {', '.join(START_POSITIONS)}, no time")
+    elif start == "committed" and group is None:
+        raise ValidationError("start: without a group nothing is committed to start at")
+    return start

@@ -1,0 +1,76 @@
+"""What a simple consumer works with, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, Self
+
+from eruca.contract.errors import ValidationError
+from eruca.contract.limits import INVISIBLE_SECONDS_MAX, INVISIBLE_SECONDS_MIN
+from eruca.core.checked_names import check_group, check_topic
+from eruca.core.consuming.pull_settings import check_aware
+from eruca.core.filters.sql92 import Sql92Filter
+from eruca.core.filters.subscription_filter import Filter, subscription_of
+from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, Subscription
+
+RECEIVE_COUNT_DEFAULT: Final = 16
+RECEIVE_SECONDS_DEFAULT: Final = 20.0  # how long to wait for messages
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleSettings:
+    """Made by :meth:`resolve`."""
+
+    group: str
+    subscriptions: Mapping[str, Subscription]  # by topic
+    start: Literal["earliest", "latest"] | datetime | None
+    invisible_seconds: float
+
+    @classmethod
+    def resolve(
+        cls,
+        group: str,
+        *,
+        topics: str | Iterable[str],
+        filter: Filter | Mapping[str, Filter],
+        start: Literal["earliest", "latest"] | datetime | None,
+        invisible_seconds: float,
+    ) -> Self:
+        """Return settings that make sense.
+
+        Raises:
+            ValidationError: A value is not allowed, or two do not go together.
+        """
+        check_group(group)
+        several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+        if not several:
+            raise ValidationError("topics: none is given")
+        for topic in several:
+            check_topic(topic, "topics")
+        if isinstance(start, datetime):
+            check_aware(start, "start")
+        elif start not in (None, "earliest", "latest"):
+            raise ValidationError(f"start: {start!r} is neither earliest nor latest, and no time")
+        check_invisible(invisible_seconds)
+        return cls(group, _subscriptions(several, filter), start, invisible_seconds)
+
+
+def check_invisible(seconds: float) -> None:
+    """Raise ValidationError for a time that no broker hands messages out for."""
+    if not INVISIBLE_SECONDS_MIN <= seconds <= INVISIBLE_SECONDS_MAX:
+        raise ValidationError(
+            f"invisible_seconds: {seconds:g} is not within {INVISIBLE_SECONDS_MIN:g} to"
+            f" {INVISIBLE_SECONDS_MAX:g}"
+        )
+
+
+def _subscriptions(
+    topics: Iterable[str], filters: Filter | Mapping[str, Filter]
+) -> dict[str, Subscription]:
+    if isinstance(filters, str | Sql92Filter):
+        return dict.fromkeys(topics, subscription_of(filters))
+    if strangers := set(filters) - set(topics):
+        raise ValidationError(f"filter: {sorted(strangers)} are not read by this consumer")
+    return {topic: subscription_of(filters.get(topic, SUBSCRIBE_ALL)) for topic in topics}

@@ -1,0 +1,1 @@
+"""Filters: by tag and by conditions over properties."""

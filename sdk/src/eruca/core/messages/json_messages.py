@@ -1,0 +1,40 @@
+"""Messages as JSON: the form in which those go that are delivered later, and half messages.
+
+The hot form, records, has no room for what a broker does with a message before it is delivered.
+Bodies go as base64, whose size is known beforehand.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+
+import msgspec
+
+from eruca.contract.messages import Body, NewMessage, NewMessages
+from eruca.core.messages.message import Message
+
+
+def json_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> bytes:
+    """Return the request body that stores *messages* together, each under its id."""
+    new = [
+        new_message(message, message_id)
+        for message, message_id in zip(messages, message_ids, strict=True)
+    ]
+    return msgspec.json.encode(NewMessages(new))
+
+
+def new_message(message: Message, message_id: str) -> NewMessage:
+    """Return *message* as the JSON contract has it, under that id."""
+    return NewMessage(
+        body=Body(base64=b64encode(message.body).decode("ascii")),
+        tag=message.tag,
+        keys=list(message.keys),
+        properties=message.properties,
+        sharding_key=message.sharding_key,
+        message_id=message_id,
+        flag=message.flag,
+        deliver_at=message.deliver_at,
+        delay_seconds=message.delay_seconds,
+        delay_level=message.delay_level,
+    )

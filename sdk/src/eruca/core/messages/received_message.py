@@ -1,0 +1,322 @@
+"""A message as it was pulled: a window into the answer's bytes, read only where it is looked at.
+
+A pull hands out thousands of these, so one costs next to nothing until it is read: it knows the
+answer it lies in, where, and its queue and offset. The answer stays in memory as long as one of
+its messages does; pickling or :meth:`ReceivedMessage.detached` copies a message out.
+
+A retry is a copy of a message in the retry topic of a group. Its ``topic`` is the one it was first
+sent to; ``queue`` says where the copy lies.
+
+Source: RocketMQ 5.3, ``MessageExt``, ``MessageDecoder``.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
+
+from eruca.contract.errors import DamagedMessageError
+from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.names import RETRY_TOPIC_PREFIX
+from eruca.contract.properties import (
+    KEYS,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    split_keys,
+)
+from eruca.contract.records import (
+    BODY_CRC_MASK,
+    COMPRESSION_MASK,
+    HOST_BITS,
+    LAYOUT_V4,
+    MAGIC_V2,
+    Buffer,
+    Host,
+    RecordLayout,
+    SysFlag,
+    layout_of,
+)
+from eruca.core.messages.accelerators import crc32
+from eruca.core.messages.body_codecs import CODECS, unpacked
+from eruca.core.messages.message_queue import MessageQueue
+
+T = TypeVar("T")
+
+_I32: Final = struct.Struct(">i")
+_read_i32 = _I32.unpack_from
+_U16: Final = struct.Struct(">H")
+_I64: Final = struct.Struct(">q")
+# Checksum, flags and body size, where both hosts are IPv4: all that reading a body takes.
+_read_body_fields = struct.Struct(
+    f">8xi24xi{LAYOUT_V4.body_size - RecordLayout.SYS_FLAG - 4}xi"
+).unpack_from
+_BODY_START: Final = LAYOUT_V4.body
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)  # a plain int: the enum's operators cost 0.5 µs
+# Where a copy came from: the first of these that it has; a dead letter may have been a retry.
+_ORIGIN_TOPICS: Final = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+_ORIGIN_MESSAGE_IDS: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+_MAGIC: Final = 4
+_FLAG: Final = 16
+
+
+class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
+    """A stored message; everything but queue and offset is read when asked for."""
+
+    queue: MessageQueue
+    queue_offset: int  # index in the queue
+    _records: Buffer  # what it lies in
+    _start: int  # of its record
+    _size: int  # of its record
+    _body: bytes | None = None
+    _retried: int = 0  # in place, by an ordered consumer; the record knows nothing of it
+
+    @property
+    def topic(self) -> str:
+        """Its topic; that of a retry is the one it was first sent to."""
+        topic = self.queue.topic
+        return self.origin_topic if topic.startswith(RETRY_TOPIC_PREFIX) else topic
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic it was first sent to: that of a retry or a dead letter, else its queue's."""
+        return self._first_of(_ORIGIN_TOPICS) or self.queue.topic
+
+    @property
+    def origin_message_id(self) -> str:
+        """The offset id of what a retry or a dead letter is a copy of, else its own."""
+        return self._first_of(_ORIGIN_MESSAGE_IDS) or self.offset_message_id
+
+    @property
+    def body(self) -> bytes:
+        """What it says, decompressed; checked against its checksum on first reading.
+
+        Raises:
+            DamagedMessageError: The bytes are not what the producer sent; or they are compressed
+                with LZ4 or Zstandard, and pyarrow is not installed.
+        """
+        if self._body is not None:
+            return self._body
+        records, start = self._records, self._start
+        crc, sys_flag, size = _read_body_fields(records, start)
+        body_start = start + _BODY_START
+        if sys_flag & HOST_BITS:
+            layout = layout_of(sys_flag)
+            (size,) = _read_i32(records, start + layout.body_size)
+            body_start = start + layout.body
+        body = records[body_start : body_start + size]
+        if not isinstance(body, bytes):
+            body = bytes(body)
+        if crc32(body) & BODY_CRC_MASK != crc:
+            raise DamagedMessageError(f"{self._place()}: the body does not match its checksum")
+        if sys_flag & _COMPRESSED:
+            body = self._unpacked(body, sys_flag)
+        self._body = body
+        return body
+
+    def text(self) -> str:
+        """Return the body as UTF-8 text."""
+        return self.body.decode()
+
+    @overload
+    def json(self) -> Any: ...  # noqa: ANN401 - a JSON value may be anything
+
+    @overload
+    def json(self, type: type[T]) -> T: ...
+
+    def json(self, type: Any = Any) -> Any:
+        """Return the body as a JSON value, checked and built as *type*.
+
+        *type* is anything msgspec decodes to, or a pydantic model.
+        """
+        validate = getattr(type, "model_validate_json", None)
+        if callable(validate):
+            return validate(self.body)
+        return msgspec.json.decode(self.body, type=type)
+
+    @property
+    def tag(self) -> str | None:
+        """Its tag."""
+        return self._all_properties().get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """Its keys."""
+        return split_keys(self._all_properties().get(KEYS))
+
+    @property
+    def sharding_key(self) -> str | None:
+        """What decided its queue."""
+        return self._all_properties().get(SHARDING_KEY)
+
+    @property
+    def message_id(self) -> str | None:
+        """The unique id its producer gave it; retries and copies keep it."""
+        return self._all_properties().get(UNIQ_KEY)
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that says where it is stored."""
+        return encode_offset_id(self.store_host, self.log_offset)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The application's own names and values."""
+        return {n: v for n, v in self._all_properties().items() if n not in RESERVED}
+
+    @property
+    def system_properties(self) -> dict[str, str]:
+        """Every other property, by RocketMQ's names."""
+        return {n: v for n, v in self._all_properties().items() if n in RESERVED}
+
+    @property
+    def broker_name(self) -> str:
+        """The broker it came from."""
+        return self.queue.broker_name
+
+    @property
+    def queue_id(self) -> int:
+        """Its queue on that broker."""
+        return self.queue.queue_id
+
+    @property
+    def flag(self) -> int:
+        """The application's number."""
+        return self._i32(_FLAG)
+
+    @property
+    def log_offset(self) -> int:
+        """Where its record starts in the broker's log, in bytes."""
+        return self._i64(RecordLayout.LOG_OFFSET)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its record."""
+        return self._size
+
+    @property
+    def born_at(self) -> datetime:
+        """When it was made, by the producer's clock."""
+        return _moment(self._i64(RecordLayout.BORN_TIMESTAMP))
+
+    @property
+    def born_host(self) -> Host:
+        """Where it was made."""
+        return self._host(RecordLayout.BORN_HOST, self._layout().born_host_size)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the broker's clock."""
+        return _moment(self.store_timestamp)
+
+    @property
+    def store_timestamp(self) -> int:
+        """When it was stored, in ms since the epoch."""
+        return self._i64(self._layout().store_timestamp)
+
+    @property
+    def store_host(self) -> Host:
+        """The broker that stored it."""
+        layout = self._layout()
+        return self._host(layout.store_host, layout.store_host_size)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it has been retried."""
+        return self._i32(self._layout().reconsume_times) + self._retried
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at it this is, from 1."""
+        return self.reconsume_times + 1
+
+    @property
+    def record(self) -> bytes:
+        """Its record, byte for byte as the log holds it."""
+        return bytes(self._records[self._start : self._start + self._size])
+
+    def detached(self) -> ReceivedMessage:
+        """Return the same message without the rest of the answer it came in."""
+        return ReceivedMessage(self.queue, self.queue_offset, self.record, 0, self._size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.queue, self.queue_offset, self.record, 0, self._size, None, self._retried)
+        return (ReceivedMessage, parts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ReceivedMessage):
+            return NotImplemented
+        return self.queue == other.queue and self.record == other.record
+
+    def __hash__(self) -> int:
+        return hash((self.queue, self.queue_offset))
+
+    def __repr__(self) -> str:
+        queue = f"{self.queue.topic}/{self.queue.broker_name}/{self.queue.queue_id}"
+        return f"ReceivedMessage({queue} at {self.queue_offset}, tag={self.tag!r})"
+
+    def _layout(self) -> RecordLayout:
+        return layout_of(self._sys_flag())
+
+    def _sys_flag(self) -> int:
+        return self._i32(RecordLayout.SYS_FLAG)
+
+    def _i32(self, position: int) -> int:
+        value: int = _read_i32(self._records, self._start + position)[0]
+        return value
+
+    def _i64(self, position: int) -> int:
+        value: int = _I64.unpack_from(self._records, self._start + position)[0]
+        return value
+
+    def _host(self, position: int, size: int) -> Host:
+        start = self._start + position
+        raw = bytes(self._records[start : start + size])
+        return Host(raw[:-4], _I32.unpack(raw[-4:])[0])
+
+    def _unpacked(self, stored: bytes, sys_flag: int) -> bytes:
+        codec = CODECS.get(sys_flag & COMPRESSION_MASK)
+        if codec is None:
+            raise DamagedMessageError(
+                f"{self._place()}: the body is compressed in a way that is not known"
+            )
+        try:
+            return unpacked(stored, codec)
+        except ModuleNotFoundError:
+            raise DamagedMessageError(
+                f"{self._place()}: the body is compressed with {codec}: that takes pyarrow",
+                fix="install it, as the extra eruca[arrow] does; or let its producer use zlib",
+            ) from None
+        except ValueError as error:
+            raise DamagedMessageError(
+                f"{self._place()}: the body does not unpack: {error}"
+            ) from None
+
+    def _all_properties(self) -> dict[str, str]:
+        records = self._records
+        layout = self._layout()
+        position = self._start + layout.body + self._i32(layout.body_size)
+        if self._i32(_MAGIC) & 0xFFFF_FFFF == MAGIC_V2:
+            position += 2 + _U16.unpack_from(records, position)[0]
+        else:
+            position += 1 + records[position]
+        size: int = _U16.unpack_from(records, position)[0]
+        text = str(records[position + 2 : position + 2 + size], "utf-8", "surrogatepass")
+        return decode_properties(text)
+
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        properties = self._all_properties()
+        return next((properties[name] for name in names if name in properties), None)
+
+    def _place(self) -> str:
+        return f"{self.queue} at {self.queue_offset}"
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)

@@ -1,0 +1,1 @@
+"""Producing: what travels together, what came of it, and transactions."""

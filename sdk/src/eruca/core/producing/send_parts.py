@@ -1,0 +1,109 @@
+"""Parting many messages into batches, and putting their results back into the caller's order.
+
+Messages that must go to one queue form batches of their own, in order; the rest of each topic forms
+batches for any queue. All are as full as the limits allow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Self
+
+from eruca.contract.errors import ErucaError, PartialSendError
+from eruca.core.messages.message import Message, size_estimates
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.producing.batching import BatchLimits
+from eruca.core.producing.send_result import SendResult, SendResults, Stored
+
+
+class SendPart:
+    """Messages that make one batch."""
+
+    __slots__ = ("indexes", "messages", "queue", "size", "topic")
+
+    def __init__(self, topic: str, queue: MessageQueue | None) -> None:
+        self.topic = topic
+        self.queue = queue  # where they must go; None for any queue
+        self.messages: list[Message] = []
+        self.indexes: Sequence[int] = []  # where each stands in the caller's order
+        self.size = 0  # bytes, by estimate
+
+    @classmethod
+    def of(
+        cls, messages: list[Message], indexes: range, queue: MessageQueue | None, size: int
+    ) -> Self:
+        """Return a part that takes no more messages."""
+        part = cls(messages[0].topic, queue)
+        part.messages, part.indexes, part.size = messages, indexes, size
+        return part
+
+
+def part_by_queue(
+    messages: Sequence[Message], queues: Sequence[MessageQueue | None], limits: BatchLimits
+) -> list[SendPart]:
+    """Return *messages* in batches; ``queues[i]`` is where ``messages[i]`` must go, if anywhere."""
+    parts: list[SendPart] = []
+    open_parts: dict[tuple[str, MessageQueue | None], SendPart] = {}
+    count_max, size_max = limits.count_max, limits.size_max
+    open_indexes: dict[tuple[str, MessageQueue | None], list[int]] = {}
+    for index, (message, queue) in enumerate(zip(messages, queues, strict=True)):
+        key = (message.topic, queue)
+        size = message.size_estimate()
+        part = open_parts.get(key)
+        if part is None or len(part.messages) >= count_max or part.size + size > size_max:
+            part = open_parts[key] = SendPart(*key)
+            part.indexes = open_indexes[key] = []
+            parts.append(part)
+        part.messages.append(message)
+        open_indexes[key].append(index)
+        part.size += size
+    return parts
+
+
+def part_alike(
+    messages: list[Message], queue: MessageQueue | None, limits: BatchLimits
+) -> list[SendPart]:
+    """Return messages of one topic that may all go to *queue* in batches; the faster way."""
+    sizes = size_estimates(messages)
+    if 0 < len(messages) <= limits.count_max and (size := sum(sizes)) <= limits.size_max:
+        return [SendPart.of(messages, range(len(messages)), queue, size)]
+    ends = list(accumulate(sizes))
+    parts = []
+    start = sent_size = 0
+    while start < len(messages):
+        fitting = bisect_right(ends, sent_size + limits.size_max, start)
+        end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
+        size = ends[end - 1] - sent_size
+        parts.append(SendPart.of(messages[start:end], range(start, end), queue, size))
+        start, sent_size = end, ends[end - 1]
+    return parts
+
+
+def results_in_order(
+    parts: Sequence[SendPart], outcomes: Sequence[Stored | ErucaError]
+) -> SendResults:
+    """Return what the batches were stored as, in the caller's order of messages.
+
+    Raises:
+        PartialSendError: Some batches failed and others did not.
+        ErucaError: None was stored; the first batch's error.
+    """
+    errors = [outcome for outcome in outcomes if isinstance(outcome, ErucaError)]
+    stored = [outcome for outcome in outcomes if not isinstance(outcome, ErucaError)]
+    if not errors:
+        return SendResults(stored, [part.indexes for part in parts])
+    if not stored:
+        raise errors[0]
+    of_each: dict[int, SendResult | ErucaError] = {}
+    for part, outcome in zip(parts, outcomes, strict=True):
+        if isinstance(outcome, ErucaError):
+            of_each.update(dict.fromkeys(part.indexes, outcome))
+        else:
+            of_each.update(zip(part.indexes, outcome.results(), strict=True))
+    failed_count = sum(isinstance(outcome, ErucaError) for outcome in of_each.values())
+    raise PartialSendError(
+        f"{failed_count} of {len(of_each)} messages were not sent: {errors[0].detail}",
+        outcomes=[of_each[index] for index in range(len(of_each))],
+    ) from errors[0]

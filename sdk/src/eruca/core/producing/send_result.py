@@ -1,0 +1,153 @@
+"""Where messages have been stored: what a send returns.
+
+A batch is stored with one receipt. Whoever sends many messages gets a sequence of results that are
+made from the receipts when one of them is looked at: few ever are.
+
+Source: RocketMQ 5.3, ``SendResult``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, chain, repeat
+from typing import TypeAlias, overload
+
+from msgspec import Struct
+
+from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.messages import BatchReceipt, SendReceipt
+from eruca.contract.records import Host
+from eruca.core.messages.message_queue import MessageQueue
+
+
+class SendResult(Struct, frozen=True, gc=False):
+    """Where a message has been stored, and how durably."""
+
+    message_id: str  # the unique id; a retry or a copy of the message keeps it
+    queue: MessageQueue
+    queue_offset: int | None  # index in the queue; None of a message that is delivered later
+    log_offset: int  # bytes from the start of the broker's log
+    store_timestamp: int  # ms since the epoch, the broker's clock
+    durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
+    store_host: Host  # the broker, as its records name it
+    deliver_at: datetime | None = None  # when it is delivered; None: it was at once
+    replayed: bool = False  # an idempotent producer's: an earlier attempt had stored it
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that says where it is stored."""
+        return encode_offset_id(self.store_host, self.log_offset)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the broker's clock."""
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.store_timestamp)
+
+
+class StoredBatch(Struct, frozen=True, gc=False):
+    """Where a batch has been stored, from which follows where each of its messages is."""
+
+    message_ids: Sequence[str]
+    queue: MessageQueue
+    receipt: BatchReceipt
+    sizes: bytes  # of the records, u32 each, big-endian
+    store_host: Host
+    replayed: bool = False
+
+    def results(self) -> list[SendResult]:
+        """Return the result of each message."""
+        receipt = self.receipt
+        sizes = struct.unpack(f">{receipt.count}I", self.sizes)
+        return list(
+            map(
+                SendResult,
+                self.message_ids,
+                repeat(self.queue),
+                range(receipt.queue_offset, receipt.queue_offset + receipt.count),
+                accumulate(sizes[:-1], initial=receipt.log_offset),
+                repeat(receipt.store_timestamp),
+                repeat(receipt.durability),
+                repeat(self.store_host),
+                *((repeat(None), repeat(self.replayed)) if self.replayed else ()),
+            )
+        )
+
+
+class StoredMessages(Struct, frozen=True, gc=False):
+    """Where messages have been stored that each have a receipt: some are delivered later."""
+
+    queue: MessageQueue
+    receipts: Sequence[SendReceipt]
+    store_host: Host
+    replayed: bool = False
+
+    def results(self) -> list[SendResult]:
+        """Return the result of each message."""
+        return [
+            SendResult(
+                receipt.message_id,
+                self.queue,
+                receipt.queue_offset,
+                receipt.log_offset,
+                round(datetime.fromisoformat(receipt.stored_at).timestamp() * 1000),
+                receipt.durability,
+                self.store_host,
+                None if receipt.deliver_at is None else datetime.fromisoformat(receipt.deliver_at),
+                self.replayed,
+            )
+            for receipt in self.receipts
+        ]
+
+
+Stored: TypeAlias = StoredBatch | StoredMessages
+
+
+class SendResults(Sequence[SendResult]):
+    """The results of many messages, in the order in which the messages were given.
+
+    Args:
+        batches: Where the messages have been stored.
+        indexes: For each batch, where its messages stand in the order.
+    """
+
+    __slots__ = ("_batches", "_indexes", "_made")
+
+    def __init__(self, batches: Sequence[Stored], indexes: Sequence[Sequence[int]]) -> None:
+        self._batches = batches
+        self._indexes = indexes
+        self._made: list[SendResult] | None = None  # until somebody looks
+
+    def __len__(self) -> int:
+        return sum(map(len, self._indexes))
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[SendResult]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (SendResults, list)):
+            return NotImplemented
+        return self._all() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __repr__(self) -> str:
+        return f"SendResults({self._all()!r})"
+
+    def _all(self) -> list[SendResult]:
+        made = self._made
+        if made is None:
+            results = chain.from_iterable(batch.results() for batch in self._batches)
+            placed = dict(zip(chain.from_iterable(self._indexes), results, strict=True))
+            made = self._made = [placed[index] for index in range(len(placed))]
+        return made

@@ -1,0 +1,1 @@
+"""Routing: where a topic's queues are, which one is next, and which brokers are avoided."""

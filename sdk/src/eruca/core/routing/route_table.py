@@ -1,0 +1,241 @@
+"""Routes as a client uses them: where each topic's queues are, and how old that knowledge is.
+
+A topic's route has two views. Producers see the *publish view*: queues of brokers that are writable
+and whose master is there. Consumers see the *subscribe view*: queues of readable brokers, from
+which a replica can serve as well. Both are in queue order, so that every client counts the same
+queues in the same order. Over which queues sharding keys are divided is told by the topic's order
+config where it has one, whether or not the brokers in it are up, so that a key keeps its queue;
+else it is the queues of the publish view.
+
+Routes come from one name server at a time; nothing is merged.
+
+Source: RocketMQ 5.3, ``MQClientInstance.topicRouteData2TopicPublishInfo`` and
+``topicRouteData2TopicSubscribeInfo``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from eruca.contract.errors import NoRouteError
+from eruca.contract.limits import QUEUE_COUNT_MAX
+from eruca.contract.models import TopicRoute
+from eruca.contract.records import Host
+from eruca.core.messages.message_queue import MessageQueue
+
+ROUTE_AGE_MS_MAX: Final = 30_000  # RocketMQ's pollNameServerInterval
+DEFAULT_NETWORK: Final = "default"
+MASTER_ID: Final = 0
+_ORDER_PART: Final = re.compile(r"(?P<broker>.+):(?P<count>[0-9]{1,4})")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishView:
+    """What a producer needs of a topic's route."""
+
+    topic: str
+    queues: tuple[MessageQueue, ...]  # where messages may go, in publish order; may be empty
+    urls: Mapping[str, str]  # of the masters, by broker name
+    store_hosts: Mapping[str, Host]  # what the masters write into records, by broker name
+    order: tuple[MessageQueue, ...] = ()  # the order config's queues, where there is one
+
+    @property
+    def key_queues(self) -> tuple[MessageQueue, ...]:
+        """The queues over which sharding keys and selectors divide messages."""
+        return self.order or self.queues
+
+    def is_missed(self, queue: MessageQueue) -> bool:
+        """Tell whether *queue* is one of the order config's whose broker is away."""
+        return queue.broker_name not in self.urls and queue in self.order
+
+    def url_of(self, queue: MessageQueue) -> str:
+        """Return where *queue* is written to.
+
+        Raises:
+            NoRouteError: Its broker has no master now: the queue was named, or is one of the order
+                config's.
+        """
+        url = self.urls.get(queue.broker_name)
+        if url is None:
+            where = (
+                f"queue {queue.queue_id} of {self.topic} is at {queue.broker_name}, which is away"
+            )
+            if queue in self.order:
+                raise NoRouteError(
+                    f"{where}; in an ordered topic a sharding key keeps its queue",
+                    fix="send again when it is back. If it will not come back: eruca topic create "
+                    f"{self.topic} --without {queue.broker_name}",
+                )
+            raise NoRouteError(where)
+        return url
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeView:
+    """What a consumer needs of a topic's route."""
+
+    topic: str
+    queues: tuple[MessageQueue, ...]  # what may be read, in queue order; may be empty
+    urls: Mapping[str, Mapping[int, str]]  # by broker name, then by broker id
+
+    def url_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        """Return where *queue* is read from: the wanted process of its broker, or another one.
+
+        Raises:
+            NoRouteError: The broker is not in the route any more.
+        """
+        by_id = self.urls.get(queue.broker_name)
+        if not by_id:
+            raise NoRouteError(f"broker {queue.broker_name} of {self.topic} is not in the route")
+        return by_id[broker_id if broker_id in by_id else min(by_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRoute:
+    """A topic's route, taken apart, and when it came."""
+
+    route: TopicRoute
+    publish: PublishView
+    subscribe: SubscribeView
+    etag: str | None
+    fetched_at_ms: float
+
+
+class RouteTable:
+    """The routes a client has fetched. Not thread-safe.
+
+    Args:
+        network: Which of a broker's addresses is this client's; the default one where it has none
+            of that name.
+        age_ms_max: How long a route is used without asking again.
+    """
+
+    def __init__(
+        self, *, network: str = DEFAULT_NETWORK, age_ms_max: float = ROUTE_AGE_MS_MAX
+    ) -> None:
+        self._network = network
+        self._age_ms_max = age_ms_max
+        self._routes: dict[str, CachedRoute] = {}
+
+    def put(self, route: TopicRoute, *, etag: str | None, now_ms: float) -> bool:
+        """Take in a fetched route; tell whether it differs from the one before.
+
+        Raises:
+            NoRouteError: Its order config cannot be read; the route before it stays.
+        """
+        before = self._routes.get(route.topic)
+        self._routes[route.topic] = CachedRoute(
+            route,
+            publish_view(route, network=self._network),
+            subscribe_view(route, network=self._network),
+            etag,
+            now_ms,
+        )
+        return before is None or before.route != route
+
+    def is_fuller(self, route: TopicRoute) -> bool:
+        """Tell whether the cached route of this topic has all of *route*'s brokers and more."""
+        cached = self._routes.get(route.topic)
+        if cached is None:
+            return False
+        known = {broker.broker_name for broker in cached.route.brokers}
+        return known > {broker.broker_name for broker in route.brokers}
+
+    def confirm(self, topic: str, *, now_ms: float) -> None:
+        """Note that a route still holds, if it is still here: the name server answered 304."""
+        if (cached := self._routes.get(topic)) is not None:
+            self._routes[topic] = replace(cached, fetched_at_ms=now_ms)
+
+    def get(self, topic: str) -> CachedRoute | None:
+        """Return a topic's route, however old; None if it was never fetched."""
+        return self._routes.get(topic)
+
+    def is_stale(self, topic: str, now_ms: float) -> bool:
+        """Tell whether the topic's route is to be fetched: none is there, or it is too old."""
+        cached = self._routes.get(topic)
+        return cached is None or now_ms - cached.fetched_at_ms >= self._age_ms_max
+
+    def forget(self, topic: str) -> None:
+        """Drop a topic's route: the topic is gone, or no longer of interest."""
+        self._routes.pop(topic, None)
+
+    def topics(self) -> list[str]:
+        """Return the topics whose routes are here, sorted."""
+        return sorted(self._routes)
+
+    def broker_names(self) -> frozenset[str]:
+        """Return every broker some route names."""
+        return frozenset(
+            broker.broker_name
+            for cached in self._routes.values()
+            for broker in cached.route.brokers
+        )
+
+
+def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> PublishView:
+    """Return what producers may use of *route*.
+
+    Raises:
+        NoRouteError: The order config cannot be read.
+        ValueError: A store host is not ``IP:port``; name servers refuse such a registration.
+    """
+    masters = {b.broker_name: b for b in route.brokers if b.urls.get(MASTER_ID)}
+    queues = tuple(
+        MessageQueue(route.topic, data.broker_name, queue_id)
+        for data in sorted(route.queues, key=lambda data: data.broker_name)
+        if "w" in data.permission and data.broker_name in masters
+        for queue_id in range(data.write_queue_count)
+    )
+    return PublishView(
+        route.topic,
+        queues,
+        urls={
+            name: address_for(broker.urls[MASTER_ID], network) for name, broker in masters.items()
+        },
+        store_hosts={
+            name: Host.from_text(broker.store_hosts[MASTER_ID])
+            for name, broker in masters.items()
+            if MASTER_ID in broker.store_hosts
+        },
+        order=_ordered_queues(route.topic, route.order_config or ""),
+    )
+
+
+def subscribe_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> SubscribeView:
+    """Return what consumers may use of *route*."""
+    urls = {
+        broker.broker_name: {
+            broker_id: address_for(broker.urls[broker_id], network)
+            for broker_id in sorted(broker.urls)
+            if broker.urls[broker_id]
+        }
+        for broker in route.brokers
+    }
+    queues = tuple(
+        MessageQueue(route.topic, data.broker_name, queue_id)
+        for data in sorted(route.queues, key=lambda data: data.broker_name)
+        if "r" in data.permission and urls.get(data.broker_name)
+        for queue_id in range(data.read_queue_count)
+    )
+    return SubscribeView(route.topic, queues, urls)
+
+
+def _ordered_queues(topic: str, config: str) -> tuple[MessageQueue, ...]:
+    """Return the queues of an order config, ``broker-a:4;broker-b:2``, in its own order."""
+    queues = []
+    for part in filter(None, config.split(";")):
+        match = _ORDER_PART.fullmatch(part.strip())
+        if match is None or int(match["count"]) > QUEUE_COUNT_MAX:
+            raise NoRouteError(f"{part!r} in the order config of {topic} is not BROKER:QUEUES")
+        for queue_id in range(int(match["count"])):
+            queues.append(MessageQueue(topic, match["broker"], queue_id))
+    return tuple(queues)
+
+
+def address_for(urls: Mapping[str, str], network: str) -> str:
+    """Return which of a broker's addresses, by network, is that of a client in *network*."""
+    # Where a broker has no default address the first one is as good a guess as any.
+    return urls.get(network) or urls.get(DEFAULT_NETWORK) or next(iter(urls.values()))

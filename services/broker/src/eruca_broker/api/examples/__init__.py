@@ -1,0 +1,1 @@
+"""Examples of bodies and answers, for the OpenAPI document."""

@@ -1,0 +1,62 @@
+"""Examples of what happens to messages later, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eruca_broker.api.examples.messages import MESSAGE
+
+SCHEDULED_LIST: Final = {
+    "scheduled": [
+        {
+            "message_id": "7F00000100002A9F000000000134F1F5",
+            "topic": "flights",
+            "queue_id": 3,
+            "deliver_at": "2026-11-22T06:00:00.000Z",
+            "stored_at": "2026-11-21T08:00:00.123Z",
+            "log_offset": 8_201_544,
+            "size": 287,
+        }
+    ],
+    "next_cursor": "MTc5NTMyNzIwMDAwMC44MjAxNTQ0",
+}
+SEND_BACKS: Final = {
+    "client_id": "10.1.2.3@4711#1",
+    "incarnation": "6f1d2c90a4b84ef2",
+    "messages": [
+        {
+            "topic": "flights",
+            "queue_id": 3,
+            "queue_offset": 1041,
+            "token": 8_197_220,
+            "reason": "failed",
+            "error": "TimeoutError: the ledger did not answer",
+        }
+    ],
+}
+SEND_BACK_RESULTS: Final = {
+    "results": [
+        {"outcome": "retry", "reconsume_times": 1, "deliver_at": "2026-11-21T08:00:12.310Z"}
+    ]
+}
+DEAD_LETTER: Final = {
+    "dead_letter_id": 17,
+    "origin_topic": "flights",
+    "origin_queue_id": 3,
+    "origin_offset": 1041,
+    "message_id": "7F00000100002A9F000000000134F1F5",
+    "reason": "failed",
+    "attempts": 17,
+    "last_error": "TimeoutError: the ledger did not answer",
+    "dead_at": "2026-11-21T12:46:10.804Z",
+    "redriven_at": None,
+    "size": 431,
+}
+DEAD_LETTER_DETAIL: Final = DEAD_LETTER | {"message": MESSAGE}
+DEAD_LETTER_LIST: Final = {"dead_letters": [DEAD_LETTER], "next_cursor": "MTc"}
+REDRIVE: Final = {"filter": {"topic": "flights", "reason": "failed"}, "limit": 50}
+REDRIVE_ANSWER: Final = {
+    "outcomes": [{"dead_letter_id": 17, "outcome": "redriven", "topic": "flights", "detail": None}],
+    "next_cursor": None,
+    "dry_run": False,
+}

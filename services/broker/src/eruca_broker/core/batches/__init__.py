@@ -1,0 +1,1 @@
+"""Batches of records as a producer sends them: proved whole, then stamped."""

@@ -1,0 +1,184 @@
+"""What a producer's record must be before it may enter the log, and the proof for one record.
+
+Nothing that recovery would refuse may pass: sizes, magic, the body's CRC and the parts' lengths.
+Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset. Nor
+what is to be delivered later (:mod:`.delayed_records`).
+
+Proving is one condition over the fields that matter; only when it fails is it found out which part
+of it did. :func:`prove_each` takes one record after the other; for many, see
+:mod:`.alike_records` and :mod:`.batch_columns`, which must refuse the same.
+
+Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from zlib_ng import zlib_ng
+
+from eruca.contract.errors import MalformedBatchError, TooLargeError
+from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
+from eruca.contract.records import (
+    BODY_CRC_MASK,
+    COMPRESSION_MASK,
+    HOST_BITS,
+    MAGIC_V1,
+    RecordLayout,
+    SysFlag,
+    layout_of,
+)
+from eruca_broker.core.batches.delayed_records import SUSPICIOUS, refuse_delayed
+
+SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
+TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, what RFC 3339 can say
+PROPERTIES_HEAD_SIZE: Final = 2  # bytes of the properties' length
+
+WRONG_SUM: Final = "the sizes do not add up to the records"
+WRONG_HEAD: Final = "its size or magic is not what the preamble says"
+WRONG_FLAG: Final = "its sys flag is not allowed here"
+NO_DATE: Final = "its born timestamp is no date"
+BROKERS_FIELDS: Final = "reconsume times and prepared offset are the broker's: leave them 0"
+WRONG_PARTS: Final = "its parts do not add up to its size"
+ENDS_IN_ZERO: Final = "its properties end in U+0000, as only a torn record's do"
+WRONG_CRC: Final = "its body does not match its CRC"
+
+crc32 = zlib_ng.crc32  # about ten times zlib's speed at 1 KiB
+
+
+class Expected(NamedTuple):
+    """What every record of a request must say."""
+
+    topic: str
+    topic_part: bytes  # with its length in front
+    queue_id: int
+    host_bits: int  # the first record's
+    layout: RecordLayout
+    fields: struct.Struct  # the header's fields that are looked at
+    size_min: int  # bytes of a record without body and properties
+
+
+@lru_cache(maxsize=1024)
+def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
+    """Return what the records for a queue must say; all have the first one's *host_bits*."""
+    layout = layout_of(host_bits)
+    topic_part = bytes((len(topic),)) + topic.encode()
+    born_pad, store_pad = layout.born_host_size, 8 + layout.store_host_size
+    return Expected(
+        topic,
+        topic_part,
+        queue_id,
+        host_bits,
+        layout,
+        struct.Struct(f">iIii20xiq{born_pad}x{store_pad}xiqi"),
+        layout.body + len(topic_part) + PROPERTIES_HEAD_SIZE,
+    )
+
+
+def prove_each(
+    buffer: bytearray, start: int, sizes: Sequence[int], expected: Expected
+) -> list[bytes]:
+    """Prove the records from *start* to the buffer's end, one after another; return properties.
+
+    Raises:
+        MalformedBatchError: A record is not sound, or they do not fill the buffer.
+        TooLargeError: A body exceeds its limit.
+    """
+    if start + sum(sizes) != len(buffer):
+        raise MalformedBatchError(WRONG_SUM)
+    position = start
+    properties = []
+    for index, size in enumerate(sizes):
+        properties.append(prove_record(buffer, position, index, size, expected))
+        position += size
+    return properties
+
+
+def prove_record(
+    buffer: bytearray, position: int, index: int, size: int, expected: Expected
+) -> bytes:
+    """Prove one record of which *size* bytes are there; return its properties.
+
+    Raises:
+        MalformedBatchError: It is not sound.
+        TooLargeError: Its body exceeds its limit.
+    """
+    if size < expected.size_min:
+        raise fault(index, f"{size} bytes are too few")
+    fields = expected.fields.unpack_from(buffer, position)
+    total, magic, crc, queue_id, sys_flag, born, reconsumed, prepared, body_size = fields
+    properties_size = size - expected.size_min - body_size
+    if (
+        total != size
+        or magic != MAGIC_V1
+        or queue_id != expected.queue_id
+        or sys_flag & SYS_FLAGS_REFUSED
+        or sys_flag & HOST_BITS != expected.host_bits
+        or not 0 <= born <= TIMESTAMP_MAX
+        or reconsumed
+        or prepared
+        or not 0 < body_size <= BODY_SIZE_MAX
+        or not 0 <= properties_size <= PROPERTIES_SIZE_MAX
+    ):
+        raise _header_fault(index, size, fields, expected)
+    end = position + size
+    topic_at = position + expected.layout.body + body_size
+    if not buffer.startswith(expected.topic_part, topic_at):
+        raise topic_fault(index, expected)
+    properties_at = end - properties_size
+    if buffer[properties_at - 2] << 8 | buffer[properties_at - 1] != properties_size:
+        raise fault(index, WRONG_PARTS)
+    properties = bytes(buffer[properties_at:end])
+    if properties_size and not properties[-1]:
+        raise fault(index, ENDS_IN_ZERO)
+    if SUSPICIOUS in properties:
+        refuse_delayed(properties, index)
+    if crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
+        raise fault(index, WRONG_CRC)
+    return properties
+
+
+def fault(index: int, complaint: str) -> MalformedBatchError:
+    """Return the error that says what is wrong with record *index*."""
+    return MalformedBatchError(f"record {index}: {complaint}")
+
+
+def topic_fault(index: int, expected: Expected) -> MalformedBatchError:
+    """Return the error for a record of another topic."""
+    return fault(index, f"its topic is not the request's, {expected.topic!r}")
+
+
+def queue_fault(index: int, expected: Expected) -> MalformedBatchError:
+    """Return the error for a record of another queue."""
+    return fault(index, f"its queue is not {expected.queue_id}")
+
+
+def body_size_fault(index: int, size: int) -> MalformedBatchError | TooLargeError:
+    """Return the error for a body that is empty or too large."""
+    if size > BODY_SIZE_MAX:
+        return TooLargeError(
+            f"record {index}: its body of {size} bytes exceeds the limit of {BODY_SIZE_MAX}"
+        )
+    return fault(index, f"its body has {size} bytes; a message has at least one")
+
+
+def _header_fault(
+    index: int, size: int, fields: tuple[int, ...], expected: Expected
+) -> MalformedBatchError | TooLargeError:
+    total, magic, _, queue_id, sys_flag, born, reconsumed, prepared, body_size = fields
+    if total != size or magic != MAGIC_V1:
+        return fault(index, WRONG_HEAD)
+    if queue_id != expected.queue_id:
+        return queue_fault(index, expected)
+    if sys_flag & SYS_FLAGS_REFUSED or sys_flag & HOST_BITS != expected.host_bits:
+        return fault(index, WRONG_FLAG)
+    if not 0 <= born <= TIMESTAMP_MAX:
+        return fault(index, NO_DATE)
+    if reconsumed or prepared:
+        return fault(index, BROKERS_FIELDS)
+    if not 0 < body_size <= BODY_SIZE_MAX:
+        return body_size_fault(index, body_size)
+    return fault(index, WRONG_PARTS)

@@ -1,0 +1,173 @@
+"""Held pulls: who waits for which queue, until when, and whom an arrival wakes.
+
+A pull that finds nothing new is held instead of answered. It waits on each of its queues at once,
+with one position per queue, and is woken by the first arrival that passes its filter. An arrival
+that does not pass moves the position beyond it, so that no entry is examined twice for one pull
+and an answer after the wait tells where the queue has been read to. Where an arrival is more than
+may be examined at once, the pull is woken too: its answer says how far it got.
+
+The table decides and holds no clock and no future: its owner says what time it is, asks for the
+next deadline and keeps one timer for it. Deadlines lie in one heap; a pull that was released early
+leaves its place there, and the heap is rebuilt once such places are the majority.
+
+Source: RocketMQ 5.3, ``PullRequestHoldService``, ``NotifyMessageArrivingListener``. Its periodic
+check ignores filters and releases pulls late by up to five seconds; this one does neither.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from eruca_broker.core.consuming.message_filter import EVERYTHING, MessageFilter
+
+Queue: TypeAlias = tuple[str, int]  # topic, queue id
+
+_GARBAGE_MIN: Final = 64  # abandoned places in the heap that are never worth a rebuild
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a held pull stands in one of its queues."""
+
+    queue: Queue
+    offset: int  # nothing from here on has been examined yet
+    filter: MessageFilter = EVERYTHING
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """One held request; *wake* is called at most once, when it is to be answered."""
+
+    positions: list[Position]
+    deadline: float
+    wake: Callable[[], None]
+    is_held: bool = field(default=False, init=False)
+
+
+class Examined(NamedTuple):
+    """What lies in a queue from a position on."""
+
+    matches: bool  # a message there passes the filter, or not all could be examined at once
+    next_offset: int  # everything before it has been examined, and did not pass
+
+
+Examine: TypeAlias = Callable[[Position], Examined]
+
+
+def examine_once(examine: Examine) -> Examine:
+    """Return an *examine* that looks once for all who wait at one place with one filter.
+
+    What it has seen it remembers, so it is for the arrivals of one moment.
+    """
+    seen: dict[tuple[Queue, int, MessageFilter], Examined] = {}
+
+    def examined(position: Position) -> Examined:
+        key = (position.queue, position.offset, position.filter)
+        if key not in seen:
+            seen[key] = examine(position)
+        return seen[key]
+
+    return examined
+
+
+class HeldPulls:
+    """The table of held pulls; its owner checks ``is_full`` before it holds one more."""
+
+    def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
+        self._by_queue: dict[Queue, dict[HeldPull, Position]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull]] = []
+        self._sequence = 0  # breaks ties, so that two pulls are never compared
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further pull may be held."""
+        return self._size >= self.size_max
+
+    def hold(self, pull: HeldPull) -> None:
+        """Start to wait. A queue occurs at most once among the positions."""
+        assert not self.is_full
+        assert not pull.is_held
+        pull.is_held = True
+        self._size += 1
+        for position in pull.positions:
+            self._by_queue.setdefault(position.queue, {})[pull] = position
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (pull.deadline, self._sequence, pull))
+
+    def release(self, pull: HeldPull) -> None:
+        """Stop to wait without being woken; harmless where the pull has left already."""
+        if not pull.is_held:
+            return
+        pull.is_held = False
+        self._size -= 1
+        for position in pull.positions:
+            waiting = self._by_queue[position.queue]
+            del waiting[pull]
+            if not waiting:
+                del self._by_queue[position.queue]
+        if len(self._deadlines) > 2 * self._size + _GARBAGE_MIN:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
+            heapq.heapify(self._deadlines)
+
+    def arrived(self, queues: Iterable[Queue], examine: Examine) -> int:
+        """Wake whom new messages in *queues* concern, and return how many were woken.
+
+        *examine* is called only for positions with a filter, once for each and call.
+        """
+        woken = 0
+        for queue in queues:
+            waiting = self._by_queue.get(queue)
+            if waiting is None:
+                continue
+            for pull, position in list(waiting.items()):
+                if not position.filter.passes_all:
+                    matches, position.offset = examine(position)
+                    if not matches:
+                        continue
+                self._wake(pull)
+                woken += 1
+        return woken
+
+    def gone(self, queues: Iterable[Queue]) -> int:
+        """Wake whoever waits for *queues*, which no longer exist; return how many were woken."""
+        pulls = {pull for queue in queues for pull in self._by_queue.get(queue, ())}
+        for pull in pulls:
+            self._wake(pull)
+        return len(pulls)
+
+    def next_deadline(self) -> float | None:
+        """Return when the next pull expires, or None while none is held."""
+        while self._deadlines and not self._deadlines[0][2].is_held:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expire(self, now: float) -> int:
+        """Wake every pull whose deadline has come, and return how many there were."""
+        woken = 0
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            self._wake(self._deadlines[0][2])
+            woken += 1
+        return woken
+
+    def wake_all(self) -> int:
+        """Wake every pull, as at shutdown, and return how many there were."""
+        pulls = [pull for _, _, pull in self._deadlines if pull.is_held]
+        for pull in pulls:
+            self._wake(pull)
+        return len(pulls)
+
+    def queues_of(self, topic: str) -> list[Queue]:
+        """Return the queues of *topic* somebody waits for."""
+        return [queue for queue in self._by_queue if queue[0] == topic]
+
+    def _wake(self, pull: HeldPull) -> None:
+        self.release(pull)
+        pull.wake()

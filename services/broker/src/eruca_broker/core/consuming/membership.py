@@ -1,0 +1,368 @@
+"""Members of consumer groups: sessions, generations, and who may join.
+
+Soft state: nothing of it is in the log. A member is there while its session lasts, and heartbeats
+renew that. Whoever holds locks when the broker starts is a **holder**: it has a session, which
+begins with the broker's start, so that nobody takes a queue from a reader who is still there; it
+becomes a member again by its next heartbeat.
+
+::
+
+                 joins                     heartbeat
+    (nobody) ───────────► member ◄──────────────────── holder ◄── (locks found at the start)
+        ▲                   │ leaves; session over         │ session over
+        └───────────────────┴──────────────────────────────┘
+
+A group's **generation** grows with each change of what its members are to agree on, also from one
+run of the broker to the next: it is the number of the run, then a count of changes.
+
+A **static** member's client id belongs to its latest process. So of one whose session is over it is
+remembered which process that was: should another have come in its stead when it is heard of again,
+it was frozen, say, then it is not let in. An orderly leave needs no such memory.
+
+Sessions count on the monotonic clock, from when a heartbeat arrived. A client counts from when it
+sent the last one that was answered, so it gives up first.
+
+Source: RocketMQ 5.3, ``ConsumerManager``, ``ConsumerGroupInfo``. There the last heartbeat's
+subscriptions silently replace the group's; here members that differ are refused.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from eruca.contract.errors import ClientIdInUseError, SubscriptionConflictError
+from eruca_broker.core.state.group_events import Subscribed
+from eruca_broker.core.state.group_state import Group, LockOwner
+
+CHANGES_PER_RUN: Final = 1_000_000_000  # more than a run can have
+SILENT_MAX: Final = 64  # static members of a group that are remembered as silent, the latest ones
+_NAMED_MEMBERS_MAX: Final = 5  # members an error names
+_NAMED_TOPICS_MAX: Final = 5  # differences an error names
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat, as it concerns membership."""
+
+    client_id: str
+    incarnation: str
+    subscriptions: tuple[Subscribed, ...]  # by topic
+    session_seconds: float
+    message_model: str = "clustering"
+    consume_type: str = "push"
+    is_static: bool = False
+    replaces_version: int | None = None
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A live member, or a holder of locks that has not been heard of since the start."""
+
+    client_id: str
+    incarnation: str
+    deadline: float  # monotonic
+    session_seconds: float
+    beat: Beat | None  # the last one; None: a holder, not a member
+    joined_at_ms: int = 0
+    seen_at_ms: int = 0
+
+    @property
+    def may_be_static(self) -> bool:
+        """Whether a static member of its client id takes its place; of a holder nobody knows."""
+        return self.beat is None or self.beat.is_static
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a heartbeat that is let in means."""
+
+    is_renewal: bool  # else the client joins
+    replaces: Session | None  # an earlier process of a static member, whose place it takes
+    new_subscriptions: tuple[Subscribed, ...] | None  # that the group's are replaced by
+
+
+@dataclass(slots=True)
+class _GroupMembers:
+    generation: int
+    sessions: dict[str, Session] = field(default_factory=dict)  # by client id
+    silent: dict[str, Session] = field(default_factory=dict)  # static, and over; by client id
+
+
+class Membership:
+    """Who is in which group on this broker."""
+
+    def __init__(self, run: int) -> None:
+        """Begin without members; *run* is greater than that of any earlier broker of the store."""
+        self._run_generation = run * CHANGES_PER_RUN
+        self._first_generation = self._run_generation  # of groups not in the table
+        self._changes = 0
+        self._groups: dict[str, _GroupMembers] = {}
+        self._deadlines: list[tuple[float, str, str]] = []  # heap; some are superseded
+        self._due_at: dict[tuple[str, str], float] = {}  # each session's one valid deadline there
+        self._member_count = 0
+
+    def __len__(self) -> int:
+        """Return how many members all groups have."""
+        return self._member_count
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether there was any change since the start."""
+        return self._changes > 0
+
+    def generation(self, group: str) -> int:
+        """Return the group's generation."""
+        known = self._groups.get(group)
+        return self._first_generation if known is None else known.generation
+
+    def changed(self, group: str) -> None:
+        """Begin a new generation of the group."""
+        self._changes += 1
+        generation = self._run_generation + self._changes
+        known = self._groups.get(group)
+        if known is None:
+            self._groups[group] = _GroupMembers(generation)
+        else:
+            known.generation = generation
+
+    def forget(self, group: str) -> None:
+        """Forget a deleted group, which has no sessions; should it come again, it is newer."""
+        assert not self.has_sessions(group)
+        self.changed(group)
+        del self._groups[group]
+        self._first_generation = self._run_generation + self._changes
+
+    def members(self, group: str) -> list[Session]:
+        """Return the group's members by client id, without mere holders."""
+        return sorted(
+            (s for s in self._sessions(group).values() if s.beat is not None),
+            key=lambda session: session.client_id,
+        )
+
+    def has_sessions(self, group: str) -> bool:
+        """Tell whether the group has members, or holders of locks."""
+        return bool(self._sessions(group))
+
+    def session(self, group: str, client_id: str, now: float) -> Session | None:
+        """Return a client's session if it lasts."""
+        session = self._sessions(group).get(client_id)
+        return session if session is not None and session.deadline > now else None
+
+    def is_live(self, group: str, owner: LockOwner, now: float) -> bool:
+        """Tell whether the process that owns a lock has a session that lasts."""
+        session = self.session(group, owner.client_id, now)
+        return session is not None and session.incarnation == owner.incarnation
+
+    def hold(self, group: str, owner: LockOwner, now: float) -> None:
+        """Give the owner of a lock, found at the start, a session."""
+        sessions = self._groups.setdefault(group, _GroupMembers(self._first_generation)).sessions
+        if owner.client_id not in sessions:
+            deadline = now + owner.session_seconds
+            sessions[owner.client_id] = Session(
+                owner.client_id, owner.incarnation, deadline, owner.session_seconds, None
+            )
+            self._watch(group, owner.client_id, deadline)
+
+    def admit(self, group: Group, beat: Beat, now: float) -> Admission:
+        """Decide on a heartbeat; nothing is changed.
+
+        Raises:
+            ClientIdInUseError: Another process has the client id, or has taken it over.
+            SubscriptionConflictError: The group subscribes to something else.
+        """
+        session = self._of_client(group, beat, now)
+        others = [
+            other
+            for other in self._sessions(group.name).values()
+            if other.client_id != beat.client_id and other.deadline > now
+        ]
+        same_process = session is not None and session.incarnation == beat.incarnation
+        return Admission(
+            is_renewal=same_process and session is not None and session.beat is not None,
+            replaces=None if same_process else session,
+            new_subscriptions=_new_subscriptions(group, beat, others),
+        )
+
+    def renews(self, group: Group, beat: Beat, now: float) -> bool:
+        """Tell whether *beat* says nothing new, so that it needs no decision."""
+        session = self.session(group.name, beat.client_id, now)
+        return (
+            session is not None
+            and session.beat is not None
+            and replace(session.beat, address="", replaces_version=None)
+            == replace(beat, address="", replaces_version=None)
+            and (
+                group.settings.subscription_mode == "per_member"
+                or beat.subscriptions == group.subscriptions
+            )
+        )
+
+    def heard(self, group: str, beat: Beat, *, now: float, now_ms: int) -> Session:
+        """Note a heartbeat that was let in; a new generation begins where it changes anything."""
+        known = self._groups.setdefault(group, _GroupMembers(self._first_generation))
+        before = known.sessions.get(beat.client_id)
+        is_member = before is not None and before.beat is not None
+        is_same = before is not None and before.incarnation == beat.incarnation
+        session = Session(
+            beat.client_id,
+            beat.incarnation,
+            now + beat.session_seconds,
+            beat.session_seconds,
+            beat,
+            before.joined_at_ms if before is not None and is_member and is_same else now_ms,
+            now_ms,
+        )
+        known.sessions[beat.client_id] = session
+        known.silent.pop(beat.client_id, None)
+        self._watch(group, beat.client_id, session.deadline)
+        self._member_count += not is_member
+        if not is_member or not is_same or _differs(before, beat):
+            self.changed(group)
+        return session
+
+    def expire(self, group: str, client_id: str) -> None:
+        """End a session that is over, as :meth:`remove` does; remember whose it was."""
+        session = self._sessions(group).get(client_id)
+        self.remove(group, client_id)
+        if session is not None and session.may_be_static:
+            silent = self._groups[group].silent
+            silent.pop(client_id, None)  # the latest come last
+            silent[client_id] = session
+            while len(silent) > SILENT_MAX:
+                del silent[next(iter(silent))]
+
+    def remove(self, group: str, client_id: str) -> None:
+        """End a session; of a member, a new generation begins."""
+        session = self._sessions(group).pop(client_id, None)
+        if session is not None and session.beat is not None:
+            self._member_count -= 1
+            self.changed(group)
+
+    def due(self, now: float) -> list[tuple[str, str]]:
+        """Return group and client id of sessions that are over; they stay until removed."""
+        due: list[tuple[str, str]] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, group, client_id = heapq.heappop(self._deadlines)
+            if self._due_at.get((group, client_id)) != deadline:
+                continue  # superseded by an earlier one
+            del self._due_at[group, client_id]
+            session = self._sessions(group).get(client_id)
+            if session is not None and session.deadline > now:
+                self._watch(group, client_id, session.deadline)
+            elif session is not None:
+                due.append((group, client_id))
+        return due
+
+    def over(self, group: str, now: float) -> list[str]:
+        """Return the clients of one group whose sessions are over."""
+        return [s.client_id for s in self._sessions(group).values() if s.deadline <= now]
+
+    def _sessions(self, group: str) -> dict[str, Session]:
+        known = self._groups.get(group)
+        return {} if known is None else known.sessions
+
+    def _watch(self, group: str, client_id: str, deadline: float) -> None:
+        # A renewal moves nothing in the heap: the entry is put off once its time has come.
+        watched = self._due_at.get((group, client_id))
+        if watched is None or deadline < watched:
+            self._due_at[group, client_id] = deadline
+            heapq.heappush(self._deadlines, (deadline, group, client_id))
+
+    def _of_client(self, group: Group, beat: Beat, now: float) -> Session | None:
+        """Return the client's session, or that of the process whose place it takes.
+
+        Raises:
+            ClientIdInUseError: This process may not have it.
+        """
+        if (beat.client_id, beat.incarnation) in group.replaced:
+            raise ClientIdInUseError(
+                f"client id {beat.client_id!r} of group {group.name!r} has been taken over by a "
+                "later process",
+                fix="end this process, or give it a client id of its own",
+            )
+        session = self.session(group.name, beat.client_id, now)
+        if session is None:
+            return self._predecessor(group.name, beat)
+        if session.incarnation == beat.incarnation:
+            return session
+        if beat.is_static and session.may_be_static:
+            return session
+        where = f" at {session.beat.address}" if session.beat and session.beat.address else ""
+        raise ClientIdInUseError(
+            f"client id {beat.client_id!r} of group {group.name!r} belongs to another process"
+            f"{where}, whose session lasts {session.deadline - now:.0f} s unless it is renewed"
+        )
+
+    def _predecessor(self, group: str, beat: Beat) -> Session | None:
+        """Return the session, now over, of another process whose place a static member takes."""
+        known = self._groups.get(group)
+        if known is None or not beat.is_static:
+            return None
+        session = known.sessions.get(beat.client_id) or known.silent.get(beat.client_id)
+        if session is None or session.incarnation == beat.incarnation or not session.may_be_static:
+            return None
+        return session
+
+
+def _differs(before: Session | None, beat: Beat) -> bool:
+    return (
+        before is None
+        or before.beat is None
+        or before.beat.subscriptions != beat.subscriptions
+        or before.beat.message_model != beat.message_model
+    )
+
+
+def _new_subscriptions(
+    group: Group, beat: Beat, others: Sequence[Session]
+) -> tuple[Subscribed, ...] | None:
+    """Return what the group's subscriptions become, or None where they stay.
+
+    Raises:
+        SubscriptionConflictError: Others are there, and subscribe to something else.
+    """
+    for other in others:
+        if other.beat is not None and other.beat.message_model != beat.message_model:
+            raise SubscriptionConflictError(
+                f"group {group.name!r} is {other.beat.message_model}, as member "
+                f"{other.client_id!r} is, and {beat.client_id!r} is {beat.message_model}",
+                fix="let all members of the group have the same message_model",
+            )
+    if (
+        group.settings.subscription_mode == "per_member"
+        or beat.subscriptions == group.subscriptions
+    ):
+        return None
+    if not others or beat.replaces_version == group.subscription_version:
+        return beat.subscriptions
+    named = ", ".join(repr(other.client_id) for other in others[:_NAMED_MEMBERS_MAX])
+    more = len(others) - _NAMED_MEMBERS_MAX
+    differences = list(_differences(group.subscriptions, beat.subscriptions))
+    shown = "; ".join(differences[:_NAMED_TOPICS_MAX])
+    if len(differences) > _NAMED_TOPICS_MAX:
+        shown += f"; and {len(differences) - _NAMED_TOPICS_MAX} more"
+    raise SubscriptionConflictError(
+        f"{beat.client_id!r} does not subscribe as group {group.name!r} does, whose members are "
+        f"{named}{f' and {more} more' if more > 0 else ''}: {shown} "
+        f"(subscription_version {group.subscription_version})"
+    )
+
+
+def _differences(group: Sequence[Subscribed], member: Sequence[Subscribed]) -> Iterator[str]:
+    of_group = {entry.topic: entry for entry in group}
+    of_member = {entry.topic: entry for entry in member}
+    for topic in sorted(of_group.keys() | of_member.keys()):
+        theirs, its = of_group.get(topic), of_member.get(topic)
+        if theirs != its:
+            yield f"topic {topic!r}: the group has {_shown(theirs)}, the member {_shown(its)}"
+
+
+def _shown(entry: Subscribed | None) -> str:
+    if entry is None:
+        return "none"
+    text = entry.filter if len(entry.filter) <= 80 else entry.filter[:79] + "…"
+    return f"{entry.filter_type} {text!r}"

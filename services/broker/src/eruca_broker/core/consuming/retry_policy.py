@@ -1,0 +1,101 @@
+"""When a message that was not consumed is tried again, and when it is given up.
+
+A message may be sent back as often as its group allows; then it is a dead letter. Before each
+retry there is a delay. Without a policy of the group it is a delay level, two above how often the
+message has been tried: 10 s, 30 s, 1 min … 2 h, four and three quarter hours in all for 16 retries.
+
+Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``, ``SendMessageProcessor.
+handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
+``ConsumeMessagePopConcurrentlyService``. There a delay that has outgrown a ``long`` wraps around
+and may be any; here it is the policy's longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from eruca_broker.core.records.scheduled import LEVELS, Wait
+from eruca_broker.core.state.group_events import CustomizedDelays, ExponentialDelays
+
+STEPS_SKIPPED: Final = 2  # of RocketMQ's steps: a first retry after 1 or 5 s would be in vain
+_EXPONENT_MAX: Final = 32
+_LONG_MAX: Final = 2**63 - 1
+
+RetryPolicy: TypeAlias = CustomizedDelays | ExponentialDelays | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a message that was sent back."""
+
+    reconsume_times: int  # how often it has been sent back, this time included
+    wait: Wait | None  # before it is tried again; None: it is a dead letter
+
+
+def verdict(
+    reconsume_times: int,
+    *,
+    times_max: int,
+    policy: RetryPolicy,
+    now_ms: int,
+    level: int | None = None,
+    delay_seconds: float | None = None,
+) -> Verdict:
+    """Return what becomes of a message that has been sent back *reconsume_times* times before.
+
+    Args:
+        reconsume_times: Of the message.
+        times_max: How often it may be.
+        policy: The group's.
+        now_ms: Since the epoch.
+        level: Asked for: -1 is a dead letter at once, None or 0 leaves it to the policy.
+        delay_seconds: Asked for, instead of a level.
+    """
+    if (level or 0) < 0 or reconsume_times >= times_max:
+        return Verdict(reconsume_times + 1, None)
+    if delay_seconds is not None:
+        wait = Wait(deliver_at_ms=now_ms + round(delay_seconds * 1000))
+    elif level or policy is None:
+        wanted = level or reconsume_times + STEPS_SKIPPED + 1
+        wait = Wait(level=min(wanted, LEVELS.max_level))
+    else:
+        wait = Wait(deliver_at_ms=now_ms + policy_delay_ms(policy, reconsume_times))
+    return Verdict(reconsume_times + 1, wait)
+
+
+def policy_delay_ms(policy: CustomizedDelays | ExponentialDelays, reconsume_times: int) -> int:
+    """Return a group's delay before the retry of a message that was sent back so often before."""
+    if isinstance(policy, CustomizedDelays):
+        steps = [round(seconds * 1000) for seconds in policy.delays_seconds]
+        return step_delay_ms(steps, reconsume_times)
+    initial_ms = round(policy.initial_seconds * 1000)
+    grown_ms = grown_delay_ms(initial_ms, policy.multiplier, reconsume_times)
+    return min(grown_ms, round(policy.max_seconds * 1000))
+
+
+def step_delay_ms(steps_ms: Sequence[int], reconsume_times: int, *, skipped: int = 0) -> int:
+    """Return the step of a retry; the last one holds for all that follow."""
+    return steps_ms[min(max(reconsume_times, 0) + skipped, len(steps_ms) - 1)]
+
+
+def grown_delay_ms(initial_ms: int, multiplier: float, reconsume_times: int) -> int:
+    """Return a delay that grows with each retry, before any maximum."""
+    exponent = min(max(reconsume_times, 0), _EXPONENT_MAX)
+    return int(initial_ms * min(multiplier**exponent, _LONG_MAX))
+
+
+def is_resend_dead(reconsume_times: int, times_max: int, *, is_orderly: bool) -> bool:
+    """Tell whether a message that a consumer itself sends to its retry topic is a dead letter.
+
+    That is how clients of RocketMQ help themselves where sending back has failed. It has been
+    counted already, so one more is allowed; an ordered group does not retry that way at all.
+    """
+    return is_orderly or reconsume_times > times_max
+
+
+def invisible_after_failure_ms(level: int, reconsume_times: int) -> int:
+    """Return how long a delivery that failed stays invisible: by a level, or by its attempts."""
+    steps = LEVELS.delays_ms
+    return step_delay_ms(steps, level or reconsume_times, skipped=STEPS_SKIPPED)

@@ -1,0 +1,1 @@
+"""The key index: its layout, its chains, and what it does not have yet."""

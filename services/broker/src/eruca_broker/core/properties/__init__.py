@@ -1,0 +1,1 @@
+"""Properties in the texts of many records at once: names, values, hashes."""

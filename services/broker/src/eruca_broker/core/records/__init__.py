@@ -1,0 +1,1 @@
+"""What a message is as a record, and what a record becomes: waiting, sent back, shown."""

@@ -1,0 +1,176 @@
+"""Records of messages that were sent back: the retry, the dead letter, and the redriven message.
+
+Each is the same message, with its unique id, its body and when it was born; what changes is where
+it goes and what its properties tell. A retry remembers where the message was stored first, and why
+it was sent back. A dead letter tells the same. Redriven, a message forgets all of it and starts
+anew.
+
+Room for properties is limited. Both come into being even where there is hardly any: they then go
+without the error's text, and at last without anything that RocketMQ would not tell.
+
+Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. Reason, error, and queue
+and offset of origin are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from eruca.contract import properties as names
+from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
+from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.names import dead_letter_topic, retry_topic
+from eruca.contract.records import Record
+from eruca_broker.core.records.scheduled import (
+    WAITING_NAMES,
+    Destination,
+    PropertiesTooLargeError,
+    Wait,
+    rewritten,
+    waiting,
+)
+
+SENT_BACK_NAMES: Final = frozenset(
+    name.encode()
+    for name in (
+        names.RETRY_TOPIC,
+        names.ORIGIN_MESSAGE_ID,
+        names.ORIGIN_QUEUE_ID,
+        names.ORIGIN_OFFSET,
+        names.RETRY_REASON,
+        names.RETRY_ERROR,
+        names.DEAD_ORIGIN_TOPIC,
+        names.DEAD_ORIGIN_MESSAGE_ID,
+        names.DEAD_REASON,
+        names.DEAD_ERROR,
+    )
+)
+"""Properties that tell of a message's way."""
+
+_DROPPED_NAMES: Final = SENT_BACK_NAMES | WAITING_NAMES
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f]")  # separators of properties are among them
+
+
+class Origin(NamedTuple):
+    """Where a message was stored when it was sent."""
+
+    topic: str
+    queue_id: int | None  # None: RocketMQ has sent it back, and does not tell
+    offset: int | None
+    message_id: str  # the offset id it had there
+
+
+def origin_of(record: Record) -> Origin:
+    """Return where a message, which may be a retry or a dead letter, was stored first."""
+    properties = record.property_map()
+    topic = properties.get(names.RETRY_TOPIC) or properties.get(names.DEAD_ORIGIN_TOPIC)
+    if topic is None:
+        own_id = encode_offset_id(record.store_host, record.log_offset)
+        return Origin(record.topic, record.queue_id, record.queue_offset, own_id)
+    return Origin(
+        topic,
+        _number(properties.get(names.ORIGIN_QUEUE_ID)),
+        _number(properties.get(names.ORIGIN_OFFSET)),
+        properties.get(names.ORIGIN_MESSAGE_ID) or properties.get(names.DEAD_ORIGIN_MESSAGE_ID, ""),
+    )
+
+
+def retry_of(
+    raw: bytes | memoryview,
+    group: str,
+    origin: Origin,
+    *,
+    reconsume_times: int,
+    wait: Wait,
+    reason: str,
+    error: str | None,
+) -> bytes:
+    """Return the record of a retry, as it waits for its time.
+
+    Raises:
+        PropertiesTooLargeError: The message's own properties leave no room for where it came from.
+    """
+    destination = Destination(retry_topic(group), 0)
+    told = _told_of(origin)
+    with_reason = told | {names.RETRY_REASON: reason}
+    ways: list[Mapping[str, str]] = [with_reason, told]
+    if text := error_text(error):
+        ways.insert(0, with_reason | {names.RETRY_ERROR: text})
+    for added in ways:
+        try:
+            retry = rewritten(
+                raw,
+                destination,
+                without=_DROPPED_NAMES,
+                added=added,
+                reconsume_times=reconsume_times,
+            )
+            return waiting(retry, wait, destination)
+        except PropertiesTooLargeError:
+            if added is told:
+                raise
+    raise AssertionError("the last way has returned or raised")
+
+
+def dead_letter_of(
+    raw: bytes | memoryview,
+    group: str,
+    origin: Origin,
+    *,
+    reconsume_times: int,
+    reason: str,
+    error: str | None,
+) -> bytes:
+    """Return the record of a dead letter.
+
+    Raises:
+        PropertiesTooLargeError: The message's own properties leave no room for where it came from.
+    """
+    least = {
+        names.DEAD_ORIGIN_TOPIC: origin.topic,
+        names.DEAD_ORIGIN_MESSAGE_ID: origin.message_id,
+    }
+    told = least | _told_of(origin) | {names.DEAD_REASON: reason}
+    ways: list[Mapping[str, str]] = [told, least]
+    if text := error_text(error):
+        ways.insert(0, told | {names.DEAD_ERROR: text})
+    for added in ways:
+        try:
+            return rewritten(
+                raw,
+                Destination(dead_letter_topic(group), 0),
+                without=_DROPPED_NAMES,
+                added=added,
+                reconsume_times=reconsume_times,
+            )
+        except PropertiesTooLargeError:
+            if added is least:
+                raise
+    raise AssertionError("the last way has returned or raised")
+
+
+def redriven(raw: bytes | memoryview, destination: Destination) -> bytes:
+    """Return the record of a dead letter as a message that nobody has tried yet."""
+    return rewritten(raw, destination, without=_DROPPED_NAMES, reconsume_times=0)
+
+
+def error_text(error: str | None) -> str:
+    """Return what is kept of a handler's error: so much of it, and nothing that separates."""
+    if error is None:
+        return ""
+    clean = _CONTROLS.sub(" ", error).strip()
+    return clean.encode("utf-8", "replace")[:ERROR_TEXT_SIZE_MAX].decode("utf-8", "ignore")
+
+
+def _told_of(origin: Origin) -> dict[str, str]:
+    told = {names.RETRY_TOPIC: origin.topic, names.ORIGIN_MESSAGE_ID: origin.message_id}
+    if origin.queue_id is not None and origin.offset is not None:
+        told[names.ORIGIN_QUEUE_ID] = str(origin.queue_id)
+        told[names.ORIGIN_OFFSET] = str(origin.offset)
+    return told
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None

@@ -1,0 +1,174 @@
+"""Idempotent sends: whether what is asked to be stored is what lies in the log already.
+
+A key is the identity of what is sent under it: a single message's id, and of a batch the ids
+``KEY-0``, ``KEY-1`` … or, where its messages bring their own, the first one's. So nothing is noted
+about a key: what it did is found again by that id, and compared with what is asked now. The same
+is the same body, flag, tag, keys and properties, and the same delay. When a message was born, by
+whom it was sent and, unless it is asked for, in which queue it lies, makes no difference.
+
+A send under a key is in one of these states::
+
+    unknown      nothing of this id in the log, within the window   → it is stored
+    on the way   a request has handed it to the log                 → wait for its end, look again
+    stored       it is visible, hence as durable as promised        → same: the receipts as at first
+                                                                      other: refused
+
+Invariants: of all that is sent to one broker under a key, at most one send is on the way, and one
+is stored within the window; a receipt is told again only when the first could have been. What fails
+leaves nothing in the log, so that the key is unknown again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from eruca.contract import properties as names
+from eruca.contract.errors import ValidationError
+from eruca.contract.messages import NewMessage
+from eruca.contract.names import SCHEDULE_TOPIC
+from eruca.contract.records import COMPRESSION_MASK, Record, RecordLayout, SysFlag, layout_of
+from eruca_broker.core.records.new_messages import body_bytes, stored_properties
+from eruca_broker.core.records.scheduled import DELAYED_TOPICS, LEVELS, WAITING_NAMES, delivery_time
+from eruca_broker.core.records.times import ms_not_before
+
+_COMPRESSION: Final = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
+_STORING_MS_MAX: Final = (
+    60_000  # between receiving a message and storing it; far more than it takes
+)
+_STAMPED_FROM: Final = RecordLayout.QUEUE_OFFSET
+_SYS_FLAG: Final = slice(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
+_WAITING_NAMES: Final = frozenset(name.decode() for name in WAITING_NAMES)
+_SHOWN: Final = {
+    names.TAGS: "its tag",
+    names.KEYS: "its keys",
+    names.SHARDING_KEY: "its sharding_key",
+}
+
+
+class Content(NamedTuple):
+    """What makes a message the same as another, but for its delay."""
+
+    body: bytes
+    compression: int
+    flag: int
+    properties: dict[str, str]  # those of waiting are not among them
+
+
+def content_of_record(record: Record) -> Content:
+    """Return what a record says."""
+    properties = record.property_map()
+    if record.topic in DELAYED_TOPICS or not _WAITING_NAMES.isdisjoint(properties):
+        properties = {n: v for n, v in properties.items() if n not in _WAITING_NAMES}
+    return Content(record.body, record.sys_flag & _COMPRESSION, record.flag, properties)
+
+
+def content_of_message(message: NewMessage, pointer: str) -> Content:
+    """Return what a message that brings its id would be stored as; raises as storing it would."""
+    assert message.message_id is not None
+    text = stored_properties(message, message.message_id, pointer).decode()
+    properties = names.decode_properties(text)
+    return Content(body_bytes(message.body, pointer), 0, message.flag, properties)
+
+
+def difference(stored: Content, wanted: Content) -> str | None:
+    """Return what of a message is not as it was stored, in words; None where all of it is."""
+    if (stored.body, stored.compression) != (wanted.body, wanted.compression):
+        return "its body"
+    if stored.flag != wanted.flag:
+        return "its flag"
+    if stored.properties == wanted.properties:
+        return None
+    for name in (*_SHOWN, *sorted({*stored.properties, *wanted.properties})):
+        if stored.properties.get(name) != wanted.properties.get(name):
+            return _SHOWN.get(name, f"its property {name!r}")
+    return None
+
+
+def is_same_record(stored: memoryview, wanted: memoryview) -> bool:
+    """Tell whether two records are the same bytes, but for what a broker stamps and the born time.
+
+    It is how a batch comes again that its sender has kept, and much faster than looking inside.
+    """
+    begins = layout_of(int.from_bytes(wanted[_SYS_FLAG])).reconsume_times
+    return (
+        stored[:_STAMPED_FROM] == wanted[:_STAMPED_FROM]
+        and stored[_SYS_FLAG] == wanted[_SYS_FLAG]
+        and stored[begins:] == wanted[begins:]
+    )
+
+
+def is_delayed_alike(stored: Record, message: NewMessage) -> bool:
+    """Tell whether a stored record waits, or has waited, as long as *message* asks for.
+
+    A span counts from when the first was sent. Of a message that lies in its queue it is only known
+    when that was: what is to be delivered by then may have become it.
+    """
+    due_ms = _due_ms(message, stored.born_timestamp)
+    if stored.topic not in DELAYED_TOPICS:
+        return due_ms is None or due_ms <= stored.store_timestamp
+    if due_ms is None:
+        return False
+    properties = stored.properties.encode("utf-8", "surrogatepass")
+    time_ms = delivery_time(stored.topic, properties, stored.store_timestamp)
+    if message.delay_level is None or time_ms is None:
+        return time_ms == due_ms
+    if stored.topic == SCHEDULE_TOPIC:
+        return stored.property_map().get(names.DELAY) == str(message.delay_level)
+    # Carried forward: only the time is left of its level, and that counted from the storing.
+    return 0 <= time_ms - due_ms <= _STORING_MS_MAX
+
+
+def identified(
+    messages: Sequence[NewMessage], pointers: Sequence[str], key: str, *, is_batch: bool
+) -> list[NewMessage]:
+    """Return *messages*, each with the id by which it is found again under *key*.
+
+    Raises:
+        ValidationError: The first brings another id than the key, or only some bring one.
+    """
+    first, pointer = messages[0].message_id, pointers[0]
+    if first is not None:
+        check_first_id(first, key, f"{pointer}/message_id")
+    for message, pointer in zip(messages, pointers, strict=True):
+        if (message.message_id is None) != (first is None):
+            raise ValidationError.at(
+                f"{pointer}/message_id",
+                "under an idempotency key either all messages bring an id, or none does",
+                fix="leave the ids out: they are made of the key",
+            )
+    if first is not None:
+        return list(messages)
+    return [
+        msgspec.structs.replace(message, message_id=unique_id)
+        for message, unique_id in zip(
+            messages, ids_of(key, len(messages)) if is_batch else [key], strict=True
+        )
+    ]
+
+
+def ids_of(key: str, count: int) -> list[str]:
+    """Return the ids that the messages of a batch get from its key."""
+    return [f"{key}-{index}" for index in range(count)]
+
+
+def check_first_id(unique_id: str, key: str, pointer: str) -> None:
+    """Raise ValidationError where what is sent under *key* would be found by another id."""
+    if unique_id != key:
+        raise ValidationError.at(
+            pointer,
+            f"the first message's id is {unique_id!r} and the idempotency key {key!r}; where a "
+            "message brings an id, that is its key",
+            fix="leave one of them out, or make them equal",
+        )
+
+
+def _due_ms(message: NewMessage, born_ms: int) -> int | None:
+    if message.delay_level is not None:
+        return LEVELS.deliver_at_ms(message.delay_level, born_ms)
+    if message.delay_seconds is not None:
+        return born_ms + math.ceil(message.delay_seconds * 1000)
+    return None if message.deliver_at is None else ms_not_before(message.deliver_at)

@@ -1,0 +1,1 @@
+"""The broker's state: control records, the folds over them, and snapshots."""

@@ -1,0 +1,105 @@
+"""Control records: every change of the broker's state, as it stands in the log.
+
+A control record is an ordinary message of the system topic ``ERUCA_SYS_EVENTS``, queue 0. Its tag
+names the kind of event and its body is the event in JSON, so the log can be read with any tool.
+The broker's state is a fold over them (:mod:`eruca_broker.core.state.state`) and over nothing else.
+
+The kinds are defined by subject, in ``*_events.py`` and ``snapshots.py``, those of transactions in
+the contract, for others read them, too; here is what they have in
+common, and their union, which a new kind must join to be readable.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.properties import TAGS, UNIQ_KEY, encode_properties
+from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.transaction_events import TRANSACTION_EVENTS, TransactionEvent
+from eruca_broker.core.state.group_events import (
+    CommittedOffset,
+    GroupEvent,
+    MembershipBegan,
+    OffsetsCommitted,
+)
+from eruca_broker.core.state.lease_events import LeaseEvent
+from eruca_broker.core.state.snapshots import SNAPSHOT_TAG, StateSnapshot
+from eruca_broker.core.state.timers_events import TimerEvent
+from eruca_broker.core.state.topic_events import TopicDeleted, TopicPut
+
+__all__ = (
+    "EVENTS_QUEUE_ID",
+    "SNAPSHOT_TAG",
+    "CommittedOffset",
+    "Event",
+    "OffsetsCommitted",
+    "StateSnapshot",
+    "TopicDeleted",
+    "TopicPut",
+    "UnknownEventError",
+    "decode_event",
+    "encode_event",
+    "event_tag",
+)
+
+EVENTS_QUEUE_ID: Final = 0
+
+TopicEvent: TypeAlias = TopicPut | TopicDeleted
+Event: TypeAlias = (
+    TopicEvent
+    | GroupEvent
+    | LeaseEvent
+    | MembershipBegan
+    | TimerEvent
+    | TransactionEvent
+    | StateSnapshot
+)
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
+
+
+class UnknownEventError(ValueError):
+    """A control record that this version cannot read: written by a newer one, or damaged."""
+
+
+def event_tag(event: Event) -> str:
+    """Return the tag of the event's control record."""
+    return str(event.__struct_config__.tag)
+
+
+def encode_event(event: Event, *, now_ms: int, host: Host) -> bytes:
+    """Return the control record of *event*; its offsets and store time are still to be stamped.
+
+    Events of a transaction have its id for their unique id, so that the key index finds them.
+    """
+    key = event.transaction_id if isinstance(event, TRANSACTION_EVENTS) else None
+    return encode_record(
+        Record(
+            topic=EVENTS_TOPIC,
+            body=_ENCODER.encode(event),
+            queue_id=EVENTS_QUEUE_ID,
+            born_timestamp=now_ms,
+            born_host=host,
+            store_host=host,
+            properties=encode_properties({TAGS: event_tag(event), UNIQ_KEY: key}),
+        )
+    )
+
+
+def decode_event(body: bytes) -> Event:
+    """Return the event of a control record's body.
+
+    Raises:
+        UnknownEventError: The body is no event this version knows.
+    """
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise UnknownEventError(
+            f"unreadable control record, {body[:200]!r}: {error}. A newer broker has "
+            "probably written it: start that version, or a newer one, on this store"
+        ) from error

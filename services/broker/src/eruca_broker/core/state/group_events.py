@@ -1,0 +1,244 @@
+"""Control records of consumer groups: settings, subscriptions, starts, locks and offsets.
+
+Who is a member is not among them: members are soft state, renewed by heartbeats
+(:mod:`eruca_broker.core.consuming.membership`). What must outlive the process is: locks, or two
+members could read one queue after a restart, and positions.
+
+Each of these is decided before it is recorded, one at a time per group, and always takes effect.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+SubscriptionMode = Literal["shared", "per_member"]
+StartReason = Literal["earliest", "latest", "time", "added", "since"]
+
+
+class CustomizedDelays(msgspec.Struct, frozen=True, tag="customized", tag_field="kind"):
+    """Delays before the first, second … retry; the last one holds for all that follow."""
+
+    delays_seconds: tuple[float, ...]
+
+
+class ExponentialDelays(msgspec.Struct, frozen=True, tag="exponential", tag_field="kind"):
+    """A delay that grows with each retry."""
+
+    initial_seconds: float
+    multiplier: float
+    max_seconds: float
+
+
+class GroupSettings(msgspec.Struct, frozen=True):
+    """What a user sets on a group; see :class:`eruca.contract.groups.GroupSettings`."""
+
+    start: str | int = "latest"  # or "earliest", or ms since the epoch
+    retry_max_times: int = 16
+    retry_policy: CustomizedDelays | ExponentialDelays | None = None
+    ordered: bool = False
+    consume_enabled: bool = True
+    broadcast_enabled: bool = True
+    subscription_mode: SubscriptionMode = "shared"
+
+
+class GroupPut(msgspec.Struct, frozen=True, tag="group_put", tag_field="event"):
+    """A group was created or its settings were replaced."""
+
+    group: str
+    settings: GroupSettings
+    at: int  # ms since the epoch
+
+
+class GroupDeleted(msgspec.Struct, frozen=True, tag="group_deleted", tag_field="event"):
+    """A group was deleted, with its subscriptions, starts, locks and offsets."""
+
+    group: str
+
+
+class Subscribed(msgspec.Struct, frozen=True, array_like=True):
+    """A topic, and which of its messages."""
+
+    topic: str
+    filter: str
+    filter_type: str
+
+
+class GroupSubscribed(msgspec.Struct, frozen=True, tag="group_subscribed", tag_field="event"):
+    """The group's subscriptions were replaced; their version grows by one."""
+
+    group: str
+    subscriptions: tuple[Subscribed, ...]
+
+
+class QueueStart(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group begins in one queue."""
+
+    queue_id: int
+    offset: int
+    reason: StartReason
+
+
+class TopicStarts(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group begins in queues of one topic; none where the topic is not there yet."""
+
+    topic: str
+    starts: list[QueueStart]
+
+
+class StartsResolved(msgspec.Struct, frozen=True, tag="starts_resolved", tag_field="event"):
+    """A group met topics, or queues that were added to them; where it begins is settled."""
+
+    group: str
+    topics: list[TopicStarts]
+    at: int  # ms since the epoch
+
+
+class QueueKey(msgspec.Struct, frozen=True, array_like=True):
+    """A queue of this broker."""
+
+    topic: str
+    queue_id: int
+
+
+class LocksGranted(msgspec.Struct, frozen=True, tag="locks_granted", tag_field="event"):
+    """Queues are read by this member from now on; the record's log offset is their token."""
+
+    group: str
+    client_id: str
+    incarnation: str
+    session_seconds: float
+    queues: list[QueueKey]
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, array_like=True):
+    """A group's position in one queue: the next offset it will read."""
+
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class LocksReleased(msgspec.Struct, frozen=True, tag="locks_released", tag_field="event"):
+    """Queues are free again; *offsets* are what their reader committed with it."""
+
+    group: str
+    queues: list[QueueKey]
+    reason: Literal["released", "left", "expired"]
+    offsets: list[CommittedOffset] = []
+
+
+class MemberReplaced(msgspec.Struct, frozen=True, tag="member_replaced", tag_field="event"):
+    """A static member's place was taken by a later process of the same client id.
+
+    Its locks pass on with new tokens, and the earlier process is not let in again.
+    """
+
+    group: str
+    client_id: str
+    incarnation: str  # of the one that is out
+    successor: str
+    session_seconds: float
+
+
+class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets_committed", tag_field="event"):
+    """A group stored its positions; they may go backwards."""
+
+    group: str
+    offsets: list[CommittedOffset]
+
+
+class OffsetsReset(msgspec.Struct, frozen=True, tag="offsets_reset", tag_field="event"):
+    """Positions were set from outside; locks on these queues stay and get new tokens."""
+
+    group: str
+    offsets: list[CommittedOffset]
+
+
+class MembershipBegan(msgspec.Struct, frozen=True, tag="membership_began", tag_field="event"):
+    """Groups change for the first time since the broker's start; generations count anew."""
+
+
+GroupEvent: TypeAlias = (
+    GroupPut
+    | GroupDeleted
+    | GroupSubscribed
+    | StartsResolved
+    | LocksGranted
+    | LocksReleased
+    | MemberReplaced
+    | OffsetsCommitted
+    | OffsetsReset
+)
+
+
+# --- In snapshots ---------------------------------------------------------------------------------
+
+
+class SnapshotGroup(msgspec.Struct, frozen=True):
+    """A group in a snapshot, without what can be many."""
+
+    group: str
+    settings: GroupSettings
+    created_at: int | None
+    subscription_version: int
+
+
+class SnapshotSubscription(msgspec.Struct, frozen=True, array_like=True):
+    """One of a group's subscriptions."""
+
+    group: str
+    subscription: Subscribed
+
+
+class MetTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic a group has met, and when."""
+
+    topic: str
+    at: int
+
+
+class SnapshotStart(msgspec.Struct, frozen=True, array_like=True):
+    """Where a group began in one queue."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    reason: StartReason
+    at: int
+
+
+class SnapshotLock(msgspec.Struct, frozen=True, array_like=True):
+    """A lock of a group."""
+
+    topic: str
+    queue_id: int
+    client_id: str
+    incarnation: str
+    session_seconds: float
+    token: int
+
+
+class OutMember(msgspec.Struct, frozen=True, array_like=True):
+    """A process that has been replaced for good."""
+
+    client_id: str
+    incarnation: str
+
+
+class GroupPieces(msgspec.Struct, frozen=True):
+    """What a group has many of, or a piece of it where it is much."""
+
+    group: str
+    met: list[MetTopic] = []
+    starts: list[SnapshotStart] = []
+    locks: list[SnapshotLock] = []
+    replaced: list[OutMember] = []
+
+
+class GroupOffsets(msgspec.Struct, frozen=True, array_like=True):
+    """All positions of a group, or some of them where they fill several parts."""
+
+    group: str
+    offsets: list[CommittedOffset]

@@ -1,0 +1,131 @@
+"""Control records of deliveries: what was leased, and what became of it.
+
+One record per request. Each is conditional: it names what it was decided upon (the queue's
+position, the attempt, the fence of the lease), and where that is no longer so it changes nothing.
+So it does not matter what else came between a decision and its record, a reset for instance, and
+the fold needs no locks to be right.
+
+Dead letters that such a record makes follow it, in one write; see
+:mod:`eruca_broker.core.state.record_groups`.
+
+That a lease has run out is no event: the time is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+
+class LeasedMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A message handed out, for which time this is."""
+
+    offset: int
+    attempt: int  # from 1
+
+
+class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag_field="event"):
+    """Messages of one queue were handed out, or passed over; its log offset is their fence.
+
+    Valid only while the queue stands at *from_position* and each message handed out again has had
+    one attempt less; else nothing of it is.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    from_position: int
+    position: int  # everything before it is leased, parked, unfinished from before, or finished
+    visible_at: int  # ms since the epoch: from then on they may be handed out again
+    leased: list[LeasedMessage] = []
+    parked: list[int] = []  # offsets of those that must wait for an earlier one of their key
+    finished: list[int] = []  # unfinished ones that nobody will get: deleted, or dead letters now
+    group_size: int = 0  # bytes of the dead letters that follow
+
+
+class HeldLease(msgspec.Struct, frozen=True, array_like=True):
+    """A lease, as its handle names it."""
+
+    offset: int
+    fence: int  # log offset of the event that made it
+
+
+class QueueLeaseRefs(msgspec.Struct, frozen=True, array_like=True):
+    """Leases in one queue."""
+
+    topic: str
+    queue_id: int
+    leases: list[HeldLease]
+
+
+class DeliveriesAcked(msgspec.Struct, frozen=True, tag="deliveries_acked", tag_field="event"):
+    """Messages are done: acknowledged, or dead letters now. All of them, or none."""
+
+    group: str
+    queues: list[QueueLeaseRefs]
+
+
+class DeliveriesExtended(msgspec.Struct, frozen=True, tag="deliveries_extended", tag_field="event"):
+    """Leases last until *visible_at*; their fences stay. All of them, or none."""
+
+    group: str
+    visible_at: int
+    queues: list[QueueLeaseRefs]
+
+
+class NackedLease(msgspec.Struct, frozen=True, array_like=True):
+    """A lease given up, and when its message may be handed out again."""
+
+    offset: int
+    fence: int
+    due_at: int  # ms since the epoch
+
+
+class QueueNacks(msgspec.Struct, frozen=True, array_like=True):
+    """Leases given up in one queue."""
+
+    topic: str
+    queue_id: int
+    leases: list[NackedLease]
+    finished: list[HeldLease] = []  # those that are dead letters now instead
+
+
+class DeliveriesNacked(msgspec.Struct, frozen=True, tag="deliveries_nacked", tag_field="event"):
+    """Leases were given up; their messages come again, or are dead letters. All, or none."""
+
+    group: str
+    queues: list[QueueNacks]
+    group_size: int = 0  # bytes of the dead letters that follow
+
+
+LeaseEvent: TypeAlias = DeliveriesLeased | DeliveriesAcked | DeliveriesExtended | DeliveriesNacked
+
+
+class UnfinishedMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A message before its queue's position that is not done, in a snapshot."""
+
+    offset: int
+    attempt: int
+    fence: int
+    due_at: int
+
+
+class SnapshotLeases(msgspec.Struct, frozen=True, array_like=True):
+    """What is unfinished in one queue of a group, or a part of it where it is much."""
+
+    group: str
+    topic: str
+    queue_id: int
+    position: int
+    unfinished: list[UnfinishedMessage]
+
+
+def split_leases(pieces: Iterable[SnapshotLeases], *, items_max: int) -> list[SnapshotLeases]:
+    """Return *pieces*, each of at most *items_max* messages."""
+    return [
+        msgspec.structs.replace(piece, unfinished=piece.unfinished[first : first + items_max])
+        for piece in pieces
+        for first in range(0, len(piece.unfinished), items_max)
+    ]

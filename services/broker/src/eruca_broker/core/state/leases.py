@@ -1,0 +1,323 @@
+"""Leases: which messages a group has been handed and not finished; a fold over control records.
+
+A queue is read by deliveries from its **position** on: everything before it has been handed out,
+passed over, or parked. What of that is not done is **unfinished**::
+
+                leased                      acked, or dead-lettered
+    (ahead) ───────────────► leased ─────────────────────────────────► finished, forgotten
+       │                      │  ▲
+       │ parked         nacked│  │ leased again: attempt + 1, another fence
+       ▼                      ▼  │
+    parked ─────────────► waiting / expired
+             leased
+
+An unfinished message has one record: attempt (how often it has been handed out), fence (log offset
+of the event that leased it last, 0 while nobody has it) and the time from which it may be handed
+out again. A lease that has run out needs no event to do so.
+
+The **committed offset** is the first unfinished message, or the position where there is none. It is
+what the rest of the broker sees, so that lag, resets and other kinds of consumers agree. A queue
+with nothing unfinished has no record here: its committed offset says it all. Whoever else moves the
+committed offset, as a reset does, or takes the queue, as a member with a lock does, ends all
+leases of the queue with it: their handles are stale from then on.
+
+Invariants: a message has at most one valid handle; the committed offset passes nothing unfinished;
+unfinished messages are kept in ascending order of offset, so that the first one is the least.
+
+Source: RocketMQ 5.3, ``PopMessageProcessor``, ``PopReviveService``, ``ConsumerOrderInfoManager``.
+There a message that is not acknowledged is stored again in a retry topic, behind newer ones; here
+it stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from eruca_broker.core.state.group_events import (
+    GroupDeleted,
+    GroupEvent,
+    LocksGranted,
+    LocksReleased,
+    OffsetsCommitted,
+    OffsetsReset,
+)
+from eruca_broker.core.state.lease_events import (
+    DeliveriesAcked,
+    DeliveriesExtended,
+    DeliveriesLeased,
+    DeliveriesNacked,
+    HeldLease,
+    LeaseEvent,
+    NackedLease,
+    SnapshotLeases,
+    UnfinishedMessage,
+)
+
+Queue: TypeAlias = tuple[str, int]  # topic, queue id
+Positions: TypeAlias = dict[Queue, int]  # a group's committed offsets, by queue
+
+
+class Unfinished(NamedTuple):
+    """A message before its queue's position that is not done."""
+
+    attempt: int  # how often it has been handed out; 0: parked
+    fence: int  # of the last lease; 0: nobody has it
+    due_at: int  # ms since the epoch: from then on it may be handed out (again)
+
+
+class HandleState(Enum):
+    """What a handle is worth."""
+
+    VALID = "valid"
+    EXPIRED = "expired"  # its time is over, and nobody has been handed the message since
+    STALE = "stale"  # the message is done, or somebody else's
+
+
+@dataclass(slots=True)
+class QueueLeases:
+    """One queue's position, and what is unfinished before it."""
+
+    position: int
+    unfinished: dict[int, Unfinished] = field(default_factory=dict)  # by offset, ascending
+
+    @property
+    def committed_offset(self) -> int:
+        """The first offset that is not done."""
+        return next(iter(self.unfinished), self.position)
+
+    def judge(self, offset: int, fence: int, now_ms: int) -> HandleState:
+        """Return what a handle with this offset and fence is worth now."""
+        lease = self.unfinished.get(offset)
+        if lease is None or fence <= 0 or lease.fence != fence:
+            return HandleState.STALE
+        return HandleState.VALID if now_ms < lease.due_at else HandleState.EXPIRED
+
+    def next_due_at(self, after_ms: int) -> int | None:
+        """Return when the next unfinished message becomes due, of those not due at *after_ms*."""
+        return min(
+            (u.due_at for u in self.unfinished.values() if u.due_at > after_ms), default=None
+        )
+
+    def held_until(self, now_ms: int) -> int | None:
+        """Return when the last of the leases that last at *now_ms* ends; None: there is none."""
+        held = (u.due_at for u in self.unfinished.values() if u.fence > 0 and u.due_at > now_ms)
+        return max(held, default=None)
+
+    def copy(self) -> QueueLeases:
+        """Return a copy that changes by itself."""
+        return QueueLeases(self.position, dict(self.unfinished))
+
+
+class Leases:
+    """The leases of all groups; changed by the fold alone."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[Queue, QueueLeases]] = {}
+        self.unfinished_count = 0
+
+    def of_queue(self, group: str, queue: Queue) -> QueueLeases | None:
+        """Return what is unfinished in a queue, or None where nothing is."""
+        return self._queues.get(group, {}).get(queue)
+
+    def of_group(self, group: str) -> Collection[tuple[Queue, QueueLeases]]:
+        """Return the queues of a group that have something unfinished."""
+        return self._queues.get(group, {}).items()
+
+    # --- The fold ---------------------------------------------------------------------------------
+
+    def apply(
+        self, event: LeaseEvent, log_offset: int, positions: Positions, locked: Container[Queue]
+    ) -> bool:
+        """Fold the event recorded at *log_offset*; False: it was not valid any more.
+
+        Args:
+            event: Of one group.
+            log_offset: Where it is.
+            positions: The group's committed offsets, which follow.
+            locked: The group's queues that members have locked: nothing is handed out of them.
+        """
+        match event:
+            case DeliveriesLeased():
+                if (event.topic, event.queue_id) in locked:
+                    return False
+                return self.lease(event, log_offset, positions)
+            case DeliveriesAcked():
+                return self.ack(event, positions)
+            case DeliveriesNacked():
+                return self.nack(event, positions)
+            case DeliveriesExtended():
+                return self.extend(event)
+
+    def lease(self, event: DeliveriesLeased, fence: int, positions: Positions) -> bool:
+        """Hand messages out, and bring *positions* up to date; False: it was not valid any more."""
+        queue = (event.topic, event.queue_id)
+        known = self.of_queue(event.group, queue)
+        if known is None:
+            if positions.get(queue, event.from_position) != event.from_position:
+                return False
+            known = QueueLeases(event.from_position)
+        if not _is_still_so(known, event):
+            return False
+        before = len(known.unfinished)
+        for offset in event.finished:
+            del known.unfinished[offset]
+        fresh = dict.fromkeys(event.parked, Unfinished(0, 0, 0))
+        for message in event.leased:
+            target = known.unfinished if message.offset in known.unfinished else fresh
+            target[message.offset] = Unfinished(message.attempt, fence, event.visible_at)
+        for offset in sorted(fresh):
+            known.unfinished[offset] = fresh[offset]
+        known.position = event.position
+        self.unfinished_count += len(known.unfinished) - before
+        self._queues.setdefault(event.group, {})[queue] = known
+        self._settle(event.group, queue, positions)
+        return True
+
+    def ack(self, event: DeliveriesAcked, positions: Positions) -> bool:
+        """Finish messages; False: a lease was not held any more, and nothing has changed."""
+        named = [
+            (part.topic, part.queue_id, lease) for part in event.queues for lease in part.leases
+        ]
+        if not self._are_held(event.group, named):
+            return False
+        for topic, queue_id, lease in named:
+            self._finish(event.group, (topic, queue_id), lease.offset, positions)
+        return True
+
+    def extend(self, event: DeliveriesExtended) -> bool:
+        """Set how long leases last; False: one was not held any more, and nothing has changed."""
+        named = [
+            (part.topic, part.queue_id, lease) for part in event.queues for lease in part.leases
+        ]
+        if not self._are_held(event.group, named):
+            return False
+        for topic, queue_id, lease in named:
+            unfinished = self._queues[event.group][topic, queue_id].unfinished
+            held = unfinished[lease.offset]
+            unfinished[lease.offset] = held._replace(due_at=event.visible_at)
+        return True
+
+    def nack(self, event: DeliveriesNacked, positions: Positions) -> bool:
+        """Give leases up; False: one was not held any more, and nothing has changed."""
+        given_up = [
+            (part.topic, part.queue_id, one) for part in event.queues for one in part.leases
+        ]
+        finished = [
+            (part.topic, part.queue_id, one) for part in event.queues for one in part.finished
+        ]
+        if not self._are_held(event.group, [*given_up, *finished]):
+            return False
+        for topic, queue_id, nack in given_up:
+            unfinished = self._queues[event.group][topic, queue_id].unfinished
+            held = unfinished[nack.offset]
+            unfinished[nack.offset] = Unfinished(held.attempt, 0, nack.due_at)
+        for topic, queue_id, lease in finished:
+            self._finish(event.group, (topic, queue_id), lease.offset, positions)
+        return True
+
+    def give_way(self, event: GroupEvent) -> None:
+        """End the leases in queues where *event* says where the group stands, or who reads them."""
+        match event:
+            case OffsetsCommitted() | OffsetsReset() | LocksReleased():
+                moved = [(commit.topic, commit.queue_id) for commit in event.offsets]
+            case LocksGranted():
+                moved = [(queue.topic, queue.queue_id) for queue in event.queues]
+            case GroupDeleted():
+                moved = [queue for queue, _ in self.of_group(event.group)]
+            case _:
+                moved = []
+        for queue in moved:
+            self.forget_queue(event.group, queue)
+
+    def forget_queue(self, group: str, queue: Queue) -> None:
+        """End all leases in a queue."""
+        queues = self._queues.get(group)
+        if queues is None:
+            return
+        known = queues.pop(queue, None)
+        if known is not None:
+            self.unfinished_count -= len(known.unfinished)
+        if not queues:
+            del self._queues[group]
+
+    def forget_topic(self, topic: str) -> None:
+        """End all leases in a topic, which is deleted."""
+        for group, queues in list(self._queues.items()):
+            for queue in [queue for queue in queues if queue[0] == topic]:
+                self.forget_queue(group, queue)
+
+    # --- Copies -----------------------------------------------------------------------------------
+
+    def copy(self) -> Leases:
+        """Return a copy that changes by itself."""
+        copied = Leases()
+        copied.unfinished_count = self.unfinished_count
+        for group, queues in self._queues.items():
+            copied._queues[group] = {queue: known.copy() for queue, known in queues.items()}
+        return copied
+
+    def snapshot(self) -> Iterator[SnapshotLeases]:
+        """Yield everything, as a snapshot has it."""
+        for group, queues in self._queues.items():
+            for (topic, queue_id), known in queues.items():
+                yield SnapshotLeases(
+                    group,
+                    topic,
+                    queue_id,
+                    known.position,
+                    [UnfinishedMessage(offset, *one) for offset, one in known.unfinished.items()],
+                )
+
+    def restore(self, piece: SnapshotLeases) -> None:
+        """Add what a part of a snapshot says; a queue's pieces come in order."""
+        queues = self._queues.setdefault(piece.group, {})
+        known = queues.setdefault((piece.topic, piece.queue_id), QueueLeases(piece.position))
+        for one in piece.unfinished:
+            known.unfinished[one.offset] = Unfinished(one.attempt, one.fence, one.due_at)
+        self.unfinished_count += len(piece.unfinished)
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    def _are_held(
+        self, group: str, named: Sequence[tuple[str, int, HeldLease | NackedLease]]
+    ) -> bool:
+        for topic, queue_id, lease in named:
+            known = self.of_queue(group, (topic, queue_id))
+            held = known.unfinished.get(lease.offset) if known is not None else None
+            if held is None or lease.fence <= 0 or held.fence != lease.fence:
+                return False
+        distinct = {(topic, queue_id, lease.offset) for topic, queue_id, lease in named}
+        return len(distinct) == len(named)
+
+    def _finish(self, group: str, queue: Queue, offset: int, positions: Positions) -> None:
+        known = self._queues[group][queue]
+        del known.unfinished[offset]
+        self.unfinished_count -= 1
+        self._settle(group, queue, positions)
+
+    def _settle(self, group: str, queue: Queue, positions: Positions) -> None:
+        """Note where the group stands now; a queue with nothing unfinished needs no record."""
+        queues = self._queues[group]
+        positions[queue] = queues[queue].committed_offset
+        if not queues[queue].unfinished:
+            del queues[queue]
+            if not queues:
+                del self._queues[group]
+
+
+def _is_still_so(known: QueueLeases, event: DeliveriesLeased) -> bool:
+    """Whether *event* was decided upon what is *known*."""
+    if known.position != event.from_position or event.position < known.position:
+        return False
+    again = [m for m in event.leased if m.offset in known.unfinished]
+    fresh = [m.offset for m in event.leased if m.offset not in known.unfinished] + event.parked
+    return (
+        all(known.unfinished[m.offset].attempt == m.attempt - 1 for m in again)
+        and all(event.from_position <= offset < event.position for offset in fresh)
+        and all(offset in known.unfinished for offset in event.finished)
+        and len({*fresh, *(m.offset for m in again), *event.finished})
+        == len(event.leased) + len(event.parked) + len(event.finished)
+    )

@@ -1,0 +1,1 @@
+"""Consumer groups: members, locks, positions, and those who watch them."""

@@ -1,0 +1,67 @@
+"""Changing groups: one change of a group at a time, each in the log before the next is decided.
+
+Between a decision and its taking effect lies a write to the log. Whoever looks and then changes
+does both in its group's **turn**, so nothing it has looked at changes meanwhile. Different groups
+do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from eruca_broker.core.state.events import Event
+from eruca_broker.core.state.group_events import MembershipBegan
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.finishing import finished
+
+
+class GroupChanges:
+    """The turns of all groups, and what is recorded in them."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._has_begun = False  # whether this run is in the log
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # … and how many want it
+
+    @property
+    def turn_count(self) -> int:
+        """How many groups are being changed."""
+        return len(self._turns)
+
+    @asynccontextmanager
+    async def turn(self, group: str) -> AsyncIterator[None]:
+        """Wait for the group's turn, and have it."""
+        lock, wanted = self._turns.get(group) or (asyncio.Lock(), 0)
+        self._turns[group] = (lock, wanted + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            wanted = self._turns[group][1] - 1
+            if wanted:
+                self._turns[group] = (lock, wanted)
+            else:
+                del self._turns[group]
+
+    async def record(self, *events: Event) -> None:
+        """Record events, in this order and in one write; they are in effect on return.
+
+        The first time since the start it is recorded, too, that a run with changes of groups has
+        begun, on which their generations are counted: also where there is nothing else to record.
+        Should the caller be cancelled it still waits for them: its turn must not end before.
+
+        Raises:
+            ErucaError: Writes are refused now; nothing has changed.
+        """
+        begins = () if self._has_begun else (MembershipBegan(),)
+        if not begins and not events:
+            return
+        changes = asyncio.gather(
+            *(self._store.change(event) for event in (*begins, *events)), return_exceptions=True
+        )
+        for outcome in await finished(changes):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        self._has_begun = True

@@ -1,0 +1,153 @@
+"""Consumer groups: which there are, their settings, and how one comes into being by being joined.
+
+Source: RocketMQ 5.3, ``SubscriptionGroupManager``, ``AdminBrokerProcessor``. Unlike there, deleting
+a group takes its offsets with it, so that one of the same name starts anew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import datetime
+
+from eruca.contract.errors import ConflictError, GroupNotFoundError, PermissionDeniedError
+from eruca.contract.groups import GroupConfig, GroupSettings
+from eruca.contract.names import broker_group_fault, is_system_group, retry_topic
+from eruca_broker.core.state.group_events import GroupDeleted, GroupPut
+from eruca_broker.core.state.group_events import GroupSettings as StoredSettings
+from eruca_broker.core.state.group_state import Group
+from eruca_broker.processors.groups.views import group_config, settings_of, start_of
+from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.topics import Topics, name_error
+
+
+class Groups:
+    """The broker's consumer groups, as requests see them."""
+
+    def __init__(
+        self,
+        work: GroupWork,
+        topics: Topics,
+        *,
+        auto_create: bool,
+        count_max: int,
+    ) -> None:
+        self._work = work
+        self._topics = topics
+        self._auto_create = auto_create
+        self._count_max = count_max
+
+    def get(self, name: str) -> Group:
+        """Return a group.
+
+        Raises:
+            GroupNotFoundError: There is none of this name.
+        """
+        group = self._work.store.state.groups.get(name)
+        if group is None:
+            raise GroupNotFoundError(
+                f"this broker has no group {name!r}",
+                fix=f"create it: eruca group create {name}, or PUT /v1/groups/{name}"
+                + (", or let a member join it" if self._auto_create else ""),
+            )
+        return group
+
+    def config(self, name: str) -> GroupConfig:
+        """Return a group as the contract shows it; raises GroupNotFoundError."""
+        return group_config(self.get(name), self._work.membership.members(name))
+
+    def page(
+        self, *, after: str | None, limit: int, include_system: bool
+    ) -> tuple[list[GroupConfig], str | None]:
+        """Return up to *limit* groups behind *after*, by name, and where the next page starts."""
+        names = sorted(
+            name
+            for name in self._work.store.state.groups
+            if include_system or not is_system_group(name)
+        )
+        first = bisect_right(names, after) if after is not None else 0
+        chosen = names[first : first + limit]
+        following = chosen[-1] if first + limit < len(names) else None
+        return [self.config(name) for name in chosen], following
+
+    async def put(self, name: str, settings: GroupSettings) -> tuple[GroupConfig, bool]:
+        """Create a group or replace its settings; durable on return.
+
+        Returns the group and whether it is new. Settings that are as they were change nothing.
+
+        Raises:
+            PermissionDeniedError: It is the system's.
+            ConflictError: There are as many groups as are allowed.
+        """
+        check_group_name(name)
+        async with self._work.changes.turn(name):
+            known = self._work.store.state.groups.get(name)
+            wanted = settings_of(settings)
+            if known is None:
+                self._check_room(name)
+            if known is None or known.created_at_ms is None or known.settings != wanted:
+                await self._work.changes.record(GroupPut(name, wanted, self._work.clock.now_ms()))
+                self._work.changed(name)
+            return self.config(name), known is None
+
+    async def delete(self, name: str) -> None:
+        """Delete a group with its locks and offsets, and its retry topic; durable on return.
+
+        Its dead letters stay.
+
+        Raises:
+            GroupNotFoundError: There is none of this name.
+            ConflictError: It has live members, or locks whose holders may be alive.
+        """
+        check_group_name(name)
+        async with self._work.changes.turn(name):
+            self.get(name)
+            if self._work.membership.has_sessions(name):
+                members = [session.client_id for session in self._work.membership.members(name)]
+                shown = ", ".join(map(repr, members[:5])) or "holders of locks, since the start"
+                raise ConflictError(
+                    f"group {name!r} is not deleted: it has members: {shown}",
+                    fix="let them leave, or wait until their sessions are over",
+                )
+            retries = retry_topic(name)
+            if retries in self._work.store.state.topics:
+                # Or a group of the same name would be given the retries of this one.
+                await self._topics.delete(retries)
+            await self._work.changes.record(GroupDeleted(name))
+            self._work.membership.forget(name)
+            self._work.watchers.wake_group(name)
+
+    async def created(self, name: str, start: str | datetime | None = None) -> Group:
+        """Return the group, created if it was not there; to be called in its turn.
+
+        Raises:
+            GroupNotFoundError: It is not there, and groups are not created by using them.
+            PermissionDeniedError: It is the system's.
+            ConflictError: There are as many groups as are allowed.
+        """
+        known = self._work.store.state.groups.get(name)
+        if known is None:
+            check_group_name(name)
+            if not self._auto_create:
+                return self.get(name)
+            self._check_room(name)
+            settings = StoredSettings() if start is None else StoredSettings(start=start_of(start))
+            await self._work.changes.record(GroupPut(name, settings, self._work.clock.now_ms()))
+        return self._work.store.state.groups[name]
+
+    def _check_room(self, name: str) -> None:
+        if len(self._work.store.state.groups) >= self._count_max:
+            raise ConflictError(
+                f"group {name!r} is not created: groups_max, {self._count_max}, are there",
+                fix="delete groups, or raise ERUCA_BROKER_GROUPS_MAX",
+            )
+
+
+def check_group_name(name: str) -> None:
+    """Raise where no group of users can be called *name*."""
+    fault = broker_group_fault(name)
+    if fault is not None:
+        raise name_error("group", name, fault)
+    if is_system_group(name):
+        raise PermissionDeniedError(
+            f"group {name!r} belongs to the system", fix="use a group of your own"
+        )

@@ -1,0 +1,191 @@
+"""How far groups are behind, by topic, and what they have lost: for metrics and for the log.
+
+Thousands of groups may have positions in thousands of queues, so they are gone through in turns of
+the event loop, and what is told is bounded: of groups and topics those that are furthest behind.
+
+What a group **lost** are messages that retention deleted and it has not read: they lie between its
+position and its queue's begin. It is told once, when they are deleted, and measured until the group
+has gone on from there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeAlias
+
+import structlog
+
+from eruca.contract.errors import UnavailableError
+from eruca.contract.names import retry_topic
+from eruca_broker.core.records.times import rfc3339
+from eruca_broker.core.state.group_state import Group, Queue
+from eruca_broker.processors.pacing import Pace
+from eruca_broker.store.message_store import MessageStore
+
+LAGS_MAX: Final = 1_000  # of a group in a topic that are told at once; a line of text each
+LOSSES_TOLD_MAX: Final = 20  # lines of the log for one deletion
+
+_log = structlog.get_logger()
+
+
+class Standing(NamedTuple):
+    """Where a group stands in a queue of this broker."""
+
+    position: int | None  # the next offset it will read; None: it has not begun
+    first: int  # offset that is still there
+    end: int  # offset of the next message
+
+    @property
+    def lag(self) -> int | None:
+        """Messages it can still read; None where it has not begun."""
+        if self.position is None:
+            return None
+        return max(self.end - max(self.position, self.first), 0)
+
+    @property
+    def lost(self) -> int:
+        """Messages it has not read and that are gone."""
+        return 0 if self.position is None else max(self.first - self.position, 0)
+
+
+class TopicLag(NamedTuple):
+    """How far a group is behind in the queues of a topic."""
+
+    group: str
+    topic: str
+    lag: int  # messages
+    lost: int  # messages
+
+
+class Unread(NamedTuple):
+    """What a group has not read of a topic when some of it is about to be deleted."""
+
+    lost: int  # messages, before
+    stored_at_ms: int | None  # when the oldest was stored; None: it is damaged, or one of many
+
+
+UnreadByTopic: TypeAlias = Mapping[str, Mapping[str, Unread]]
+"""By group, and then by topic."""
+
+
+def standing(store: MessageStore, group: Group, queue: Queue) -> Standing | None:
+    """Return where a group stands in a queue; None where the queue is not on this broker."""
+    name, queue_id = queue
+    topic = store.state.topics.get(name)
+    if topic is None or queue_id >= max(topic.read_queue_count, topic.write_queue_count):
+        return None
+    position = group.position(queue)
+    if position is None and name == retry_topic(group.name):
+        position = 0  # where every group begins in its own retry topic
+    return Standing(position, *store.queue_range(name, queue_id))
+
+
+def queues_of(group: Group) -> list[Queue]:
+    """Return the queues in which a group has anything, in order."""
+    return sorted(group.offsets.keys() | group.starts.keys() | group.locks.keys())
+
+
+class GroupLags:
+    """How far the groups of one store are behind.
+
+    Attributes:
+        latest: As it was when it was measured last, the furthest behind first.
+        left_out: How many more there were.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self.latest: list[TopicLag] = []
+        self.left_out = 0
+        self._store = store
+
+    async def measure(self) -> None:
+        """Measure all groups, in turns with whatever else is to be done."""
+        found: list[TopicLag] = []
+        pace = Pace()
+        for name in list(self._store.state.groups):
+            by_topic: dict[str, TopicLag] = {}
+            for topic, _, stands in self._standings(name):
+                await pace.step()
+                known = by_topic.get(topic, TopicLag(name, topic, 0, 0))
+                by_topic[topic] = TopicLag(
+                    name, topic, known.lag + (stands.lag or 0), known.lost + stands.lost
+                )
+            found += by_topic.values()
+        self.latest = heapq.nlargest(LAGS_MAX, found, key=_behind)
+        self.left_out = len(found) - len(self.latest)
+
+    async def unread_before(self, log_offset: int) -> UnreadByTopic:
+        """Return who would lose messages if the log began at *log_offset*, by group and topic."""
+        unread: dict[str, dict[str, Unread]] = {}
+        count = 0
+        pace = Pace()
+        for name in list(self._store.state.groups):
+            lost: Counter[str] = Counter()
+            oldest: dict[str, tuple[int, int, int]] = {}  # log offset, queue id, queue offset
+            for topic, queue_id, stands in self._standings(name):
+                lost[topic] += stands.lost
+                if stands.lag:
+                    queue_offset = stands.end - stands.lag
+                    with suppress(UnavailableError):  # whoever reads it is told
+                        lies = self._store.log_offset_of(topic, queue_id, queue_offset)
+                        if lies < log_offset:
+                            place = (lies, queue_id, queue_offset)
+                            oldest[topic] = min(oldest.get(topic, place), place)
+                await pace.step()  # the topic may be gone thereafter
+            for topic, (_, queue_id, queue_offset) in oldest.items():
+                count += 1
+                is_told = count <= LOSSES_TOLD_MAX
+                stored_at_ms = (
+                    self._store.stored_at_ms(topic, queue_id, queue_offset) if is_told else None
+                )
+                unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
+        return unread
+
+    async def tell_lost(self, unread: UnreadByTopic) -> None:
+        """Log which groups have lost messages since :meth:`unread_before` told what they had."""
+        told = 0
+        pace = Pace()
+        for name, by_topic in unread.items():
+            lost: Counter[str] = Counter()
+            for topic, _, stands in self._standings(name):
+                await pace.step()
+                lost[topic] += stands.lost
+            for topic, before in by_topic.items():
+                count = lost[topic] - before.lost
+                if count > 0 and told < LOSSES_TOLD_MAX:
+                    _log.warning(
+                        "retention has deleted messages that a group had not read",
+                        group=name,
+                        topic=topic,
+                        messages=count,
+                        oldest_stored_at=_text(before.stored_at_ms),
+                    )
+                told += count > 0
+        if told > LOSSES_TOLD_MAX:
+            _log.warning(
+                "retention has deleted messages that more groups had not read",
+                count=told - LOSSES_TOLD_MAX,
+            )
+
+    def _standings(self, name: str) -> Iterator[tuple[str, int, Standing]]:
+        """Yield topic, queue id and where the group stands, of each queue it has begun."""
+        group = self._store.state.groups.get(name)
+        for queue in [] if group is None else queues_of(group):
+            assert group is not None
+            try:
+                stands = standing(self._store, group, queue)
+            except UnavailableError:  # whoever reads it is told
+                continue
+            if stands is not None and stands.position is not None:
+                yield *queue, stands
+
+
+def _behind(lag: TopicLag) -> int:
+    return lag.lag + lag.lost
+
+
+def _text(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)

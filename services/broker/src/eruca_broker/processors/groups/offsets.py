@@ -1,0 +1,230 @@
+"""Where groups stand: lag, commits, resets.
+
+A member commits with its locks' tokens; anybody else commits unconditionally, except where a live
+member reads the queue: its next commit would undo that, so there a reset is asked for, which takes
+effect at the member as well.
+
+Source: RocketMQ 5.3, ``ConsumerManageProcessor``, ``AdminBrokerProcessor``. Unlike there, a group
+that never committed stands nowhere (null), not at 0. A commit by who lost the queue is refused, and
+so is one behind the queue's end: what will be stored up to there would be passed over unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from eruca.contract.errors import (
+    ConflictError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+    ValidationError,
+)
+from eruca.contract.groups import (
+    CommittedOffset,
+    GroupOffsets,
+    OffsetCommit,
+    OffsetCommits,
+    OffsetReset,
+    QueueReset,
+    ResetAnswer,
+    ResetToOffset,
+)
+from eruca_broker.core.records.times import moment, ms_not_before
+from eruca_broker.core.state import group_events as events
+from eruca_broker.core.state.group_state import Group, Queue
+from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.lags import queues_of, standing
+from eruca_broker.processors.groups.queue_locks import HeldQueue, QueueLocks, check_ends
+from eruca_broker.processors.groups.views import start_position
+from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.topics import Topics
+
+
+class PositionsOfGroups:
+    """Offsets of groups in this broker's queues."""
+
+    def __init__(self, work: GroupWork, topics: Topics, groups: Groups, locks: QueueLocks) -> None:
+        self._work = work
+        self._store = work.store
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+
+    def of_group(self, name: str, topic: str | None) -> GroupOffsets:
+        """Return a group's positions: in every queue of *topic*, or wherever it has anything.
+
+        Raises:
+            TopicNotFoundError: *topic* is given, and there is none of this name.
+        """
+        group = self._store.state.groups.get(name) or Group(name)
+        if topic is not None:
+            queue_count = self._topics.get(topic).read_queue_count
+            queues = [(topic, queue_id) for queue_id in range(queue_count)]
+        else:
+            queues = queues_of(group)
+        offsets = [self._position(group, queue) for queue in queues]
+        oldest = [o.oldest_unconsumed_at for o in offsets if o.oldest_unconsumed_at is not None]
+        # A queue that is gone has nothing to consume, and does not hide what the others have.
+        lags = [o.lag for o in offsets if o.max_offset is not None]
+        known = [lag for lag in lags if lag is not None]
+        return GroupOffsets(
+            group=name,
+            offsets=offsets,
+            lag=sum(known) if lags and len(known) == len(lags) else None,
+            oldest_unconsumed_at=min(oldest, default=None),
+        )
+
+    async def commit(self, name: str, commits: OffsetCommits) -> None:
+        """Store a group's positions, all or none; durable on return.
+
+        A position may lie anywhere up to the queue's end, also before the last one. A member may
+        commit as long as it holds the queue, even if the topic has fewer queues by now.
+
+        Raises:
+            TopicNotFoundError, QueueNotFoundError: Somebody else than a member commits, and one of
+                the queues is not on this broker.
+            GroupNotFoundError: There is no such group, and committing does not create it.
+            StaleLockError: A member commits, and does not hold one of the queues by its token.
+            ConflictError: Somebody else commits, and a live member reads one of the queues; or
+                the group is new, and there are as many groups as are allowed.
+            ValidationError: An offset lies behind its queue's end; ``errors`` points at each such.
+        """
+        async with self._work.changes.turn(name):
+            if commits.client_id is None or commits.incarnation is None:
+                self._check_queues(commits.offsets)
+                check_ends(self._store, commits.offsets, pointer="/body/offsets")
+                group = await self._groups.created(name)
+                self._refuse_locked(group, commits.offsets)
+            else:
+                held = [HeldQueue(o.topic, o.queue_id, o.token or 0) for o in commits.offsets]
+                self._locks.check(
+                    self._groups.get(name),
+                    commits.client_id,
+                    commits.incarnation,
+                    held,
+                    pointer="/body/offsets",
+                )
+                check_ends(self._store, commits.offsets, pointer="/body/offsets")
+            await self._work.changes.record(
+                events.OffsetsCommitted(
+                    name,
+                    [
+                        events.CommittedOffset(commit.topic, commit.queue_id, commit.offset)
+                        for commit in commits.offsets
+                    ],
+                )
+            )
+            if commits.client_id is None:  # else a member reads them, and nothing is handed out
+                queues = [(commit.topic, commit.queue_id) for commit in commits.offsets]
+                self._work.watchers.wake(name, queues)
+
+    async def reset(self, name: str, reset: OffsetReset) -> ResetAnswer:
+        """Set where a group goes on reading a topic; whoever reads it now has to lock it anew.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError, QueueNotFoundError: It is not there.
+            ValidationError: A queue does not reach to the offset.
+        """
+        topic = self._topics.get(reset.topic)
+        chosen = reset.queue_ids or range(topic.read_queue_count)
+        for index, queue_id in enumerate(chosen):
+            try:
+                self._topics.check_queue(topic, queue_id)
+            except QueueNotFoundError as error:
+                pointer = f"/body/queue_ids/{index}"
+                error.errors = [{"pointer": pointer, "detail": error.detail}]
+                raise
+        async with self._work.changes.turn(name):
+            group = self._groups.get(name)
+            queues = [
+                self._reset(group, (reset.topic, queue_id), reset.to)
+                for queue_id in dict.fromkeys(chosen)
+            ]
+            if not reset.dry_run:
+                await self._work.changes.record(
+                    events.OffsetsReset(
+                        name,
+                        [
+                            events.CommittedOffset(reset.topic, q.queue_id, q.to_offset)
+                            for q in queues
+                        ],
+                    )
+                )
+                self._work.changed(name)
+                # What was handed out of them is no longer in the way of a member.
+                self._work.watchers.wake(name, [(reset.topic, q.queue_id) for q in queues])
+        return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
+
+    def _check_queues(self, commits: Sequence[OffsetCommit]) -> None:
+        for index, commit in enumerate(commits):
+            try:
+                self._topics.check_queue(self._topics.get(commit.topic), commit.queue_id)
+            except (TopicNotFoundError, QueueNotFoundError) as error:
+                pointer = f"/body/offsets/{index}"
+                error.errors = [{"pointer": pointer, "detail": error.detail}]
+                raise
+
+    def _refuse_locked(self, group: Group, commits: Sequence[OffsetCommit]) -> None:
+        read = [
+            {
+                "pointer": f"/body/offsets/{index}",
+                "detail": f"queue {commit.queue_id} of {commit.topic!r} is read by {owner!r}",
+            }
+            for index, commit in enumerate(commits)
+            if (owner := self._locks.live_owner(group, (commit.topic, commit.queue_id)))
+        ]
+        if read:
+            raise ConflictError(
+                f"{read[0]['detail']}, which would undo this by its next commit",
+                errors=read,
+                fix=f"reset: POST /v1/groups/{group.name}/offsets:reset",
+            )
+
+    def _reset(
+        self,
+        group: Group,
+        queue: Queue,
+        to: Literal["earliest", "latest"] | ResetToOffset | datetime,
+    ) -> QueueReset:
+        first, end = self._store.queue_range(*queue)
+        match to:
+            case "earliest":
+                target = first
+            case "latest":
+                target = end
+            case ResetToOffset(offset=target):
+                if not first <= target <= end:
+                    detail = f"queue {queue[1]} of {queue[0]!r} has {first} to {end}, not {target}"
+                    raise ValidationError(
+                        detail, errors=[{"pointer": "/body/to/offset", "detail": detail}]
+                    )
+            case datetime():
+                target = self._store.offset_by_time(*queue, ms_not_before(to))
+        return QueueReset(
+            queue_id=queue[1],
+            from_offset=group.position(queue),
+            to_offset=target,
+            min_offset=first,
+            max_offset=end,
+        )
+
+    def _position(self, group: Group, queue: Queue) -> CommittedOffset:
+        name, queue_id = queue
+        stands = standing(self._store, group, queue)
+        lag: int | None = None
+        oldest: int | None = None
+        if stands is not None and (lag := stands.lag):
+            oldest = self._store.stored_at_ms(name, queue_id, stands.end - lag)
+        return CommittedOffset(
+            topic=name,
+            queue_id=queue_id,
+            committed_offset=group.offsets.get(queue),
+            min_offset=None if stands is None else stands.first,
+            max_offset=None if stands is None else stands.end,
+            lag=lag,
+            oldest_unconsumed_at=None if oldest is None else moment(oldest),
+            started=start_position(group.starts.get(queue)),
+            owner=self._locks.live_owner(group, queue),
+        )

@@ -1,0 +1,328 @@
+"""Locks of queues: which member reads which queue, from where on, and until when.
+
+A queue has at most one holder. A lock is recorded before it is told of, so it outlives the broker;
+it is worth something as long as its owner's session lasts. What a holder does with a queue, it
+does with the lock's **token**, and a token that is not the queue's latest can do nothing.
+
+Source: RocketMQ 5.3, ``RebalanceLockManager``. There locks are in memory, and only ordered groups
+have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from eruca.contract.errors import (
+    ConflictError,
+    NotReadyError,
+    PermissionDeniedError,
+    StaleLockError,
+    ValidationError,
+    errors_at,
+)
+from eruca.contract.groups import (
+    GrantedLock,
+    LockAnswer,
+    LockRelease,
+    LockRequest,
+    OffsetCommit,
+    QueueRelease,
+    RefusedLock,
+)
+from eruca_broker.core.consuming.membership import Session
+from eruca_broker.core.state.events import Event
+from eruca_broker.core.state.group_events import (
+    CommittedOffset,
+    LocksGranted,
+    LocksReleased,
+    QueueKey,
+)
+from eruca_broker.core.state.group_state import Group, Lock, Queue
+from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.members import Members
+from eruca_broker.processors.groups.starts import Starts
+from eruca_broker.processors.groups.views import start_position
+from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.topics import Topics
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.asgi import ClientGoneError, Receive
+from eruca_chassis.held import Release
+
+_NAMED_QUEUES_MAX: Final = 3  # queues an error names in its detail; all are in its list
+
+
+class HeldQueue(NamedTuple):
+    """A queue, and the token its holder has for it."""
+
+    topic: str
+    queue_id: int
+    token: int
+
+
+@dataclass(slots=True)
+class _Shares:
+    """Which of the wanted queues can be had."""
+
+    free: list[Queue] = field(default_factory=list)
+    held: list[Queue] = field(default_factory=list)  # by who asks
+    refused: dict[Queue, RefusedLock] = field(default_factory=dict)
+
+
+class QueueLocks:
+    """The locks of all groups."""
+
+    def __init__(
+        self,
+        work: GroupWork,
+        topics: Topics,
+        groups: Groups,
+        members: Members,
+    ) -> None:
+        self._work = work
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._starts = Starts(work.store)
+        self.stale_count = 0  # requests refused for a stale token since the start
+
+    async def lock(self, name: str, wanted: LockRequest, receive: Receive) -> LockAnswer:
+        """Give a member the queues that are free; where none is, wait for the first.
+
+        A queue it holds already is granted again, by the same token.
+
+        Raises:
+            GroupNotFoundError, MemberNotFoundError: The client is no member.
+            ClientIdInUseError: Another process has the client id.
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: A queue cannot be read,
+                and ``errors`` points at each such; or consumption is switched off.
+            ConflictError: The group is broadcasting.
+            OverloadedError: As many requests as are allowed are being held.
+            NotReadyError: The broker stops while the request is held.
+        """
+        answer = await self._try(name, wanted)
+        if answer.locks or wanted.wait_seconds <= 0:
+            return answer
+        deadline = self._work.clock.monotonic() + wanted.wait_seconds
+        queues = [(queue.topic, queue.queue_id) for queue in wanted.queues]
+        with self._work.watchers.watching(name, queues) as place:
+            while True:
+                answer = await self._try(name, wanted)  # what came free before we watched
+                left = deadline - self._work.clock.monotonic()
+                if answer.locks or left <= 0:
+                    return answer
+                released = await place.wait(left, receive)
+                if released is Release.CLIENT_GONE:
+                    raise ClientGoneError
+                if released is Release.STOPPING:
+                    raise NotReadyError("the broker is stopping", retry_after_seconds=1)
+                if released is Release.EXPIRED:
+                    return await self._try(name, wanted)  # leases end without waking anybody
+
+    async def release(self, name: str, release: LockRelease) -> None:
+        """Store final offsets and free the queues, as one change; durable on return.
+
+        Raises:
+            GroupNotFoundError: There is no such group.
+            StaleLockError: One of the queues is not held by its token; nothing has changed.
+            ValidationError: An offset lies behind its queue's end; nothing has changed.
+        """
+        async with self._work.changes.turn(name):
+            group = self._groups.get(name)
+            held = [HeldQueue(q.topic, q.queue_id, q.token) for q in release.queues]
+            self.check(group, release.client_id, release.incarnation, held, pointer="/body/queues")
+            check_ends(self._work.store, release.queues, pointer="/body/queues")
+            await self._work.changes.record(
+                LocksReleased(
+                    name,
+                    [QueueKey(queue.topic, queue.queue_id) for queue in release.queues],
+                    "released",
+                    [
+                        CommittedOffset(queue.topic, queue.queue_id, queue.offset)
+                        for queue in release.queues
+                        if queue.offset is not None
+                    ],
+                )
+            )
+            self._work.watchers.wake(name, [(queue.topic, queue.queue_id) for queue in held])
+
+    def check(
+        self,
+        group: Group,
+        client_id: str,
+        incarnation: str,
+        held: Sequence[HeldQueue],
+        *,
+        pointer: str,
+    ) -> None:
+        """Raise StaleLockError unless this process holds all these queues by these tokens.
+
+        To be called in the group's turn, before anything a holder does is recorded. *pointer* is
+        of the request's list, whose entries *held* stands for one by one.
+        """
+        now = self._work.clock.monotonic()
+        stale: dict[int, str] = {}
+        for index, queue in enumerate(held):
+            fault = self._fault(group, client_id, incarnation, queue, now)
+            if fault is not None:
+                stale[index] = f"queue {queue.queue_id} of {queue.topic!r} {fault}"
+        if stale:
+            self.stale_count += 1
+            shown = "; ".join(list(stale.values())[:_NAMED_QUEUES_MAX])
+            more = len(stale) - _NAMED_QUEUES_MAX
+            raise StaleLockError(
+                shown + (f"; and {more} more" if more > 0 else ""),
+                errors=errors_at(pointer, stale),
+            )
+
+    def live_owner(self, group: Group, queue: Queue) -> str | None:
+        """Return the client id of the member that reads a queue, or None."""
+        lock = group.locks.get(queue)
+        if lock is None or not self._is_live(group, lock):
+            return None
+        return lock.owner.client_id
+
+    async def _try(self, name: str, wanted: LockRequest) -> LockAnswer:
+        async with self._work.changes.turn(name):
+            await self._members.free_over(name)
+            group = self._groups.get(name)
+            session = self._members.session(name, wanted.client_id, wanted.incarnation)
+            self._check_may_lock(group, session)
+            self._topics.check_for_pulling(wanted.queues)
+            queues = [(queue.topic, queue.queue_id) for queue in wanted.queues]
+            shares = self._shares(group, session, queues)
+            events: list[Event] = []
+            got = [*shares.held, *shares.free]
+            if any(group.position(queue) is None for queue in got):
+                topics = dict.fromkeys(topic for topic, _ in got)
+                met = self._starts.of_topics(group, topics, {}, now_ms=self._work.clock.now_ms())
+                if met is not None:
+                    events.append(met)
+            if shares.free:
+                events.append(
+                    LocksGranted(
+                        name,
+                        session.client_id,
+                        session.incarnation,
+                        session.session_seconds,
+                        [QueueKey(*queue) for queue in shares.free],
+                    )
+                )
+            if events:
+                await self._work.changes.record(*events)
+            return self._answer(self._groups.get(name), queues, shares)
+
+    def _check_may_lock(self, group: Group, session: Session) -> None:
+        if not group.settings.consume_enabled:
+            raise PermissionDeniedError(
+                f"group {group.name!r} may not consume: its consume_enabled is false"
+            )
+        if session.beat is not None and session.beat.message_model == "broadcasting":
+            raise ConflictError(
+                f"group {group.name!r} is broadcasting: each member reads every queue",
+                fix="read without locks",
+            )
+
+    def _shares(self, group: Group, session: Session, queues: Iterable[Queue]) -> _Shares:
+        shares = _Shares()
+        now = self._work.clock.monotonic()
+        for queue in queues:
+            lock = group.locks.get(queue)
+            owner = None
+            if lock is not None and self._is_live(group, lock):
+                owner = self._work.membership.session(group.name, lock.owner.client_id, now)
+            if owner is not None and owner.client_id == session.client_id:
+                shares.held.append(queue)
+            elif owner is not None:
+                shares.refused[queue] = _refused(queue, owner.client_id, owner.deadline - now)
+            elif (seconds := self._delivered_for(group, queue)) is not None:
+                shares.refused[queue] = _refused(queue, None, seconds)
+            else:
+                shares.free.append(queue)
+        return shares
+
+    def _answer(self, group: Group, queues: Iterable[Queue], shares: _Shares) -> LockAnswer:
+        # A queue whose topic was deleted while its lock was recorded is neither here nor there:
+        # who asks for it again is told so.
+        return LockAnswer(
+            locks=[
+                _granted(group, queue, self._work.store)
+                for queue in queues
+                if queue not in shares.refused and queue in group.locks
+            ],
+            refused=list(shares.refused.values()),
+        )
+
+    def _delivered_for(self, group: Group, queue: Queue) -> float | None:
+        """Return for how long messages of a queue are handed out as deliveries; None: none is."""
+        leases = self._work.store.state.leases.of_queue(group.name, queue)
+        now_ms = self._work.clock.now_ms()
+        until = None if leases is None else leases.held_until(now_ms)
+        return None if until is None else (until - now_ms) / 1_000
+
+    def _is_live(self, group: Group, lock: Lock) -> bool:
+        return self._work.membership.is_live(group.name, lock.owner, self._work.clock.monotonic())
+
+    def _fault(
+        self, group: Group, client_id: str, incarnation: str, queue: HeldQueue, now: float
+    ) -> str | None:
+        lock = group.locks.get((queue.topic, queue.queue_id))
+        if lock is None:
+            return "is not locked"
+        if lock.owner.client_id != client_id:
+            return f"is locked by {lock.owner.client_id!r}"
+        if lock.owner.incarnation != incarnation:
+            return "is locked by a later process of this client id"
+        if lock.token != queue.token:
+            return f"is locked by a later token, {lock.token}"
+        if not self._work.membership.is_live(group.name, lock.owner, now):
+            return "was locked by this token, but the session is over"
+        return None
+
+
+def check_ends(
+    store: MessageStore, positions: Sequence[OffsetCommit | QueueRelease], *, pointer: str
+) -> None:
+    """Raise ValidationError where a position lies behind its queue's end.
+
+    A group that stood there would pass over, unread, what is stored up to there. It may come from a
+    miscount, from another topic of that name, or from before a power cut that took the queue's end.
+
+    Args:
+        store: Knows the ends.
+        positions: Where the group is to stand.
+        pointer: To the request's list, whose entries they are.
+    """
+    behind: dict[int, str] = {}
+    for index, place in enumerate(positions):
+        if place.offset:
+            end = store.queue_range(place.topic, place.queue_id)[1]
+            if place.offset > end:
+                queue = f"queue {place.queue_id} of {place.topic!r}"
+                behind[index] = f"{place.offset} lies behind {queue}, which ends at {end}"
+    if behind:
+        raise ValidationError(
+            next(iter(behind.values())),
+            errors=errors_at(pointer, behind, member="/offset"),
+            fix="commit the next offset to be read, the queue's end at most; whoever has read "
+            "further has read what a power cut took, or another topic of that name",
+        )
+
+
+def _refused(queue: Queue, owner: str | None, seconds: float) -> RefusedLock:
+    return RefusedLock(
+        topic=queue[0], queue_id=queue[1], owner=owner, expires_in_seconds=max(seconds, 0.0)
+    )
+
+
+def _granted(group: Group, queue: Queue, store: MessageStore) -> GrantedLock:
+    position = group.position(queue)
+    return GrantedLock(
+        topic=queue[0],
+        queue_id=queue[1],
+        token=group.locks[queue].token,
+        next_offset=store.queue_range(*queue)[0] if position is None else position,
+        committed_offset=group.offsets.get(queue),
+        started=start_position(group.starts.get(queue)),
+    )

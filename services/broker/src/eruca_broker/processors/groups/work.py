@@ -1,0 +1,41 @@
+"""What every processor of groups works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eruca_broker.core.consuming.membership import Membership
+from eruca_broker.processors.groups.changes import GroupChanges
+from eruca_broker.processors.groups.watchers import MEMBERS, GroupWatchers
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
+from eruca_chassis.held import HeldPlaces
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWork:
+    """The groups of one store: what is known of them, who is in them, who waits."""
+
+    store: MessageStore
+    clock: Clock
+    membership: Membership
+    changes: GroupChanges
+    watchers: GroupWatchers
+
+    @classmethod
+    def begin(cls, store: MessageStore, clock: Clock, held: HeldPlaces) -> GroupWork:
+        """Return the work of a broker that has just opened *store*.
+
+        Every owner of a lock gets a session that begins now.
+        """
+        membership = Membership(store.state.runs + 1)
+        now = clock.monotonic()
+        for group in store.state.groups.values():
+            for lock in group.locks.values():
+                membership.hold(group.name, lock.owner, now)
+        return cls(store, clock, membership, GroupChanges(store), GroupWatchers(held))
+
+    def changed(self, group: str) -> None:
+        """Begin a new generation of a group, and tell who watches its members."""
+        self.membership.changed(group)
+        self.watchers.wake(group, (MEMBERS,))

@@ -1,0 +1,1 @@
+"""``config/``: JSON files, RocketMQ's and our own, beside the log."""

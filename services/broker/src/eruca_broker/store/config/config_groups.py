@@ -1,0 +1,118 @@
+"""``config/subscriptionGroup.json``: groups in RocketMQ's words, written for it and read from it.
+
+Some settings have no word there (where a group starts, how its members may subscribe): they stay as
+they are. Times of retry policies are milliseconds there, and the first two of a list are never
+used: a message's first retry takes the third.
+
+Source: RocketMQ 5.3, ``SubscriptionGroupConfig``, ``GroupRetryPolicy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from eruca.contract.limits import RETRY_DELAY_COUNT_MAX, RETRY_TIMES_MAX
+from eruca.contract.names import is_system_group
+from eruca_broker.core.consuming.retry_policy import STEPS_SKIPPED
+from eruca_broker.core.state.group_events import (
+    CustomizedDelays,
+    ExponentialDelays,
+    GroupPut,
+    GroupSettings,
+)
+from eruca_broker.core.state.group_state import DEFAULT_SETTINGS, Group
+
+# Every RocketMQ broker lists them; it makes them itself, and no user means them.
+ROCKETMQ_GROUPS: Final = frozenset(
+    {
+        "SELF_TEST_C_GROUP",
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONS-HTTP-PROXY",
+    }
+)
+
+
+def group_config(name: str, settings: GroupSettings) -> dict[str, Any]:
+    """Return a group as RocketMQ keeps it."""
+    return {
+        "groupName": name,
+        "consumeEnable": settings.consume_enabled,
+        "consumeFromMinEnable": True,
+        "consumeBroadcastEnable": settings.broadcast_enabled,
+        "consumeMessageOrderly": settings.ordered,
+        "retryQueueNums": 1,
+        "retryMaxTimes": settings.retry_max_times,
+        "groupRetryPolicy": _policy_config(settings.retry_policy),
+        "brokerId": 0,
+        "whichBrokerWhenConsumeSlowly": 1,
+        "notifyConsumerIdsChangedEnable": True,
+        "groupSysFlag": 0,
+        "consumeTimeoutMinute": 15,
+        "attributes": {},
+    }
+
+
+def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[GroupPut]:
+    """Yield the groups in the file's content, where they are other than *known* says.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: It is not as RocketMQ writes it.
+    """
+    version = file.get("dataVersion") or {}
+    at = int(version.get("timestamp") or 0)
+    for name, fields in file.get("subscriptionGroupTable", {}).items():
+        if name in ROCKETMQ_GROUPS or is_system_group(name):
+            continue
+        before = known[name].settings if name in known else DEFAULT_SETTINGS
+        settings = _settings(fields, before)
+        if name not in known or settings != before:
+            yield GroupPut(name, settings, at)
+
+
+def _settings(fields: Mapping[str, Any], before: GroupSettings) -> GroupSettings:
+    return msgspec.structs.replace(
+        before,
+        retry_max_times=min(max(int(fields.get("retryMaxTimes", 16)), 0), RETRY_TIMES_MAX),
+        retry_policy=_policy(fields.get("groupRetryPolicy") or {}),
+        ordered=bool(fields.get("consumeMessageOrderly", False)),
+        consume_enabled=bool(fields.get("consumeEnable", True)),
+        broadcast_enabled=bool(fields.get("consumeBroadcastEnable", True)),
+    )
+
+
+def _policy(fields: Mapping[str, Any]) -> CustomizedDelays | ExponentialDelays | None:
+    customized = fields.get("customizedRetryPolicy") or {}
+    exponential = fields.get("exponentialRetryPolicy") or {}
+    if fields.get("type") == "EXPONENTIAL":
+        return ExponentialDelays(
+            int(exponential.get("initial", 5_000)) / 1000,
+            float(exponential.get("multiplier", 2)),
+            int(exponential.get("max", 7_200_000)) / 1000,
+        )
+    if delays := customized.get("next"):
+        used = delays[STEPS_SKIPPED:] or delays[-1:]
+        return CustomizedDelays(tuple(int(ms) / 1000 for ms in used[:RETRY_DELAY_COUNT_MAX]))
+    return None  # its own delays are the delay levels
+
+
+def _policy_config(policy: CustomizedDelays | ExponentialDelays | None) -> dict[str, Any]:
+    match policy:
+        case CustomizedDelays(delays_seconds=delays):
+            next_ms = [round(seconds * 1000) for seconds in delays]
+            next_ms = [next_ms[0]] * STEPS_SKIPPED + next_ms
+            return {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": next_ms}}
+        case ExponentialDelays():
+            growing = {
+                "initial": round(policy.initial_seconds * 1000),
+                "max": round(policy.max_seconds * 1000),
+                "multiplier": max(round(policy.multiplier), 1),  # a whole number there
+            }
+            return {"type": "EXPONENTIAL", "exponentialRetryPolicy": growing}
+    return {"type": "CUSTOMIZED"}

@@ -1,0 +1,101 @@
+"""``config/delayOffset.json``: how far each delay level has been delivered, as RocketMQ notes it.
+
+RocketMQ delivers a level's queue in order and remembers where it stands. Eruca knows which messages
+are pending one by one; when it closes the store it writes the first of each level, so that a
+RocketMQ broker that takes over delivers none again but those behind a pending one.
+
+Read, the file says what RocketMQ has delivered: everything before those offsets. That stays true,
+so a stale file does no harm; only where the log is cut below what was durable is it forgotten.
+
+Source: RocketMQ 5.3, ``ScheduleMessageService``, ``DelayOffsetSerializeWrapper``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import structlog
+
+from eruca.contract.names import SCHEDULE_TOPIC
+from eruca.core.messages.delay_levels import level_of_queue
+from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.offset_search import partition_point
+from eruca_broker.core.state.timers_events import TimerRows
+from eruca_broker.store.files.directories import replace_files
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+
+logger = structlog.get_logger(__name__)
+
+_PATH: Final = Path("config", "delayOffset.json")
+_ENTRIES_PER_STEP: Final = 65_536
+# RocketMQ writes a map's integer keys without quotes, which is no JSON.
+_BARE_KEY: Final = re.compile(r"([{,]\s*)(-?\d+)\s*:")
+
+
+def load(directory: Path) -> dict[int, int]:
+    """Return the queue offset up to which each level has been delivered; nothing where unknown."""
+    try:
+        text = (directory / _PATH).read_text("utf-8")
+        table = json.loads(_BARE_KEY.sub(r'\1"\2":', text))["offsetTable"]
+        return {int(level): int(offset) for level, offset in table.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        logger.warning("delayed messages may be delivered again", fault=f"{_PATH}: {error!r}")
+        return {}
+
+
+def forget(directory: Path) -> None:
+    """Delete the file: the offsets in it may be given to other messages from now on."""
+    (directory / _PATH).unlink(missing_ok=True)
+
+
+def save(directory: Path, queues: ConsumeQueues, pending: TimerRows) -> None:
+    """Write where each level's first pending message stands.
+
+    Raises:
+        OSError: It could not be written; its predecessor stands.
+    """
+    ids = np.sort(pending[:, 1])
+    table = {
+        str(level_of_queue(queue_id)): _first_pending(queue, ids)
+        for topic, queue_id, queue in queues.items()
+        if topic == SCHEDULE_TOPIC
+    }
+    if table:
+        path = directory / _PATH
+        content = json.dumps({"offsetTable": table}).encode()
+        replace_files(path.parent, {path.name: content})
+
+
+def steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
+    """Yield a queue's entries from *first* on, some at a time."""
+    while first < queue.max_offset:
+        entries = queue.entries(first, _ENTRIES_PER_STEP)
+        first += len(entries)
+        yield entries
+
+
+def first_since(queue: ConsumeQueue, log_offset: int) -> int:
+    """Return the queue offset of the first entry whose record lies at *log_offset* or behind."""
+
+    def is_before(queue_offset: int) -> bool:
+        return queue.entry(queue_offset).log_offset < log_offset
+
+    return partition_point(queue.min_offset, queue.max_offset, is_before)
+
+
+def _first_pending(queue: ConsumeQueue, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    first = queue.min_offset
+    for entries in steps(queue, first):
+        is_pending = np.isin(entries["log_offset"].astype(np.int64), ids)
+        if is_pending.any():
+            return first + int(is_pending.argmax())
+        first += len(entries)
+    return queue.max_offset

@@ -1,0 +1,58 @@
+"""What the projections' files held when the store was closed: ``config/projectionDigests.json``.
+
+Projections are not checked by their own format, which is RocketMQ's. So an orderly stop leaves
+their digests here, and the next start compares: a file that differs, is missing or is too many
+belongs to no projection that can be believed, and is rebuilt from the log. The digests themselves
+are taken away at once: they say nothing about files that are being written to.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from eruca_broker.store.config.config_snapshots import DIRECTORY
+from eruca_broker.store.files.directories import replace_files
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.queue_check import QueueDigest
+
+NAME: Final = "projectionDigests.json"
+_CRC_DIGITS: Final = 8
+
+
+class Digests(msgspec.Struct):
+    """Digests of every file of every projection."""
+
+    queues: list[QueueDigest]
+    index: dict[str, int]  # by file name
+
+
+def write_digests(directory: Path, queues: ConsumeQueues, index: KeyIndex) -> None:
+    """Write the digests of projections that are closed to further writing.
+
+    Raises:
+        OSError: They could not be written; the next start will rebuild the projections.
+    """
+    content = msgspec.json.encode(Digests(queues.digests(), index.digests()))
+    crc = f"{zlib.crc32(content):0{_CRC_DIGITS}x}\n".encode()
+    replace_files(directory / DIRECTORY, {NAME: crc + content})
+
+
+def take_digests(directory: Path) -> Digests | None:
+    """Return the digests and remove them; None where there are none to be trusted."""
+    path = directory / DIRECTORY / NAME
+    try:
+        crc, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    path.unlink()
+    if crc.decode("ascii", "replace") != f"{zlib.crc32(content):0{_CRC_DIGITS}x}":
+        return None
+    try:
+        return msgspec.json.decode(content, type=Digests)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

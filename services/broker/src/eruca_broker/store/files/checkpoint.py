@@ -1,0 +1,80 @@
+"""The file ``checkpoint``: how far the log and its projections had been flushed.
+
+A file of 4 096 bytes, as RocketMQ's; six big-endian longs at its start::
+
+    log_timestamp      ms   store time up to which the log is flushed
+    queues_timestamp   ms   … the consume queues
+    index_timestamp    ms   … the key index
+    flushed_offset     log offset up to which the log is flushed (RocketMQ: the master's)
+    flushed_offset     again (RocketMQ: the confirmed offset)
+    checksum           crc32 of the five before it (RocketMQ leaves this long alone)
+
+Crash rule: a checkpoint only ever promises less than is there. It is written after what it tells
+of has been flushed, and what does not read back whole (missing, short, torn, or written by
+RocketMQ since) promises nothing.
+
+Source: RocketMQ 5.3, ``StoreCheckpoint``.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eruca_broker.store.files.directories import sync_directory
+
+CHECKPOINT_NAME: Final = "checkpoint"
+CHECKPOINT_SIZE: Final = 4096  # bytes
+_FIELDS: Final = struct.Struct(">5q")
+_CHECKSUM: Final = struct.Struct(">q")
+
+
+class Checkpoint(NamedTuple):
+    """What was durable when it was written. Timestamps are store times in ms; 0 is "none"."""
+
+    log_timestamp: int
+    queues_timestamp: int
+    index_timestamp: int
+    flushed_offset: int  # bytes from the start of the log
+
+
+def read_checkpoint(directory: Path) -> Checkpoint | None:
+    """Return the checkpoint of a store directory; None where there is none to be trusted."""
+    try:
+        descriptor = os.open(directory / CHECKPOINT_NAME, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        data = os.pread(descriptor, _FIELDS.size + _CHECKSUM.size, 0)
+    finally:
+        os.close(descriptor)
+    if len(data) < _FIELDS.size + _CHECKSUM.size:
+        return None
+    (checksum,) = _CHECKSUM.unpack_from(data, _FIELDS.size)
+    if checksum != zlib.crc32(data[: _FIELDS.size]):
+        return None
+    log, queues, index, flushed, _ = _FIELDS.unpack_from(data)
+    return Checkpoint(log, queues, index, flushed)
+
+
+def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint and return when it is durable.
+
+    Raises:
+        OSError: It is not durable; what reads back is the old one, this one, or None.
+    """
+    fields = _FIELDS.pack(*checkpoint, checkpoint.flushed_offset)
+    path = directory / CHECKPOINT_NAME
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode=0o644)
+    try:
+        os.ftruncate(descriptor, CHECKPOINT_SIZE)
+        os.pwrite(descriptor, fields + _CHECKSUM.pack(zlib.crc32(fields)), 0)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+    if is_new:
+        sync_directory(directory)

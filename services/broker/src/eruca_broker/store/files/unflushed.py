@@ -1,0 +1,65 @@
+"""What has been written and not yet flushed: files, and directories that gained or lost one.
+
+The thread that writes collects paths; :meth:`Unflushed.take` hands them over as one piece of work
+that another thread may do, because it shares nothing: it opens each file itself.
+
+A path that is gone was deleted meanwhile, and needs no flush.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from eruca_broker.store.files.directories import sync_directory
+
+
+class Unflushed:
+    """Paths to flush. Not safe to share between threads; see :meth:`take`."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.directories: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.directories)
+
+    def take(self) -> Unflushed:
+        """Return all that is here now, and start anew."""
+        taken = Unflushed()
+        taken.files, self.files = self.files, set()
+        taken.directories, self.directories = self.directories, set()
+        return taken
+
+    def add_all(self, other: Unflushed) -> None:
+        """Add what is left in *other*."""
+        self.files |= other.files
+        self.directories |= other.directories
+
+    def sync(self) -> None:
+        """Make it all durable. What was done is removed, so a call after an error goes on there.
+
+        Raises:
+            OSError: Something is not durable. The kernel may have dropped what it could not
+                write, so a projection whose flush failed is best rebuilt.
+        """
+        while self.files:
+            path = next(iter(self.files))
+            _sync_file(path)
+            self.files.discard(path)
+        while self.directories:
+            path = next(iter(self.directories))
+            with suppress(FileNotFoundError):
+                sync_directory(path)
+            self.directories.discard(path)
+
+
+def _sync_file(path: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

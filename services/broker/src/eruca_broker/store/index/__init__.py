@@ -1,0 +1,1 @@
+"""The key index: its files, for writing once and for reading."""

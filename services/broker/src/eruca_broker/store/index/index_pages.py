@@ -1,0 +1,96 @@
+"""Reading and writing the parts of an index file, given its descriptor.
+
+Functions of the descriptor alone, so that a flush in another thread can use one of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from zlib_ng import zlib_ng
+
+from eruca_broker.core.index.chains import Slots
+from eruca_broker.core.index.layout import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_DTYPE,
+    SLOT_SIZE,
+    IndexHeader,
+    decode_header,
+    entry_position,
+    slot_position,
+)
+
+_CHUNK_COUNT: Final = 1 << 18  # entries read at a time when all are: 5 MiB
+_SLOT_PAGE: Final = 1024  # slots in 4 KiB
+
+_crc32 = zlib_ng.crc32
+
+
+def read_header(descriptor: int) -> IndexHeader:
+    """Return the header."""
+    return decode_header(os.pread(descriptor, HEADER_SIZE, 0))
+
+
+def flush_header(descriptor: int, header: IndexHeader) -> None:
+    """Flush all else, then write the header and flush that: it counts what is durable only."""
+    os.fdatasync(descriptor)
+    write_all(descriptor, memoryview(header.encode()), 0)
+    os.fdatasync(descriptor)
+
+
+def read_slot(descriptor: int, slot: int) -> int:
+    """Return what a slot of the file holds."""
+    return int.from_bytes(os.pread(descriptor, SLOT_SIZE, slot_position(slot)), signed=True)
+
+
+def read_slots(descriptor: int, hash_slots: int) -> bytes:
+    """Return the file's slot table."""
+    return os.pread(descriptor, hash_slots * SLOT_SIZE, HEADER_SIZE)
+
+
+def write_slots(descriptor: int, slots: Slots) -> None:
+    """Make the file's slot table equal to *slots*; pages that are equal are not written.
+
+    A table that is mostly empty so stays a hole in the file.
+    """
+    differs = slots != np.frombuffer(read_slots(descriptor, len(slots)), SLOT_DTYPE)
+    pages = np.flatnonzero(np.logical_or.reduceat(differs, np.arange(0, len(slots), _SLOT_PAGE)))
+    for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
+        if len(run):
+            first, last = int(run[0]) * _SLOT_PAGE, (int(run[-1]) + 1) * _SLOT_PAGE
+            data = slots[first:last].astype(SLOT_DTYPE).tobytes()
+            write_all(descriptor, memoryview(data), slot_position(first))
+
+
+def read_entries(descriptor: int, hash_slots: int, first: int, count: int) -> bytes:
+    """Return *count* entries from number *first* on."""
+    return os.pread(descriptor, count * ENTRY_SIZE, entry_position(hash_slots, first))
+
+
+def entry_chunks(descriptor: int, hash_slots: int, count: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first, entries) for all entries from 1 to *count* - 1."""
+    for first in range(1, count, _CHUNK_COUNT):
+        size = min(_CHUNK_COUNT, count - first)
+        yield first, read_entries(descriptor, hash_slots, first, size)
+
+
+def digest_of(descriptor: int, header: IndexHeader, hash_slots: int, *, with_slots: bool) -> int:
+    """Return the CRC-32 of header, entries and, where they are final, slots."""
+    digest = _crc32(header.encode())
+    for _, data in entry_chunks(descriptor, hash_slots, header.index_count):
+        digest = _crc32(data, digest)
+    if with_slots:
+        digest = _crc32(read_slots(descriptor, hash_slots), digest)
+    return digest
+
+
+def write_all(descriptor: int, data: memoryview, position: int) -> None:
+    """Write all of *data*; raise OSError when the disk takes no more."""
+    while data:
+        written = os.pwrite(descriptor, data, position)
+        assert written > 0, written
+        data, position = data[written:], position + written

@@ -1,0 +1,431 @@
+"""The key index: which records may have a key, by the hash of ``topic#key``; files in ``index/``.
+
+A projection of the log: never ahead of it, deleted and rebuilt at will. Files are filled one after
+another and named after the store time of their first record, so their names, sorted, are the log's
+order, and rebuilding one gives it the same name.
+
+Hashes collide and times are kept in seconds: what a look-up returns are candidates, and only the
+records themselves decide.
+
+Crash rule: the files' headers tell what had been flushed, and :meth:`KeyIndex.open` drops what lies
+behind the store's own limit. A file that is damaged is dropped with all after it; the records from
+``resume_offset`` on must then be put again. Records the index has are passed over.
+
+Source: RocketMQ 5.3, ``IndexService``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import tzinfo
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eruca_broker.core.index.layout import (
+    HASH_SLOTS,
+    MAX_ENTRIES,
+    IndexHeader,
+    file_name,
+    is_file_name,
+)
+from eruca_broker.store.files.directories import make_directory, sync_directory
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.index.index_file import Added, DamagedIndexError, IndexFile, KeyHashes
+
+TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
+_FEW: Final = 10  # entries up to which adding them one by one is faster; measured
+_OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys
+_UNSEALED_MAX: Final = 2  # full files whose 20 MB of slots may wait in memory for the next flush
+
+Int64Array = NDArray[np.int64]
+
+
+class DamagedFile(NamedTuple):
+    """An index file that was dropped when the index was opened, and why."""
+
+    name: str
+    reason: str
+
+
+class UnflushedIndex:
+    """What must be flushed for the entries up to its making to be durable."""
+
+    def __init__(self, directory: str | None, files: list[IndexFile]) -> None:
+        self._directory = directory
+        # A full file does not change any more, so all of it can be written from any thread.
+        self._files = [(file, file.header, file.room == 0) for file in files]
+
+    @property
+    def files(self) -> list[IndexFile]:
+        """The files that are not flushed yet."""
+        return [file for file, _, _ in self._files]
+
+    @property
+    def needs_directory(self) -> bool:
+        """Whether the directory is not flushed yet."""
+        return self._directory is not None
+
+    def sync(self) -> None:
+        """Make them durable; may be called in another thread, and again after an error.
+
+        Raises:
+            OSError: Something is not durable; the headers still tell of an earlier flush.
+        """
+        if self._directory is not None:
+            sync_directory(self._directory)  # or a header could be durable whose file is not
+            self._directory = None
+        while self._files:
+            file, header, is_full = self._files[0]  # oldest first: none follows on one unfinished
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                if is_full:
+                    file.seal()
+                else:
+                    file.flush(header)
+            del self._files[0]
+
+
+class KeyIndex:
+    """An open index; made by :meth:`open`. Used from one thread.
+
+    Attributes:
+        damaged: Files that were dropped when it was opened.
+        resume_offset: Log offset from which records must be put again because of that, or None.
+    """
+
+    def __init__(
+        self, directory: str, hash_slots: int, max_entries: int, zone: tzinfo | None
+    ) -> None:
+        self.damaged: list[DamagedFile] = []
+        self.resume_offset: int | None = None
+        self._directory = directory
+        self._hash_slots = hash_slots
+        self._max_entries = max_entries
+        self._zone = zone
+        self._open_files = OpenFiles(_OPEN_FILES_MAX)
+        self._files: list[IndexFile] = []  # oldest first
+        self._is_directory_flushed = True
+        self._taken = UnflushedIndex(None, [])
+        self._is_end_complete = False  # no key of the record at end_offset is missing
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        hash_slots: int = HASH_SLOTS,
+        max_entries: int = MAX_ENTRIES,
+        zone: tzinfo | None = None,
+        limit: int | None = None,
+        digests: Mapping[str, int] | None = None,
+    ) -> KeyIndex:
+        """Open the index in *directory*, which is created if need be.
+
+        Args:
+            directory: The index's own.
+            hash_slots: Slots of each file; files made with another number count as damaged.
+            max_entries: Room of each file, plus one.
+            zone: Whose local time names new files; None for the machine's.
+            limit: After a crash, the log offset up to which the index had been flushed: entries
+                of records behind it are removed. None after an orderly close.
+            digests: What :meth:`digests` returned at that close, to find damage by.
+        """
+        make_directory(directory)
+        index = cls(str(directory), hash_slots, max_entries, zone)
+        index._load(digests)
+        if limit is not None:
+            index.truncate(limit)
+        return index
+
+    @property
+    def end_offset(self) -> int:
+        """Log offset of the newest record that has an entry; 0 without one."""
+        return self._files[-1].header.end_offset if self._files else 0
+
+    def extents(self) -> list[tuple[int, int]]:
+        """Return the log offsets of the first and last record of each file, oldest file first."""
+        headers = [file.header for file in self._files if file.header.index_count > 1]
+        return [(header.begin_offset, header.end_offset) for header in headers]
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store time of that record in ms; 0 without one."""
+        return self._files[-1].header.end_timestamp if self._files else 0
+
+    @property
+    def saved_timestamp(self) -> int:
+        """Store time up to which the files are whole, slots included, as RocketMQ wants them.
+
+        The checkpoint's index timestamp: RocketMQ deletes and rebuilds files that end later.
+        """
+        whole = [file.header.end_timestamp for file in self._files if file.is_whole_on_disk]
+        return whole[-1] if whole else 0
+
+    def put_many(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> None:
+        """Add an entry for each key of some records, all or none.
+
+        Records the index has are left out: those before ``end_offset``.
+
+        Args:
+            hashes: Of ``topic#key``, see :func:`eruca.contract.hashing.key_hash`.
+            offsets: Log offset of each key's record, not descending; all keys of one record come
+                in one call.
+            timestamps: Store time of each key's record in ms.
+
+        Raises:
+            OSError: The disk refused; nothing has changed, and the call may be repeated.
+        """
+        end = self.end_offset + self._is_end_complete
+        first = int(np.searchsorted(offsets, end)) if len(offsets) and offsets[0] < end else 0
+        total = len(offsets)
+        done: list[tuple[IndexFile, Added | None]] = []
+        try:
+            while first < total:
+                file = self._with_room(int(timestamps[first]), done)
+                last = min(first + file.room, total)
+                if last - first <= _FEW:
+                    added = file.add_few(
+                        hashes[first:last].tolist(),
+                        offsets[first:last].tolist(),
+                        timestamps[first:last].tolist(),
+                    )
+                else:
+                    added = file.add_many(
+                        hashes[first:last], offsets[first:last], timestamps[first:last]
+                    )
+                done.append((file, added))
+                first = last
+        except OSError:
+            self._take_back(done)
+            raise
+        if done:
+            self._is_end_complete = False
+            if len(done) > 1:
+                self._seal_surplus()
+
+    def make_room(self, timestamp: int) -> None:
+        """Make sure that one more entry fits; a new file is named after *timestamp*, in ms."""
+        self._with_room(timestamp, [])
+
+    def query(
+        self, key_hash: int, count: int, begin: int = 0, end: int = TIMESTAMP_MAX
+    ) -> list[int]:
+        """Return up to *count* log offsets by RocketMQ's rule, newest first.
+
+        Its times are off by up to a second; see :meth:`candidates` for an exact search.
+
+        Args:
+            key_hash: Of ``topic#key``.
+            count: How many at most.
+            begin: Store time in ms from which records are wanted.
+            end: … and to which.
+        """
+        found: list[int] = []
+        for file in reversed(self._files):
+            if file.header.overlaps(begin, end):
+                found += file.select(key_hash, count - len(found), begin, end)
+            if file.header.begin_timestamp < begin or len(found) >= count:
+                break
+        return found
+
+    def candidates(self, key_hash: int, begin: int = 0, end: int = TIMESTAMP_MAX) -> Iterator[int]:
+        """Yield the log offset of every record that may have a key, newest first.
+
+        No record with the key that was stored from *begin* to *end* is left out. Others may come
+        along, and one record may come twice: the caller checks the records, and stops when it has
+        enough. Nothing may be added meanwhile.
+        """
+        for file in reversed(self._files):
+            header = file.header
+            if header.end_timestamp + 999 < begin:  # a cut file knows its end to the second
+                return
+            if header.begin_timestamp <= end:
+                yield from file.candidates(key_hash, begin, end)
+
+    def truncate(self, log_offset: int) -> None:
+        """Remove the entries of records at or behind *log_offset*."""
+        kept = [
+            f
+            for f in self._files
+            if f.header.index_count > 1 and f.header.begin_offset < log_offset
+        ]
+        for file in reversed(self._files[len(kept) :]):
+            self._delete(file)
+        self._files = kept
+        if kept:
+            kept[-1].cut(log_offset)
+        if self.resume_offset is not None:
+            self.resume_offset = min(self.resume_offset, log_offset)
+        self._is_end_complete = self._has_entries()
+        self._reopen_last()
+
+    def delete_expired(self, min_log_offset: int) -> int:
+        """Delete files all of whose records are before *min_log_offset*; return how many.
+
+        The newest file stays.
+        """
+        deleted = 0
+        while len(self._files) > 1 and self._files[0].header.end_offset < min_log_offset:
+            self._delete(self._files.pop(0))
+            deleted += 1
+        return deleted
+
+    def take_unflushed(self) -> UnflushedIndex:
+        """Return what must be flushed for all entries up to now to be durable.
+
+        Its ``sync`` may be called in another thread, one at a time. What it leaves undone, because
+        it failed or was not called, is part of what is taken the next time.
+        """
+        for file in self._taken.files:
+            file.is_flushed = False
+        is_directory_due = not self._is_directory_flushed or self._taken.needs_directory
+        files = [file for file in self._files if not file.is_flushed]
+        for file in files:
+            file.is_flushed = True
+        self._is_directory_flushed = True
+        self._taken = UnflushedIndex(self._directory if is_directory_due else None, files)
+        return self._taken
+
+    def flush(self) -> None:
+        """Make all entries durable; as ``take_unflushed().sync()``.
+
+        Raises:
+            OSError: They are not; the next flush tries again.
+        """
+        self.take_unflushed().sync()
+
+    def digests(self) -> dict[str, int]:
+        """Return a digest of each file by its name, for :meth:`open` to find damage by.
+
+        A file that is known to be damaged has none, so it is dropped there.
+        """
+        found = {}
+        for file in self._files:
+            if file.is_damaged:
+                continue
+            if file.room == 0 and file.slots is not None:
+                file.seal()
+            found[_name(file)] = file.compute_digest() if file.digest is None else file.digest
+        return found
+
+    def save(self) -> None:
+        """Flush everything, slots included: the files are then as RocketMQ leaves them.
+
+        Raises:
+            OSError: They are not; the next call tries again.
+        """
+        for file in self._files:
+            if file.slots is not None:
+                file.save_slots()
+                file.is_flushed = False
+        self.flush()
+
+    def close(self) -> None:
+        """Close all files. Nothing is flushed."""
+        self._open_files.close()
+
+    def _with_room(self, timestamp: int, done: list[tuple[IndexFile, Added | None]]) -> IndexFile:
+        """Return the newest file, or a new one, which is then noted as *done*."""
+        if self._files and self._files[-1].room:
+            return self._files[-1]
+        after = _name(self._files[-1]) if self._files else None
+        name = file_name(timestamp, after, self._zone)
+        file = IndexFile.create(
+            f"{self._directory}/{name}",
+            hash_slots=self._hash_slots,
+            max_entries=self._max_entries,
+            end_offset=self.end_offset,
+            end_timestamp=self.end_timestamp,
+            files=self._open_files,
+        )
+        self._files.append(file)
+        self._is_directory_flushed = False
+        done.append((file, None))
+        return file
+
+    def _take_back(self, done: list[tuple[IndexFile, Added | None]]) -> None:
+        for file, added in reversed(done):
+            if added is None:
+                self._delete(self._files.pop())
+            else:
+                file.take_back(added)
+
+    def _seal_surplus(self) -> None:
+        """Keep the slots of few full files in memory, however long the next flush takes."""
+        waiting = [file for file in self._files[:-1] if file.slots is not None]
+        for file in waiting[:-_UNSEALED_MAX]:
+            file.seal()
+
+    def _delete(self, file: IndexFile) -> None:
+        file.delete()
+        self._is_directory_flushed = False
+
+    def _load(self, digests: Mapping[str, int] | None) -> None:
+        with os.scandir(self._directory) as listing:
+            found = {entry.name for entry in listing if is_file_name(entry.name)}
+        for name in sorted(found | set(digests or ())):
+            try:
+                self._files.append(
+                    self._load_file(name, None if digests is None else digests.get(name, -1))
+                )
+            except (DamagedIndexError, FileNotFoundError) as error:
+                self.damaged.append(DamagedFile(name, str(error)))
+                break
+        for name in reversed(sorted(found)[len(self._files) :]):
+            self._open_files.forget(f"{self._directory}/{name}")
+            os.unlink(f"{self._directory}/{name}")  # noqa: PTH108 - paths are strings here
+            self._is_directory_flushed = False
+        self._is_end_complete = self._has_entries()
+        if self.damaged:
+            self._resume_from_end()
+
+    def _load_file(self, name: str, digest: int | None) -> IndexFile:
+        file = IndexFile.load(
+            f"{self._directory}/{name}",
+            hash_slots=self._hash_slots,
+            max_entries=self._max_entries,
+            files=self._open_files,
+        )
+        if self._files and self._files[-1].room:
+            raise DamagedIndexError("the file before it is not full")
+        if digest is not None and file.compute_digest() != digest:
+            raise DamagedIndexError("its content has changed")
+        if file.room:
+            file.load_slots()
+        elif digest is not None:
+            file.digest = digest
+        if file.header.index_count == 1:
+            end, timestamp = self.end_offset, self.end_timestamp
+            file.header = IndexHeader(timestamp, timestamp, end, end)
+        if file.header.begin_offset < self.end_offset:
+            raise DamagedIndexError("it begins before the file before it ends")
+        return file
+
+    def _reopen_last(self) -> None:
+        """Make the newest file ready for more, after a cut."""
+        if not self._files or self._files[-1].slots is not None or not self._files[-1].room:
+            return
+        file = self._files[-1]
+        try:
+            file.load_slots()
+        except DamagedIndexError as error:
+            self.damaged.append(DamagedFile(_name(file), str(error)))
+            self._delete(self._files.pop())
+            self._resume_from_end()
+
+    def _resume_from_end(self) -> None:
+        end = self.end_offset
+        self.resume_offset = end if self.resume_offset is None else min(end, self.resume_offset)
+        if self._files and not self._files[-1].room:
+            self.truncate(end)  # its record may have had more keys, in the file that is gone
+
+    def _has_entries(self) -> bool:
+        return any(file.header.index_count > 1 for file in self._files[-2:])
+
+
+def _name(file: IndexFile) -> str:
+    return os.path.basename(file.path)  # noqa: PTH119 - paths are strings here

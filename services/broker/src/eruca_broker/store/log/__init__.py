@@ -1,0 +1,1 @@
+"""The commit log: its segments, and batches on their way into it."""

@@ -1,0 +1,346 @@
+"""The commit log: one sequence of records over segments of equal length, with one writer.
+
+Appending has two halves. ``roll`` and ``add`` take buffers in memory and say where they will lie;
+``write`` hands everything added since the last time to the kernel, one system call per segment.
+Between the two nobody has been promised anything, so a failed ``write`` takes all of it back: the
+log is as it was.
+
+A process that is killed may leave the beginning of a large write and not its end. So the first
+bytes of a write come last, in a call of their own: what lies behind zeros is no part of the log,
+and the next start cuts it. A write is in the log as a whole or not at all, unless the power fails.
+
+A record never crosses a segment's end. Where one does not fit, the rest of the segment is marked
+by a blank record and the log goes on in the next segment.
+
+One thread appends. Another may make the next segment ahead of need, under a lock: two that make
+the same file would each find it in its way.
+
+Source: RocketMQ 5.3, ``CommitLog``, ``MappedFileQueue``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
+from eruca_broker.store.files.directories import sync_directory
+from eruca_broker.store.log.segment import NAME_DIGITS, Segment
+
+_HEAD_SIZE: Final = 8  # bytes of a record that tell its size and magic; parted they are neither
+
+
+class CorruptLogError(Exception):
+    """The log is damaged where it was durable, or its files do not form a log."""
+
+
+class OutsideLogError(Exception):
+    """What was to be read does not lie in the log: whoever pointed there is wrong."""
+
+
+class CommitLog:
+    """The segments, where the next record goes, and what waits to be written."""
+
+    def __init__(self, directory: Path, segment_size: int, segments: list[Segment]) -> None:
+        self._directory = directory
+        self.segment_size = segment_size
+        self.segments = segments
+        self.end_offset = segments[0].base_offset if segments else 0  # where the next record goes
+        self.written_offset = self.end_offset  # everything before it can be read
+        self._next: Segment | None = None  # made ahead of need
+        self._making = threading.Lock()
+        self.is_warming = False  # whether new segments are written through once
+        self._empty: Path | None = None  # a last file without a single byte
+        self._added: list[tuple[Segment, int, list[memoryview]]] = []
+        self._deleted: list[Segment] = []  # whose files are still open
+        self._new_segments = 0  # of the segments, those first used since the last write
+        self._is_tail_foul = False  # a failed write may have left bytes behind the end
+
+    @classmethod
+    def open(cls, directory: Path, segment_size: int, *, stopped_cleanly: bool = True) -> CommitLog:
+        """Open the log in *directory*, or an empty one. No file is changed.
+
+        The log's end is not known yet: recovery finds it and calls :meth:`set_end`. The length of
+        the files that are there wins over *segment_size*. Only the last one may be shorter than
+        that: a crash can come before a new file has its length. Where it is the only one, nothing
+        tells what its length was, and after a crash *segment_size* is believed, if the file is
+        one that Eruca has begun.
+
+        Raises:
+            CorruptLogError: The files do not follow each other, or differ in length.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        paths = sorted(p for p in directory.iterdir() if p.name.isdigit())
+        empty = paths.pop() if paths and paths[-1].stat().st_size == 0 else None
+        segments: list[Segment] = []
+        for path in paths:
+            size = path.stat().st_size
+            expected = segments[0].size if segments else size
+            is_sound = size == expected or (size < expected and path == paths[-1])
+            follows = not segments or int(path.name) == segments[-1].end_offset
+            if len(path.name) != NAME_DIGITS or not is_sound or not follows:
+                raise CorruptLogError(
+                    f"{path} ({size} bytes) does not follow the segment before it: a file of the "
+                    f"log is missing, foreign or cut; restore it from a replica or a backup"
+                )
+            segments.append(Segment.open(path))
+        if segments:
+            own_size = segments[0].size
+            is_cut = len(segments) == 1 and not stopped_cleanly and _is_ours(segments[0])
+            segment_size = max(own_size, segment_size) if is_cut else own_size
+        log = cls(directory, segment_size, segments)
+        log._empty = empty
+        return log
+
+    @property
+    def min_offset(self) -> int:
+        """Log offset of the first byte that is still there."""
+        return self.segments[0].base_offset if self.segments else self.end_offset
+
+    def set_end(self, offset: int, *, is_full: bool = False, is_tail_clean: bool) -> None:
+        """Declare where the log ends, and remove what is behind it.
+
+        Args:
+            offset: Log offset behind the last sound record, or of the segment after a full one.
+            is_full: Whether a blank record ends the last segment.
+            is_tail_clean: Whether nothing can have been written behind the end.
+
+        Raises:
+            OSError: No room for a file that has to be made longer.
+        """
+        assert not self._added
+        if self._empty is not None:
+            self._empty.unlink()
+            self._empty = None
+        while self.segments and self._is_unused(self.segments[-1], offset):
+            self.segments.pop().delete()
+        if self.segments:
+            last = self.segments[-1]
+            if not is_tail_clean and offset < last.end_offset:
+                last.cut_tail(offset - last.base_offset)
+            if last.size < self.segment_size and not is_full:
+                self.segments[-1] = last.extend(self.segment_size)
+            self.segment_size = self.segments[-1].size
+        self.end_offset = self.written_offset = offset
+
+    def fits(self, size: int) -> bool:
+        """Tell whether a record or batch of *size* bytes goes into the current segment."""
+        if not self.segments:
+            return False
+        return self.end_offset + size + BLANK_SIZE_MIN <= self.segments[-1].end_offset
+
+    def roll(self) -> None:
+        """Go on in a new segment.
+
+        Raises:
+            OSError: There is no room for one; the log is as it was.
+        """
+        with self._making:
+            following = self._take_next()
+            if self.segments:
+                room = self.segments[-1].end_offset - self.end_offset
+                if room:
+                    assert room >= BLANK_SIZE_MIN
+                    self._add(memoryview(encode_blank(room)), room)
+            self.segments.append(following)
+        self._new_segments += 1
+
+    def add(self, records: memoryview) -> int:
+        """Take *records*, which fit, and return the log offset of the first."""
+        return self._add(records, len(records))
+
+    def write(self) -> None:
+        """Hand everything added to the kernel; from then on it can be read.
+
+        Raises:
+            OSError: Nothing of it is in the log, and the log ends where it did before.
+        """
+        added, self._added = self._added, []
+        try:
+            if self._is_tail_foul:
+                self._cut_tail()
+            if added:
+                _write_head_last(added)
+        except OSError:
+            self.take_back()
+            raise
+        self._new_segments = 0
+        self.written_offset = self.end_offset
+
+    def take_back(self) -> None:
+        """Forget everything added since the last write, and what a failed write has left of it.
+
+        New segments go from the last one on, so that no crash leaves a gap among the files. One
+        that the disk does not let go is in the way of the next roll, which says so.
+        """
+        self._added.clear()
+        self.end_offset = self.written_offset
+        self._is_tail_foul = True
+        with self._making:
+            surplus = [self.segments.pop() for _ in range(self._new_segments)]
+            if surplus and self._next is not None:  # made to follow the last of them
+                surplus.insert(0, self._next)
+                self._next = None
+            self._new_segments = 0
+            with suppress(OSError):
+                for segment in surplus:
+                    segment.delete()
+        with suppress(OSError):
+            self._cut_tail()  # the next write tries again
+
+    def prepare_next(self) -> None:
+        """Make the next segment ahead of need; may be called from another thread.
+
+        Raises:
+            OSError: There is no room for it.
+        """
+        with self._making:
+            if self.segments:
+                self._next = self._take_next()
+
+    @property
+    def allocated_offset(self) -> int:
+        """Log offset behind the last byte of the last file, written or not."""
+        return self.segments[-1].end_offset if self.segments else self.end_offset
+
+    def segment_start(self, offset: int) -> int:
+        """Return the start of the segment that holds *offset*, or of the one nearest to it."""
+        index = bisect.bisect_right(self.segments, offset, key=_base_offset) - 1
+        return self.segments[max(index, 0)].base_offset if self.segments else self.end_offset
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """Return the segment that holds *offset*, or None outside the log."""
+        if not self.min_offset <= offset < self.written_offset:
+            return None
+        return self.segments[(offset - self.min_offset) // self.segment_size]
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return *size* written bytes from *offset* on; they lie within one segment.
+
+        Raises:
+            OutsideLogError: They do not.
+        """
+        segment = self._segment_of(offset, offset + size)
+        start = offset - segment.base_offset
+        return memoryview(segment.buffer)[start : start + size]
+
+    def views(self, starts: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
+        """Return written stretches; each lies within one segment, as neighbours mostly do.
+
+        Raises:
+            OutsideLogError: One does not.
+        """
+        views = []
+        buffer, base, limit = memoryview(b""), 0, 0
+        for start, end in zip(starts, ends, strict=True):
+            if not base <= start <= end <= limit:
+                segment = self._segment_of(start, end)
+                buffer = memoryview(segment.buffer)
+                base, limit = segment.base_offset, min(segment.end_offset, self.written_offset)
+            views.append(buffer[start - base : end - base])
+        return views
+
+    def segments_between(self, first: int, last: int) -> list[Segment]:
+        """Return the segments that hold bytes from log offset *first* up to *last*."""
+        begin = bisect.bisect_right(self.segments, first, key=_base_offset) - 1
+        end = bisect.bisect_left(self.segments, last, key=_base_offset)
+        return self.segments[max(begin, 0) : end]
+
+    def expired(self, needed_from: int) -> Segment | None:
+        """Return the oldest segment, if it may go: unless it is the last, or still needed.
+
+        Needed is what reaches beyond log offset *needed_from*.
+        """
+        oldest = self.segments[0] if len(self.segments) > 1 else None
+        return oldest if oldest is not None and oldest.end_offset <= needed_from else None
+
+    def delete_oldest(self) -> None:
+        """Delete the oldest segment; readers of it keep what they have.
+
+        Raises:
+            OSError: The disk does not let it go, and it is in the log as before: one that stayed
+                while a later one went would leave a gap among the files.
+        """
+        self.segments[0].path.unlink()
+        self._deleted.append(self.segments.pop(0))
+
+    def let_deleted_go(self) -> None:
+        """Free what deleted segments took, and make durable that they are deleted.
+
+        That takes its time, so it is done in a thread, and before a further one is deleted.
+
+        Raises:
+            OSError: It is not durable.
+        """
+        while self._deleted:
+            self._deleted.pop().let_go()
+        sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Close all files; nothing is flushed."""
+        if self._next is not None:
+            self._next.delete()
+            self._next = None
+        for segment in [*self.segments, *self._deleted]:
+            segment.close()
+        self._deleted.clear()
+
+    def _segment_of(self, begin: int, end: int) -> Segment:
+        segment = self.segment_at(begin)
+        if segment is None or not begin <= end <= min(segment.end_offset, self.written_offset):
+            raise OutsideLogError(f"nothing lies at log offset {begin} to {end}")
+        return segment
+
+    def _add(self, records: memoryview, advance: int) -> int:
+        segment = self.segments[-1]
+        offset = self.end_offset
+        if self._added and self._added[-1][0] is segment:
+            self._added[-1][2].append(records)
+        else:
+            self._added.append((segment, offset - segment.base_offset, [records]))
+        self.end_offset += advance
+        return offset
+
+    def _take_next(self) -> Segment:
+        """Return the segment that follows the last one; the lock is held."""
+        base = self.segments[-1].end_offset if self.segments else self.end_offset
+        following, self._next = self._next, None
+        assert following is None or following.base_offset == base
+        return following or Segment.create(
+            self._directory, base, self.segment_size, is_warm=self.is_warming
+        )
+
+    def _cut_tail(self) -> None:
+        for segment in self.segments_between(self.written_offset, self.written_offset + 1):
+            segment.cut_tail(self.written_offset - segment.base_offset)
+        self._is_tail_foul = False
+
+    def _is_unused(self, segment: Segment, end_offset: int) -> bool:
+        is_unmade = segment.base_offset == end_offset and segment.size < self.segment_size
+        return segment.base_offset > end_offset or is_unmade
+
+
+def _write_head_last(stretches: Sequence[tuple[Segment, int, list[memoryview]]]) -> None:
+    first, start, buffers = stretches[0]
+    head, buffers[0] = buffers[0][:_HEAD_SIZE], buffers[0][_HEAD_SIZE:]
+    first.write(buffers, start + len(head))
+    for segment, position, others in stretches[1:]:
+        segment.write(others, position)
+    first.write([head], start)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _is_ours(segment: Segment) -> bool:
+    """Tell whether Eruca has begun *segment*, which is with a control record."""
+    try:
+        return decode_record(memoryview(segment.buffer)).topic == EVENTS_TOPIC
+    except DamagedRecordError:
+        return False

@@ -1,0 +1,1 @@
+"""The consume queues: their files, their damage, and how they lag."""

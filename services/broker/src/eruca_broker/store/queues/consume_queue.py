@@ -1,0 +1,311 @@
+"""One consume queue: for each message of a queue, in order, where it lies in the log.
+
+A projection of the log: never ahead of it, deleted and rebuilt at will. The record says which
+queue offset it has, so an entry has one place, and putting it again changes nothing.
+
+Crash rule: only what was flushed before the store's checkpoint is believed. :meth:`recover` takes
+the log offset up to which that was so; entries beyond it, whole or torn, are removed, and the
+store puts them again from the log. Entries are in log order, so those below the limit are a prefix,
+whatever a power cut made of the sectors behind it.
+
+Invariants: the entries' log offsets ascend; ``min_offset <= max_offset``; there is an entry for
+each offset between them.
+
+Source: RocketMQ 5.3, ``ConsumeQueue``. Unlike it, a queue whose entries do not follow one another
+is an error here, not a line in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from eruca_broker.core.consume_queue_entry import (
+    ENTRY,
+    ENTRY_SIZE,
+    FILLER,
+    Entries,
+    Entry,
+    decode_entry,
+    encode_entry,
+    log_ends,
+    sound_count,
+    view_entries,
+)
+from eruca_broker.core.offset_search import partition_point
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
+
+ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
+
+_NO_LIMIT: Final = 1 << 63
+_TIMELESS_MAX: Final = 1_000  # damaged records in a row that are passed for one that tells its time
+
+
+class ConsumeQueue:
+    """An open queue; made by :meth:`open`. Used from one thread.
+
+    Attributes:
+        min_offset: Queue offset of the first entry whose record is still in the log; equal to
+            ``max_offset`` where there is none.
+        max_offset: Queue offset the next entry gets.
+        changed_from: The lowest queue offset whose bytes may have changed since it was opened;
+            ``max_offset`` or more where none have but files were deleted; None if all is as it was.
+    """
+
+    __slots__ = ("_cut_at", "_last_end", "changed_from", "files", "max_offset", "min_offset")
+
+    def __init__(self, files: QueueFiles) -> None:
+        self.files = files
+        self.min_offset = 0
+        self.max_offset = 0
+        self.changed_from: int | None = None
+        self._last_end = 0  # log offset behind the last entry's record; 0 without one
+        self._cut_at = 0  # what a cut that left nothing was told
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        entries_per_file: int = ENTRIES_PER_FILE,
+        open_files: OpenFiles,
+        unflushed: Unflushed,
+        limit: int | None = None,
+    ) -> ConsumeQueue:
+        """Open the queue in *directory*; it is empty if that does not exist.
+
+        Args:
+            directory: The queue's own.
+            entries_per_file: How its files are cut; must not change while they exist.
+            open_files: The descriptors it shares with other queues.
+            unflushed: Where it notes what must be flushed.
+            limit: See :meth:`recover`.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+        """
+        queue = cls(QueueFiles(directory, entries_per_file, open_files, unflushed))
+        queue.recover(limit)
+        return queue
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Log offset behind the last entry's record; records below it have their entries.
+
+        Without an entry: the log offset of the cut that removed the last one, or 0.
+        """
+        return self._last_end or self._cut_at
+
+    def recover(self, limit: int | None = None) -> None:
+        """Find the entries there are, and forget what is not sure to be one.
+
+        Args:
+            limit: Log offset up to which entries had been flushed when the store stopped without
+                being closed; what lies beyond is removed. None after an orderly close, when every
+                entry in the files is sound.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+        """
+        files = self.files
+        files.discover()
+        if files.last < files.first:
+            self.min_offset = self.max_offset = self._last_end = 0
+            return
+        end = _NO_LIMIT if limit is None else limit
+
+        def is_sound(offset: int) -> bool:
+            entry = self.entry(offset)
+            return entry.is_written and (entry.is_filler or entry.log_offset < end)
+
+        # From the last file backwards: the first one that begins with a sound entry has the end.
+        number = files.last
+        while number > files.first and not is_sound(number * files.entries_per_file):
+            number -= 1
+        start = number * files.entries_per_file
+        found = partition_point(start, start + files.entries_per_file, is_sound)
+        if limit is not None:  # torn entries may have misled the search, but never to too early
+            found = start + sound_count(view_entries(files.read(start, found - start)), limit)
+        self._set_end(found)
+        if limit is not None or self.max_offset <= files.last * files.entries_per_file:
+            files.cut(self.max_offset)
+            self._note_change(self.max_offset)
+        if files.last < files.first:
+            self.min_offset = self.max_offset = 0
+            return
+        start = files.first * files.entries_per_file
+        self.min_offset = partition_point(
+            start, self.max_offset, lambda offset: self.entry(offset).is_filler
+        )
+
+    def entry(self, queue_offset: int) -> Entry:
+        """Return one entry; *queue_offset* lies in an existing file."""
+        return decode_entry(self.files.read(queue_offset, 1))
+
+    def entries(self, first: int, count: int) -> Entries:
+        """Return up to *count* entries from queue offset *first* on, fewer at the queue's end."""
+        assert self.min_offset <= first, first
+        count = min(count, self.max_offset - first)
+        return view_entries(self.files.read(first, count) if count > 0 else b"")
+
+    def put(self, queue_offset: int, log_offset: int, size: int, tags_code: int) -> int:
+        """Write one entry; like :meth:`put_run`."""
+        data = encode_entry(log_offset, size, tags_code)
+        if queue_offset == self.max_offset and log_offset >= self._last_end and self._last_end:
+            self._append(memoryview(data))
+            return 1
+        return self.put_run(queue_offset, data)
+
+    def put_run(self, first: int, entries: Entries | bytes) -> int:
+        """Write entries of consecutive queue offsets from *first* on; return how many were new.
+
+        Entries the queue has are left out: those before its end, and those of records that lie
+        before its last one's in the log. A queue without entries begins where its first one does.
+
+        Args:
+            first: Queue offset of the first entry.
+            entries: As :func:`~eruca_broker.core.consume_queue_entry.build_entries` returns them,
+                at least one, in log order.
+
+        Raises:
+            DamagedQueueError: They do not follow on the queue's last entry.
+            OSError: The disk refused. Entries before the refused one are written, and count;
+                putting the whole run again goes on from there.
+        """
+        data = entries if isinstance(entries, bytes) else entries.tobytes()
+        count = len(data) // ENTRY_SIZE
+        known = 0
+        if not self._last_end:
+            self._begin(first)
+        elif first != self.max_offset or ENTRY.unpack_from(data)[0] < self._last_end:
+            rows = view_entries(data)
+            known = max(
+                self.max_offset - first,
+                int(np.searchsorted(log_ends(rows), self._last_end, side="right")),
+            )
+            if known >= count:
+                return 0
+            if first + known != self.max_offset:
+                raise DamagedQueueError(
+                    f"{self.files.directory}: entry {first + known} of the record at"
+                    f" {rows['log_offset'].item(known)} does not follow on"
+                    f" {self.max_offset - 1}, whose record ends at {self._last_end}"
+                )
+        self._append(memoryview(data)[known * ENTRY_SIZE :])
+        return count - known
+
+    def truncate(self, log_offset: int) -> None:
+        """Remove the entries of records at or behind *log_offset*."""
+        files = self.files
+
+        def stays(offset: int) -> bool:
+            entry = self.entry(offset)
+            return entry.is_filler or entry.log_offset < log_offset
+
+        end = partition_point(files.first * files.entries_per_file, self.max_offset, stays)
+        if end == self.max_offset:
+            return
+        files.cut(end)
+        self._note_change(end)
+        self._cut_at = log_offset
+        self._set_end(end if files.last >= files.first else 0)
+        self.min_offset = min(self.min_offset, self.max_offset)
+
+    def begin(self, first: int) -> None:
+        """Let the queue, which has no entry, begin at *first*, above 0; a file tells so.
+
+        Raises:
+            OSError: The disk refused; calling again tries again.
+        """
+        assert not self._last_end
+        self._pad(first - 1 - (first - 1) % self.files.entries_per_file, first)
+
+    def correct_min(self, min_log_offset: int) -> None:
+        """Move ``min_offset`` past the entries whose records are before *min_log_offset*."""
+        self.min_offset = partition_point(
+            self.min_offset,
+            self.max_offset,
+            lambda offset: self.entry(offset).log_offset < min_log_offset,
+        )
+
+    def delete_expired(self, min_log_offset: int) -> int:
+        """Correct the minimum, and delete files it has passed; return how many.
+
+        The last file stays, or the queue would forget which offset comes next.
+        """
+        self.correct_min(min_log_offset)
+        deleted = self.files.delete_before(self.min_offset // self.files.entries_per_file)
+        if deleted:
+            self._note_change(self.max_offset)
+        return deleted
+
+    def offset_by_time(
+        self, timestamp: int, store_time_of: Callable[[int], int | None], *, upper: bool = False
+    ) -> int:
+        """Return the queue offset a store time leads to, looking at live entries only.
+
+        Lower: the first entry stored at or after *timestamp*, else ``max_offset``. Upper: the last
+        entry stored at or before it, else 0 (which may be below ``min_offset``).
+
+        A record that does not tell its time counts as stored with the next one that does; amid
+        very many of them, as too late, so that none behind them is passed over.
+
+        Args:
+            timestamp: ms since the epoch.
+            store_time_of: Returns the store time of the record at a log offset; None where it
+                cannot be read.
+            upper: Which of the two.
+        """
+
+        def is_before(offset: int) -> bool:
+            for later in range(offset, min(offset + _TIMELESS_MAX, self.max_offset)):
+                stored_at = store_time_of(self.entry(later).log_offset)
+                if stored_at is not None:
+                    return stored_at <= timestamp if upper else stored_at < timestamp
+            return False
+
+        found = partition_point(self.min_offset, self.max_offset, is_before)
+        if not upper:
+            return found
+        return found - 1 if found > self.min_offset else 0
+
+    def _begin(self, first: int) -> None:
+        """Prepare a queue without entries for its first one: pad its file up to there."""
+        self._pad(first - first % self.files.entries_per_file, first)
+
+    def _pad(self, start: int, first: int) -> None:
+        files = self.files
+        files.cut(0)  # padding of an earlier beginning
+        self.changed_from = 0
+        padding = memoryview(FILLER * (first - start))
+        while padding:
+            written = files.write(start, padding)
+            start += written
+            padding = padding[written * ENTRY_SIZE :]
+        self.min_offset = self.max_offset = first
+
+    def _append(self, data: memoryview) -> None:
+        self._note_change(self.max_offset)
+        while data:
+            count = self.files.write(self.max_offset, data)
+            self.max_offset += count
+            log_offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
+            self._last_end = log_offset + size
+            data = data[count * ENTRY_SIZE :]
+
+    def _note_change(self, queue_offset: int) -> None:
+        if self.changed_from is None or queue_offset < self.changed_from:
+            self.changed_from = queue_offset
+
+    def _set_end(self, max_offset: int) -> None:
+        self.max_offset = max_offset
+        last = self.entry(max_offset - 1) if max_offset > self._start() else None
+        self._last_end = 0 if last is None or last.is_filler else last.log_end
+
+    def _start(self) -> int:
+        files = self.files
+        return files.first * files.entries_per_file if files.last >= files.first else 1 << 63

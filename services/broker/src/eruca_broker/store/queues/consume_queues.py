@@ -1,0 +1,312 @@
+"""All consume queues of a store: ``consumequeue/{topic}/{queue_id}/``.
+
+Queues are opened when they are first asked for, and hold no descriptor of their own: one limit,
+``open_files_max``, is shared by all. A queue object takes about a kilobyte, so a hundred thousand
+of them are affordable; their entries stay on disk.
+
+At start-up the store calls :meth:`ConsumeQueues.verify` after an orderly close, or
+:meth:`ConsumeQueues.recover_all` after a crash. Both return what is damaged; each damaged queue is
+then removed with :meth:`ConsumeQueues.delete` and put again from the log, the others stay. A queue
+that was found damaged while the store was open is damaged for the next start, however it is closed.
+
+A deleted topic's files, of which there may be thousands, are only moved aside, into a directory
+beside this one; :meth:`ConsumeQueues.free_deleted` frees them in a thread, and the next start what
+a stop has left there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from eruca.contract.errors import UnavailableError
+from eruca_broker.store.files.directories import make_directory
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.queues.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
+from eruca_broker.store.queues.lagging import Key, queue_damaged
+from eruca_broker.store.queues.queue_check import (
+    QueueDigest,
+    check_digests,
+    check_structure,
+    file_digests,
+)
+from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
+
+DELETED_SUFFIX: Final = ".deleted"  # of the directory beside, where deleted topics' files go
+OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit
+
+_log = structlog.get_logger(__name__)
+
+
+class DamagedQueue(NamedTuple):
+    """A queue that must be deleted and rebuilt, and why."""
+
+    topic: str
+    queue_id: int
+    reason: str
+
+
+class ConsumeQueues:
+    """The consume queues below *directory*, which is created if need be. Used from one thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        entries_per_file: int = ENTRIES_PER_FILE,
+        open_files_max: int = OPEN_FILES_MAX,
+    ) -> None:
+        make_directory(directory)
+        self._directory = str(directory)
+        self._deleted = f"{directory}{DELETED_SUFFIX}"
+        self._deleted_count = 0
+        self.free_deleted()
+        self._entries_per_file = entries_per_file
+        self._open_files = OpenFiles(open_files_max)
+        self._unflushed = Unflushed()
+        self._taken = Unflushed()
+        self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
+        self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
+        self._distrusted: dict[Key, str] = {}  # with what was found wrong
+        self._left_over: set[str] = set()  # deleted topics whose files may still be there
+
+    def __iter__(self) -> Iterator[Key]:
+        """Iterate over the queues there are, as (topic, queue id)."""
+        return iter(list(self._queues))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._queues
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue; an empty one if it does not exist yet.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+            OSError: The disk refused.
+        """
+        key = (topic, queue_id)
+        return self._queues.get(key) or self._open(key)
+
+    def existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue that has or had entries, or None, without making one.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+        """
+        key = (topic, queue_id)
+        return self.queue(topic, queue_id) if key in self._queues else None
+
+    def items(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """Iterate over the queues there are, opening each."""
+        for topic, queue_id in self:
+            yield topic, queue_id, self.queue(topic, queue_id)
+
+    @property
+    def distrusted(self) -> Mapping[Key, str]:
+        """The queues that have entries which are wrong, each with what was found."""
+        return self._distrusted
+
+    def distrust(self, topic: str, queue_id: int, fault: str) -> UnavailableError:
+        """Note that a queue has an entry which is wrong: the next start makes it anew.
+
+        Returns:
+            What whoever reads it is told.
+        """
+        key = (topic, queue_id)
+        damage = queue_damaged(key, fault)
+        if self._distrusted.setdefault(key, damage.detail) is damage.detail:
+            directory = self._path(topic, queue_id)
+            _log.error("a consume queue is damaged", directory=directory, fault=fault)
+        return damage
+
+    def delete(self, topic: str, queue_id: int) -> None:
+        """Delete one queue with its files, damaged or not."""
+        self._queues.pop((topic, queue_id), None)
+        self._forget((topic, queue_id))
+        directory = self._path(topic, queue_id)
+        self._open_files.forget_below(directory)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        self._unflushed.directories.add(f"{self._directory}/{topic}")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete all queues of a topic: they are gone at once, and their files out of the way.
+
+        What the disk does not let go now is left to :meth:`delete_left_over`.
+        """
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+            self._forget(key)
+        self._left_over.add(topic)
+        with suppress(OSError):
+            self._delete_files(topic)
+
+    def delete_left_over(self) -> None:
+        """Delete the files of deleted topics that are still there.
+
+        Raises:
+            OSError: Some are. No queue of such a topic can be opened meanwhile.
+        """
+        for topic in list(self._left_over):
+            self._delete_files(topic)
+
+    def free_deleted(self) -> None:
+        """Free what the files of deleted topics take; may be called in another thread.
+
+        What the disk does not let go is tried again with the next call.
+        """
+        shutil.rmtree(self._deleted, ignore_errors=True)
+
+    def truncate(self, log_offset: int) -> None:
+        """Remove, in all queues, the entries of records at or behind *log_offset*."""
+        for key in self:
+            self.queue(*key).truncate(log_offset)
+
+    def delete_expired(self, min_log_offset: int) -> Iterator[int]:
+        """Move each queue's minimum to the log's, delete files it has passed; yield how many.
+
+        Queues may be made and deleted between two steps: new ones have nothing that has expired.
+        One that is damaged keeps its files, and keeps no other from going on.
+        """
+        for key in self:
+            deleted = 0
+            try:
+                queue = self.existing(*key)
+                if queue is not None:
+                    deleted = queue.delete_expired(min_log_offset)
+            except DamagedQueueError as error:
+                self.distrust(*key, str(error))
+            yield deleted
+
+    def take_unflushed(self) -> Unflushed:
+        """Return what must be flushed for all entries up to now to be durable.
+
+        Its ``sync`` may be called in another thread, one at a time. What it leaves undone, because
+        it failed or was not called, is part of what is taken the next time.
+        """
+        self._unflushed.add_all(self._taken)
+        self._taken = self._unflushed.take()
+        return self._taken
+
+    def digests(self) -> list[QueueDigest]:
+        """Return the digest of every queue, for :meth:`verify` to compare with later.
+
+        Files that were verified and have been full since then are not read again.
+        """
+        return [self._digest(key) for key in self]
+
+    def verify(self, digests: Iterable[QueueDigest] | None, *, log_end: int) -> list[DamagedQueue]:
+        """Return the queues that are not what they were when *digests* were taken.
+
+        Args:
+            digests: Of every queue; None where there are none, then only entries that contradict
+                one another or the log are found.
+            log_end: Where the log ends: no entry may point behind it.
+        """
+        damaged = []
+        expected = None if digests is None else {item[:2]: item for item in digests}
+        for key in sorted(self._queues.keys() | (expected or {}).keys()):
+            try:
+                files = self._discover(key)
+                if expected is None:
+                    check_structure(files, log_end)
+                elif key in expected:
+                    check_digests(files, expected[key])
+                    self._digests[key] = expected[key]
+                else:
+                    raise DamagedQueueError("it was not there when the store was closed")
+            except DamagedQueueError as error:
+                damaged.append(DamagedQueue(*key, str(error)))
+        return damaged
+
+    def recover_all(self, limit: int) -> list[DamagedQueue]:
+        """Open every queue after a crash; see :meth:`ConsumeQueue.recover`. Return the damaged.
+
+        Args:
+            limit: Log offset up to which all queues had been flushed.
+        """
+        damaged = []
+        for key in self:
+            try:
+                self._open(key, limit)
+            except DamagedQueueError as error:
+                damaged.append(DamagedQueue(*key, str(error)))
+        return damaged
+
+    def close(self) -> None:
+        """Close all files. Nothing is flushed."""
+        self._open_files.close()
+
+    def _path(self, topic: str, queue_id: int) -> str:
+        return f"{self._directory}/{topic}/{queue_id}"
+
+    def _forget(self, key: Key) -> None:
+        self._digests.pop(key, None)
+        self._distrusted.pop(key, None)
+
+    def _delete_files(self, topic: str) -> None:
+        directory = f"{self._directory}/{topic}"
+        self._open_files.forget_below(directory)
+        self._deleted_count += 1
+        if os.path.lexists(directory):
+            os.makedirs(self._deleted, exist_ok=True)  # noqa: PTH103 - paths are strings here
+            os.rename(directory, f"{self._deleted}/{self._deleted_count}")  # noqa: PTH104
+        self._unflushed.directories.add(self._directory)
+        self._left_over.discard(topic)
+
+    def _open(self, key: Key, limit: int | None = None) -> ConsumeQueue:
+        if key[0] in self._left_over:  # or it would begin with another topic's entries
+            self._delete_files(key[0])
+        queue = ConsumeQueue.open(
+            self._path(*key),
+            entries_per_file=self._entries_per_file,
+            open_files=self._open_files,
+            unflushed=self._unflushed,
+            limit=limit,
+        )
+        self._queues[key] = queue
+        return queue
+
+    def _digest(self, key: Key) -> QueueDigest:
+        if key in self._distrusted:
+            return QueueDigest(*key, max_offset=0, files=())  # as of no queue that has entries
+        known = self._digests.get(key)
+        queue = self._queues[key]
+        if known is not None and (queue is None or queue.changed_from is None):
+            return known
+        queue = queue or self._open(key)
+        full: dict[int, int] = {}
+        if known is not None:
+            unchanged = min(known.max_offset, queue.changed_from or 0)
+            full_count = unchanged // self._entries_per_file
+            full = {number: crc for number, crc in known.files if number < full_count}
+        files = file_digests(queue.files, queue.max_offset, full)
+        return QueueDigest(*key, queue.max_offset, files)
+
+    def _discover(self, key: Key) -> QueueFiles:
+        files = QueueFiles(
+            self._path(*key), self._entries_per_file, self._open_files, self._unflushed
+        )
+        files.discover()
+        return files
+
+
+def _list(directory: Path) -> Iterator[Key]:
+    with os.scandir(directory) as topics:
+        for topic in topics:
+            if topic.is_dir():
+                with os.scandir(topic) as queues:
+                    for queue in queues:
+                        # RocketMQ, too, passes over what is no number.
+                        if queue.name.isdecimal() and queue.name == str(int(queue.name)):
+                            yield topic.name, int(queue.name)

@@ -1,0 +1,1 @@
+"""Opening a store: what can be believed, and what is made anew."""

@@ -1,0 +1,250 @@
+"""Opening a store: where the log ends, which projections can be believed, what the state is.
+
+Steps, in order::
+
+    1. the log's files        must form a log, or nothing is touched
+    2. the projections        those that cannot be believed are cut or deleted, which tells
+                              where the walk must start      store/recovery/projection_recovery.py
+    3. the walk               from the oldest offset some projection lacks, and after a crash at
+                              least through the last segment that was flushed: every record is
+                              proved and dispatched; known entries change nothing
+    4. the end                a torn tail is cut, and with it the group of records it is part of;
+                              damage below what was flushed is refused; what is left is flushed
+    5. the state              folded from the latest whole snapshot on; and which timers are
+                              pending, from there and the queues where messages wait
+                                                             store/state/state_fold.py
+
+After an orderly stop hardly a record is walked, so it may be the fold that finds one damaged. Then
+all begins anew as after a crash, and the walk comes to it.
+
+The last segment must begin with a snapshot, or what retention leaves could lack one: where a crash
+came before it was whole, ``needs_snapshot`` asks for another. So it does where RocketMQ has written
+the store, or has had it since.
+
+Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormally``.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import RecordNotFoundError
+from eruca.contract.hashing import tags_code
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import DamagedRecordError, decode_record
+from eruca_broker.core.state.events import EVENTS_QUEUE_ID, decode_event
+from eruca_broker.core.state.record_groups import GROUP_HEADS
+from eruca_broker.core.state.state import BrokerState
+from eruca_broker.core.state.timers import PendingTimers
+from eruca_broker.store.config import delay_offsets
+from eruca_broker.store.config.projection_digests import take_digests
+from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.recovery.projection_recovery import (
+    Walked,
+    Walker,
+    lacks,
+    lacks_begin,
+    open_projections,
+    retract,
+)
+from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.state.state_fold import fold
+
+_GROUP_CODES: Final = {tags_code(str(head.__struct_config__.tag)) for head in GROUP_HEADS}
+
+logger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The parts of an open store."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    index: KeyIndex
+    dispatcher: Dispatcher
+    state: BrokerState
+    timers: PendingTimers
+    last_store_timestamp: int
+    snapshot_offset: int  # where the latest whole snapshot begins
+    needs_snapshot: bool
+
+
+def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) -> Recovered:
+    """Open the store in *directory*.
+
+    Raises:
+        CorruptLogError: Durable records are damaged; the log has not been changed.
+        UnreadableConfigError: A store of RocketMQ's has a ``config/`` that cannot be understood.
+        OSError: The disk refuses.
+    """
+    try:
+        with ExitStack() as opened:
+            recovered = _recover(directory, settings, opened, stopped_cleanly=stopped_cleanly)
+            opened.pop_all()
+            return recovered
+    except (RecordNotFoundError, DamagedRecordError) as error:
+        if not stopped_cleanly:
+            raise CorruptLogError(
+                f"the log in {directory} is damaged where it tells the broker's state: {error}. "
+                "Restore the file from a replica or a backup"
+            ) from error
+        logger.warning("the state cannot be read; the log's end is proved", fault=str(error))
+    return recover(directory, settings, stopped_cleanly=False)
+
+
+def _recover(
+    directory: Path, settings: StoreSettings, opened: ExitStack, *, stopped_cleanly: bool
+) -> Recovered:
+    """Open the store as :func:`recover` does; what is open is closed by *opened*.
+
+    Raises:
+        RecordNotFoundError: A record of the state is damaged.
+        DamagedRecordError: The last one is.
+    """
+    log = CommitLog.open(
+        directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
+    )
+    opened.callback(log.close)
+    log.is_warming = settings.is_log_warmed
+    checkpoint = read_checkpoint(directory)
+    promises = checkpoint or Checkpoint(0, 0, 0, 0)
+    flushed = promises.flushed_offset
+    # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
+    write_checkpoint(directory, promises._replace(index_timestamp=0))
+    is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
+    digests = take_digests(directory)
+    queues, index, start = open_projections(
+        directory, settings, log, promises, digests if is_orderly else None
+    )
+    opened.callback(queues.close)
+    opened.callback(index.close)
+    dispatcher = Dispatcher(log, queues, index)
+    walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
+    known = set() if is_orderly else {key for key in queues if queues.queue(*key).max_offset}
+    walked = _walked(directory, promises, walker, start)
+    if walked.end < flushed:
+        _give_up(directory, walked.end, flushed, is_damage_cut=settings.is_damage_cut)
+    end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
+    index.truncate(end)
+    for _ in queues.delete_expired(log.min_offset):
+        pass
+    index.delete_expired(log.min_offset)
+    last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
+    folded = fold(
+        directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
+    )
+    ends = folded.state.queue_ends.items()
+    begun = (key for key in queues if key not in known)
+    if not is_orderly and (
+        any(lacks(queues, *place) for place in ends)
+        or (start > log.min_offset and any(lacks_begin(queues, key) for key in begun))
+    ):
+        # Files of queues are gone, and nothing but the state still knew that there were some, or
+        # the offsets of records that came after those they told of.
+        logger.warning("consume queues are missing and are rebuilt from the log")
+        retract(directory, promises)
+        walker.rebuild()
+        folded = fold(directory, log, queues, index, last_store_timestamp, may_be_foreign=True)
+        for place, queue_end in folded.state.queue_ends.items():
+            if lacks(queues, place, queue_end):  # all it had has expired
+                queues.queue(*place).begin(queue_end)  # or every start would look for it again
+    dispatcher.queued_offset = dispatcher.indexed_offset = end
+    logger.info(
+        "store opened",
+        directory=str(directory),
+        stopped_cleanly=stopped_cleanly,
+        log_start=log.min_offset,
+        log_end=end,
+        walked_from=start,
+        topics=len(folded.state.topics),
+        timers=len(folded.timers),
+    )
+    return Recovered(
+        log,
+        queues,
+        index,
+        dispatcher,
+        folded.state,
+        folded.timers,
+        last_store_timestamp,
+        folded.snapshot_offset,
+        folded.needs_snapshot,
+    )
+
+
+def _walked(directory: Path, promises: Checkpoint, walker: Walker, start: int) -> Walked:
+    """Walk the log from *start* on, or all of it where the queues turn out not to fit it."""
+    try:
+        return walker.walk(start)
+    except DamagedQueueError as error:
+        logger.warning("consume queues do not fit the log and are rebuilt", reason=str(error))
+        retract(directory, promises)
+        return walker.rebuild()
+
+
+def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) -> None:
+    """Refuse a log that lacks what was durable, unless its loss was agreed to."""
+    if not is_damage_cut:
+        raise CorruptLogError(
+            f"the log in {directory} is sound up to {end} but was durable up to {flushed}: "
+            f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
+            "replica or a backup; to give those messages up, start once with "
+            "ERUCA_BROKER_CUT_DAMAGE=true"
+        )
+    delay_offsets.forget(directory)
+
+
+def _settle_end(
+    log: CommitLog, queues: ConsumeQueues, walked: Walked, flushed: int, *, is_orderly: bool
+) -> int:
+    """Cut what is torn, make durable what is left; return where the log ends."""
+    end = walked.end
+    queues.truncate(end)
+    if (torn := _torn_group(log, queues, end)) is not None:
+        logger.warning("the log ends in a torn group of records", log_offset=torn)
+        end = torn
+        queues.truncate(end)
+    is_full = walked.is_full and torn is None
+    log.set_end(end, is_full=is_full, is_tail_clean=is_orderly and end == flushed)
+    if flushed < end:
+        _make_durable(log, flushed, end)
+    return end
+
+
+def _make_durable(log: CommitLog, first: int, end: int) -> None:
+    """Flush the log from *first* to *end*: its writer has not, or has met a disk that failed."""
+    # Where nobody knows what was flushed that would be all of the log, of RocketMQ's perhaps.
+    doubted = first or log.segment_start(end - 1)
+    for segment in log.segments_between(first, end):
+        base = segment.base_offset
+        segment.rewrite(max(doubted - base, 0), min(end - base, segment.size))
+        segment.flush()
+
+
+def _torn_group(log: CommitLog, queues: ConsumeQueues, end: int) -> int | None:
+    """Return where a group of records begins of which the log's end has cut something off.
+
+    Behind a torn group there is nothing, so its head is the last event of all.
+    """
+    queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
+    if queue is None or queue.min_offset == queue.max_offset:
+        return None
+    last = queue.entry(queue.max_offset - 1)
+    if last.tags_code not in _GROUP_CODES:
+        return None
+    [segment] = log.segments_between(last.log_offset, last.log_end)
+    record = decode_record(memoryview(segment.buffer), last.log_offset - segment.base_offset)
+    head = decode_event(record.body)
+    assert isinstance(head, GROUP_HEADS)
+    return last.log_offset if last.log_end + head.group_size > end else None

@@ -1,0 +1,199 @@
+"""Recovery's part for the state: folded from the latest whole snapshot on, or imported.
+
+A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the queues
+that are there. Where RocketMQ has had the store since Eruca closed it, the topics, groups and
+offsets it has noted there are taken over on top, and what it has made of transactions and timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import structlog
+
+from eruca.contract.hashing import tags_code
+from eruca.contract.names import EVENTS_TOPIC
+from eruca_broker.core.consume_queue_entry import Entry
+from eruca_broker.core.state.events import (
+    EVENTS_QUEUE_ID,
+    SNAPSHOT_TAG,
+    Event,
+    StateSnapshot,
+    TopicPut,
+    decode_event,
+)
+from eruca_broker.core.state.state import BrokerState, with_queue
+from eruca_broker.core.state.timers import PendingTimers
+from eruca_broker.core.state.timers_events import TimerRows
+from eruca_broker.store.config import config_snapshots
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.reader import Reader
+from eruca_broker.store.state import imported_timers
+from eruca_broker.store.state.imported_transactions import (
+    CHECKS_GROUP,
+    imported_transactions,
+    take_over,
+)
+from eruca_broker.store.state.timers_fold import TimersFold
+
+logger = structlog.get_logger(__name__)
+
+
+class Folded(NamedTuple):
+    """The state, and what it was folded from."""
+
+    state: BrokerState
+    timers: PendingTimers
+    snapshot_offset: int  # log offset of the latest whole snapshot, or where the log begins
+    needs_snapshot: bool  # whether the log should hold a newer one
+
+
+def fold(
+    directory: Path,
+    log: CommitLog,
+    queues: ConsumeQueues,
+    index: KeyIndex,
+    last_store_timestamp: int,
+    *,
+    may_be_foreign: bool,
+) -> Folded:
+    """Return the state of a store whose log and projections fit each other.
+
+    Args:
+        directory: The store's.
+        log: Up to its end.
+        queues: They tell where the events are.
+        index: For reading, no more; complete.
+        last_store_timestamp: Of the log, in ms.
+        may_be_foreign: Whether RocketMQ may have had the store since Eruca did.
+
+    Raises:
+        RecordNotFoundError: A record of the state is damaged.
+    """
+    state, timers = BrokerState(), TimersFold()
+    queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
+    reader = Reader(log, queues, index)
+    first = _latest_snapshot(queue, reader) if queue is not None else None
+    if first is None and log.end_offset > log.min_offset:
+        _import(directory, state, queues)
+    known_to = 0  # end of the last event's group; a snapshot that is not whole was a start's
+    if queue is not None:
+        start = queue.min_offset if first is None else first
+        for event, entry in _events(queue, reader, start):
+            state.apply(event, entry.log_offset)
+            timers.apply(event, entry.log_offset)
+            if not isinstance(event, StateSnapshot) or event.part == event.parts:
+                known_to = entry.log_end + getattr(event, "group_size", 0)
+    if queue is None or first is None:
+        rows = imported_timers.imported(
+            directory, queues, reader, log.min_offset, last_store_timestamp
+        )
+        _import_transactions(state, queues, reader)
+        return Folded(state, _timers(rows), log.min_offset, needs_snapshot=True)
+    rows = timers.pending(directory, queues, log.min_offset)
+    snapshot_offset = queue.entry(first).log_offset
+    is_covered = snapshot_offset >= log.segments[-1].base_offset
+    has_changed = _import_changes(directory, state)
+    # Only while RocketMQ has the store do its checks pass anything.
+    progress = state.group_offsets(CHECKS_GROUP) if has_changed else {}
+    has_changed |= take_over(state.transactions, queues, reader, progress, known_to)
+    if may_be_foreign and imported_timers.has_let_go(log, known_to):
+        rows = imported_timers.take_over(rows, queues, reader, last_store_timestamp)
+        has_changed = True
+    return Folded(
+        state, _timers(rows), snapshot_offset, needs_snapshot=has_changed or not is_covered
+    )
+
+
+def _timers(rows: TimerRows) -> PendingTimers:
+    pending = PendingTimers()
+    pending.add_rows(rows)
+    return pending
+
+
+def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:
+    """Return the queue offset of the first part of the latest whole snapshot."""
+
+    def part_at(offset: int) -> StateSnapshot | None:
+        event = decode_event(reader.record(queue.entry(offset).log_offset).body)
+        return event if isinstance(event, StateSnapshot) else None
+
+    code = tags_code(SNAPSHOT_TAG)
+    step = 4_096
+    for highest in range(queue.max_offset - 1, queue.min_offset - 1, -step):
+        lowest = max(highest - step + 1, queue.min_offset)
+        codes = queue.entries(lowest, highest - lowest + 1)["tags_code"]
+        for row in np.flatnonzero(codes == code)[::-1].tolist():
+            last: int = lowest + row
+            part = part_at(last)
+            if part is None or part.part != part.parts:
+                continue
+            first = last - part.parts + 1  # they are written in one go
+            begin = part_at(first) if first >= queue.min_offset else None
+            if begin is not None and begin.part == 1:
+                return first
+    return None
+
+
+def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[Event, Entry]]:
+    for offset in range(first, queue.max_offset):
+        entry = queue.entry(offset)
+        yield decode_event(reader.record(entry.log_offset).body), entry
+
+
+def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
+    """Take over what RocketMQ knew; topics it did not list are known by their queues."""
+    loaded = config_snapshots.load(directory)
+    for put in loaded.topics:
+        state.apply(put, 0)
+    for topic, queue_id in queues:
+        if topic not in state.topics:
+            state.apply(TopicPut(topic, 1, 1, "rw"), 0)
+        state.topics[topic] = with_queue(state.topics[topic], queue_id)
+    events: list[Event] = [*loaded.groups, *loaded.offsets]
+    for event in events:
+        state.apply(event, 0)
+    logger.info("state imported", topics=len(loaded.topics), groups=len(state.groups))
+
+
+def _with_known_order(put: TopicPut, state: BrokerState) -> TopicPut:
+    """Return *put* with the order config that is known: RocketMQ's brokers hold none."""
+    known = state.topics.get(put.topic)
+    if known is None or not put.ordered:
+        return put
+    return msgspec.structs.replace(put, order_config=known.order_config)
+
+
+def _import_transactions(state: BrokerState, queues: ConsumeQueues, reader: Reader) -> None:
+    progress = state.group_offsets(CHECKS_GROUP)
+    for live in imported_transactions(queues, reader, progress):
+        if state.transactions.get(live.transaction_id) is None:
+            state.transactions.load(live)
+
+
+def _import_changes(directory: Path, state: BrokerState) -> bool:
+    """Take over what RocketMQ has changed since Eruca closed the store; tell whether it has.
+
+    What cannot be read is left alone: the log knows everything that Eruca ever said.
+    """
+    try:
+        loaded = config_snapshots.load(directory, only_foreign=True, known=state.groups)
+    except config_snapshots.UnreadableConfigError as error:
+        logger.warning("config files are damaged and will be written anew", fault=str(error))
+        return False
+    topics = [_with_known_order(put, state) for put in loaded.topics]
+    events: list[Event] = [*topics, *loaded.groups, *loaded.offsets]
+    for event in events:
+        state.apply(event, 0)
+    if events:
+        logger.info(
+            "state changed by RocketMQ", topics=len(loaded.topics), groups=len(loaded.groups)
+        )
+    return bool(events)

@@ -1,0 +1,124 @@
+"""State snapshots: what each segment of the log begins with, so that older ones can go.
+
+A snapshot tells the state as all that precedes it in the log will have made it, so events that
+are accepted and not published yet count, too. It is a group of control records; only the last of
+them makes it whole (:mod:`eruca_broker.core.state.snapshots`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from eruca.contract.records import BLANK_SIZE_MIN
+from eruca_broker.core.batches.batch import Batch
+from eruca_broker.core.records.scheduled import DELAYED_TOPICS
+from eruca_broker.core.state.events import Event, StateSnapshot
+from eruca_broker.core.state.snapshots import SnapshotItem
+from eruca_broker.core.state.state import SNAPSHOT_ITEMS_MAX, BrokerState
+from eruca_broker.core.state.timers import PendingTimers
+from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired, timer_pieces
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.writer import Writer
+
+_ITEM_SIZE: Final = 1_024  # bytes of JSON, as a guess; hardly any item takes a third of it
+
+
+class StateSnapshots:
+    """Puts snapshots together, and knows where in the log the latest whole one begins.
+
+    Args:
+        state: What is told.
+        timers: … and what waits for its time.
+        queues: … and how far each queue has come.
+        latest_offset: Log offset of the latest whole snapshot.
+    """
+
+    def __init__(
+        self,
+        state: BrokerState,
+        timers: PendingTimers,
+        queues: ConsumeQueues,
+        latest_offset: int,
+    ) -> None:
+        self.latest_offset = latest_offset
+        self._state = state
+        self._timers = timers
+        self._queues = queues
+        self._begun_at = 0  # the one of which not all parts are published yet
+
+    def batches(
+        self,
+        writer: Writer,
+        *,
+        visible_offset: int,
+        segment_size: int,
+        batch_of: Callable[[StateSnapshot], Batch],
+    ) -> list[tuple[Batch, Event]]:
+        """Return the state as it will be behind everything that *writer* has accepted, in parts.
+
+        How large a part becomes is only guessed beforehand; where one fits into no segment, all of
+        them are made smaller. An item that alone is too large stays so.
+
+        Args:
+            writer: Knows what is on its way into the log.
+            visible_offset: Log offset up to which timers are known.
+            segment_size: Bytes; a part is to take no more than about half of them.
+            batch_of: Makes a part's control record.
+        """
+        state = self._state
+        coming = list(writer.unpublished_events())
+        if coming:
+            state = state.copy()
+            for event, log_offset in coming:
+                state.apply(event, log_offset)
+        items_max = min(SNAPSHOT_ITEMS_MAX, max(segment_size // 2 // _ITEM_SIZE, 1))
+        ends = list(self._queue_ends(state, writer))
+        has_timers = any(topic in DELAYED_TOPICS for topic, _, _ in ends)
+        while True:
+            timers = self._timer_items(coming, visible_offset, items_max) if has_timers else ()
+            parts = state.snapshot(ends, items_max=items_max, more=timers)
+            batches: list[tuple[Batch, Event]] = [(batch_of(part), part) for part in parts]
+            if items_max == 1 or all(b.size + BLANK_SIZE_MIN <= segment_size for b, _ in batches):
+                return batches
+            items_max //= 2
+
+    def note(self, part: StateSnapshot, log_offset: int) -> None:
+        """Take note of a part that is published."""
+        if part.part == 1:
+            self._begun_at = log_offset
+        if part.part == part.parts:
+            self.latest_offset = self._begun_at
+
+    def _queue_ends(self, state: BrokerState, writer: Writer) -> Iterator[tuple[str, int, int]]:
+        ends = dict(state.queue_ends)
+        for topic, queue_id in self._queues:
+            # A queue that cannot be read must not keep the log from going on: its messages tell
+            # its end, and where there are none any more, what the state knew of it.
+            with suppress(OSError, DamagedQueueError):
+                end = self._queues.queue(topic, queue_id).max_offset
+                ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
+        ends.update(writer.known_next_offsets())
+        for (topic, queue_id), offset in ends.items():
+            if offset and not writer.is_leaving(topic):
+                yield topic, queue_id, offset
+
+    def _timer_items(
+        self, coming: Sequence[tuple[Event, int]], visible_offset: int, items_max: int
+    ) -> Iterator[SnapshotItem]:
+        """Yield what is pending; messages on their way into the log are in it behind ``since``."""
+        rows = self._timers.rows()
+        ended = [
+            timer
+            for event, _ in coming
+            if isinstance(event, TimersFired | TimersCancelled)
+            for timer in event.timers
+        ]
+        if ended:
+            rows = rows[~np.isin(rows[:, 1], ended)]
+        for piece, weight in timer_pieces(rows, visible_offset, items_max):
+            yield SnapshotItem("timers", piece, weight)

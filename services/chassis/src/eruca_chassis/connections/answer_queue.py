@@ -1,0 +1,102 @@
+"""The exchanges of a connection in the order of their requests, and the sending of their answers.
+
+HTTP/1.1 has no other way to say which answer belongs to which request than their order: one that is
+ready early waits for those before it. A small answer goes out in one piece; a large one piece by
+piece, the next pieces when the transport says that it has drained.
+
+Invariants:
+
+- only the first exchange's answer is being sent, and it leaves the queue when all of it is written;
+- an exchange that has left is ended once: what it held is given back, and it is counted;
+- one whose client is lost while it works has left the queue, and is ended when it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from eruca_chassis.connections.exchange import Exchange
+from eruca_chassis.connections.pieces import JOIN_SIZE_MAX, joined
+from eruca_chassis.metrics import CLIENT_GONE_STATUS
+
+
+class AnswerQueue:
+    """The exchanges that are not ended.
+
+    Args:
+        transport: Where answers are written.
+        flow: Whether it has room.
+        closes_behind: Asked when the answer of the last exchange is begun: whether the connection
+            is closed behind it.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        closes_behind: Callable[[], bool],
+    ) -> None:
+        self.exchanges: deque[Exchange] = deque()
+        self.ended_at: float | None = None  # when the latest one did; of the monotonic clock
+        self._transport = transport
+        self._flow = flow
+        self._closes_behind = closes_behind
+
+    @property
+    def has_begun_answer(self) -> bool:
+        """Whether a part of an answer is written."""
+        return bool(self.exchanges) and self.exchanges[0].unsent is not None
+
+    def send(self) -> bool:
+        """Send what is answered, as far as it is next and the transport has room.
+
+        Returns whether all exchanges have ended.
+        """
+        exchanges, transport = self.exchanges, self._transport
+        while exchanges and exchanges[0].status and not self._flow.write_paused:
+            if transport.is_closing():
+                return False  # connection_lost is on its way
+            exchange = exchanges[0]
+            if exchange.unsent is None:
+                self._begin_answer(exchange)
+            for piece in exchange.unsent or ():
+                transport.write(piece)
+                if self._flow.write_paused:
+                    return False  # what remains is sent, and the exchange ended, after it drained
+            exchanges.popleft()
+            self.end(exchange)
+        return not exchanges
+
+    def end(self, exchange: Exchange) -> None:
+        """End an exchange that has left the queue."""
+        exchange.give_back()
+        now = monotonic()
+        metrics = exchange.request.route.metrics
+        metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)
+        self.ended_at = now
+
+    def lose(self) -> None:
+        """Lose the client of all exchanges."""
+        exchanges, self.exchanges = self.exchanges, deque()
+        for exchange in exchanges:
+            if exchange.lose():
+                self.end(exchange)
+
+    def _begin_answer(self, exchange: Exchange) -> None:
+        """Send the head of an answer, with the whole body unless it is large."""
+        if len(self.exchanges) == 1 and self._closes_behind():
+            exchange.closes = True
+        assert exchange.head is not None
+        head = exchange.head.encoded(exchange.size, closes=exchange.closes)
+        if exchange.request.method == "HEAD":
+            self._transport.write(head)
+        elif exchange.size <= JOIN_SIZE_MAX:
+            self._transport.write(b"".join((head, *exchange.pieces)))
+        else:
+            exchange.unsent = joined(exchange.pieces)
+            self._transport.write(head)

@@ -1,0 +1,476 @@
+"""The service's side of each connection: uvicorn's, with a direct way and with limits.
+
+*The direct way.* uvicorn makes a task, an event and two or three more objects for every request.
+A request of a hot route is an exchange (:mod:`.exchange`) instead: begun when its head is there,
+completed when its body is, and answered in its turn (:mod:`.answer_queue`). A request whose head is
+known from before (:mod:`.known_heads`), and that is there whole, does not even pass the parser; nor
+does the body of a large upload (:mod:`.body_receiver`). What is rare is left to uvicorn, and comes
+back as an ASGI call (:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an
+unusual form, a page's request with its Origin, requests sent far ahead, and all that follows on a
+connection that is to be closed.
+
+*Whose turn it is.* The states of a connection, and what moves it on::
+
+    state      has                          a hot request  another     moved on by
+    idle       nothing to do                exchanges      uvicorn's   a request
+    exchanges  exchanges that are not ended exchanges      waiting     the last one's end: idle
+    waiting    … and requests in pipeline   waiting        waiting     the last one's end: uvicorn's
+    uvicorn's  one that uvicorn is at work  uvicorn's      uvicorn's   its end: the next in
+               on, others in pipeline                                  pipeline, or idle
+
+- exchanges that are not ended and a request that uvicorn is at work on are never there at once;
+- a request is an exchange only where uvicorn has nothing to do, and none waits for it;
+- what waits in ``pipeline`` came behind the exchanges, and is begun when they all have ended;
+- in every state the connection may be *ending* (closed behind an answer that is decided on: what
+  comes then is no exchange), *refused* (a last answer is written, what arrives is dropped,
+  and :class:`.refusing.Lingering` has the transport) or lost.
+
+*The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
+the handler, and stops a handler from sending more while the last piece waits for the client. It
+also stops reading as soon as a request comes behind another, and who does not read is not told that
+the client has left; so reading goes on here until what waits is much. uvicorn does not bound: how
+long a request's head or body may take, how large a head is, how many requests are pipelined, how
+long an answer may stay unread, nor how many bytes of unread answers there are in all. And its own
+refusals are plain text. :class:`ServiceProtocol` mends these:
+
+- *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
+- *refusals* are problems, and the client is given the time to read them (:mod:`.refusing`);
+- *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
+  client offers h2c with its first request; :mod:`.upgrades`);
+- *unread answers* and *times* are watched over all connections (:mod:`.connection_watch`).
+
+Source: uvicorn 0.54, ``HttpToolsProtocol`` (whose attributes are relied upon: the tests over real
+sockets notice when they change).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httptools
+import structlog
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from eruca.contract.errors import ErucaError, TooLargeError
+from eruca_chassis.asgi import joined_headers
+from eruca_chassis.connections.answer_queue import AnswerQueue
+from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
+from eruca_chassis.connections.connection_watch import ConnectionWatch, Unfinished
+from eruca_chassis.connections.exchange import Exchange, RequestHead
+from eruca_chassis.connections.hot import HotRoutes
+from eruca_chassis.connections.known_heads import HEAD_END, KnownHeads
+from eruca_chassis.connections.lending import lending_by, lent_socket, unread_size
+from eruca_chassis.connections.parsing import new_parser, unreadable
+from eruca_chassis.connections.refusing import Lingering, last_answer, refuse_connection
+from eruca_chassis.connections.upgrades import AfterUpgrade, head_for_body
+from eruca_chassis.readiness import Readiness
+
+HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
+AHEAD_MAX: Final = 64  # exchanges of one connection; a client further ahead is held back
+PIPELINE_MAX: Final = 256  # requests sent ahead of those; each costs about 2 KB
+REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
+SWEEP_SECONDS: Final = 1.0
+
+_BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body that it matters to copy once less
+
+_log = structlog.get_logger()
+
+
+class ServiceProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol with exchanges, limits, and refusals that are problems."""
+
+    # Set on the subclass that :func:`protocol_class` makes.
+    watch: ConnectionWatch
+    hot: HotRoutes
+    heads: KnownHeads
+    readiness: Readiness
+
+    _loose_size = 0  # bytes since a piece of body or the end of a message
+    _is_refused = False
+    _is_ending = False  # whether the connection is closed behind an answer that is decided on
+    _has_room = True  # whether it is one of connections_max
+    _is_amid = True  # a request; its first, to begin with
+    _new_head = b""  # of the request that begins what the parser is fed, if it is there whole
+    _latest: object = None  # what stands for the latest request
+    _begun: RequestResponseCycle | None = None  # uvicorn's latest; ``cycle`` may only be waiting
+    _receiving: Exchange | None = None  # whose body is arriving
+    _lent: socket.socket | None = None  # the connection, while another process writes to it
+
+    def connection_made(  # type: ignore[override]  # as uvicorn's own
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Take the connection; or, beyond the limit, only to say so."""
+        super().connection_made(transport)
+        self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
+        count = len(self.watch.connections)
+        maximum = self.watch.limits.connections_max
+        if count >= maximum + REFUSED_CONNECTIONS_MAX or self.watch.is_away:
+            transport.abort()
+        elif count >= maximum:
+            self._has_room = False
+            self.app = refuse_connection
+        self.watch.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._lose_requests()
+        self.watch.lost(self)
+
+    # --- What arrives -----------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, and refuse what grows without coming to an end."""
+        if not self._is_amid:
+            data = self._without_known(data)
+            if not data:
+                return
+        self._loose_size += len(data)
+        while data and len(self.pipeline) <= PIPELINE_MAX:
+            try:
+                self.parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade(data[upgrade.args[0] :])
+            except httptools.HttpParserError as error:
+                is_small = self._loose_size <= HEAD_SIZE_MAX
+                self.refuse(unreadable(error) if is_small else _head_too_large())
+                return
+        receiving = self._receiving
+        if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
+            room = receiving.gather()
+            let_read(self.transport, BodyReceiver(self, room, self._received))
+        if self._loose_size > HEAD_SIZE_MAX:
+            self.refuse(_head_too_large())
+        elif len(self.pipeline) > PIPELINE_MAX:
+            self.cut("it sent more than PIPELINE_MAX requests ahead")
+
+    def _received(self) -> None:
+        """Go on behind a body that did not pass the parser."""
+        let_read(self.transport, self)
+        self.parser = new_parser(self)
+        self.on_message_complete()
+
+    def _without_known(self, data: bytes) -> bytes:
+        """Take the requests at the start of *data* whose heads are known and bodies whole.
+
+        Returns what is left for the parser, which has no part in them.
+        """
+        start = 0
+        while self._takes_exchanges():
+            head_end = data.find(HEAD_END, start)
+            if head_end < 0:
+                break
+            end = head_end + len(HEAD_END)
+            head = data[start:end]
+            request = self.heads.find(head)
+            if request is None:
+                self._new_head = head
+                break
+            body_end = end + (request.body_size or 0)
+            if body_end > len(data):
+                break
+            exchange = Exchange(self, request, self.client)
+            self._latest = exchange
+            if self.timeout_keep_alive_task is not None:
+                self._unset_keepalive_if_required()
+            self._begin(exchange)
+            exchange.add(_own_copy(data, end, body_end))
+            self._complete(exchange)
+            start = body_end
+            if start == len(data):
+                break
+        return data[start:]
+
+    def on_message_begin(self) -> None:
+        """Take the first byte of a request; uvicorn's part waits until it is uvicorn's."""
+        self._is_amid = True
+        self._unset_keepalive_if_required()
+        self.url = b""
+        self.headers = self._latest = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Take the end of a head: the request goes one way or the other."""
+        exchange = self._new_exchange()
+        self._new_head = b""
+        self._receiving = exchange
+        if exchange is None:
+            self._leave_to_uvicorn()
+        else:
+            self._begin(exchange)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._loose_size = 0
+        if self._receiving is not None:
+            self._receiving.add(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a request."""
+        self._loose_size = 0
+        self._is_amid = False
+        exchange, self._receiving = self._receiving, None
+        if exchange is None:
+            super().on_message_complete()
+        else:
+            self._complete(exchange)
+
+    # --- Exchanges --------------------------------------------------------------------------------
+
+    def answered(self, exchange: Exchange) -> None:
+        """Send an answer, in its turn."""
+        if exchange.is_lost:
+            self._answers.end(exchange)
+        elif self._answers.exchanges[0] is exchange:
+            self._send_answers()
+
+    def _takes_exchanges(self) -> bool:
+        """Tell whether a request may be an exchange now: uvicorn has nothing to do."""
+        begun = self._begun
+        return not (
+            (begun is not None and not begun.response_complete)
+            or self.pipeline
+            or self._is_ending
+            or not self._has_room
+            or len(self._answers.exchanges) >= AHEAD_MAX
+        )
+
+    def _new_exchange(self) -> Exchange | None:
+        """Return the exchange that the request is, or None where it is left to uvicorn."""
+        if not self._takes_exchanges():
+            return None
+        parser = self.parser
+        method = parser.get_method()
+        path, _, query = self.url.partition(b"?")
+        found = self.hot.find_raw(method, path)
+        if found is None or b"#" in query:
+            return None
+        headers = joined_headers(self.headers)
+        is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
+        if not is_usual or b"expect" in headers or b"origin" in headers:
+            return None  # … what comes from a page, the application looks at more closely
+        request = RequestHead(found, method.decode(), query, headers)
+        exchange = Exchange(self, request, self.client)
+        if not parser.should_keep_alive():
+            exchange.closes = self._is_ending = True
+        elif self._new_head:
+            self.heads.learn(self._new_head, request)
+        return exchange
+
+    def _begin(self, exchange: Exchange) -> None:
+        self._answers.exchanges.append(exchange)
+        if self.readiness.reason is not None and exchange.request.route.is_gated:
+            exchange.fail(self.readiness.error())
+        else:
+            exchange.begin()
+
+    def _complete(self, exchange: Exchange) -> None:
+        exchange.complete()
+        if self._is_ending and not self._answers.exchanges:
+            self.transport.close()  # it was refused before its body was there, or is answered now
+
+    def _send_answers(self) -> None:
+        if self._answers.send():
+            self._go_on()
+
+    def _closes_behind_answer(self) -> bool:
+        """Tell whether the answer that begins, of the last exchange, is the connection's last."""
+        if not self.watch.is_stopping or self.pipeline:
+            return False
+        self._is_ending = True
+        return True
+
+    def _go_on(self) -> None:
+        """Close, let uvicorn begin, or wait for the next request: all exchanges have ended."""
+        if self.watch.is_stopping and not self.pipeline:
+            self._is_ending = True  # now at the latest: its answer may have begun before that
+        if self._is_ending:
+            if self._receiving is None:  # or closing would reset it under a client that still sends
+                # Not within resume_writing, after which asyncio's transports would close once more.
+                self.loop.call_soon(self.transport.close)
+        elif self.pipeline:
+            self.flow.resume_reading()
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+
+    def _lose_requests(self) -> None:
+        asgi = self._asgi_request()
+        if asgi is not None:
+            asgi.disconnected = True
+            asgi.message_event.set()
+        self._receiving = None
+        self._answers.lose()
+
+    # --- uvicorn's requests -----------------------------------------------------------------------
+
+    def _leave_to_uvicorn(self) -> None:
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url = url
+        self.headers = headers
+        self.scope["headers"] = list(headers)  # without the trailers that may follow a body
+        has_body = self.parser.get_method() != b"HEAD"
+        self.scope["extensions"] = lending_by(self) if has_body else {}
+        self.expect_100_continue = any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
+        )
+        was_paused = self.flow.read_paused  # for a body that waits
+        super().on_headers_complete()
+        if self.pipeline and not was_paused:
+            self._read_on_behind_waiting()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
+        if self._answers.exchanges:  # which come first
+            self.pipeline.appendleft((cycle, app))
+        elif not self.transport.is_closing():
+            self._begun = cycle
+            self._answers.ended_at = None  # uvicorn has a timer for an idle connection
+            if self.watch.is_stopping and not self.pipeline:
+                cycle.keep_alive = False
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on with what waits, or wait for the next request."""
+        super().on_response_complete()
+        if self._is_amid and not self.cycle.more_body:
+            self._unset_keepalive_if_required()  # the next has begun, and has its own time
+
+    def _asgi_request(self) -> RequestResponseCycle | None:
+        """Return the request that a handler of uvicorn's is at work on."""
+        begun = self._begun
+        return None if begun is None or begun.response_complete else begun
+
+    def _read_on_behind_waiting(self) -> None:
+        """Read on unless the requests that wait are many, or their bodies large."""
+        waiting_size = sum(len(cycle.body) for cycle, _ in self.pipeline)
+        if len(self.pipeline) < AHEAD_MAX and waiting_size <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+        else:
+            self.flow.pause_reading()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[socket.socket]:
+        """Lend the connection once everything that was written to it is on its way."""
+        async with lent_socket(self.transport, self.flow.drain) as lent:
+            self._lent = lent
+            try:
+                yield lent
+            finally:
+                self._lent = None
+
+    # --- What the server and its watch ask --------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Close the connection, at once or behind the last answer that is under way."""
+        if not self._answers.exchanges:
+            super().shutdown()
+
+    def pause_writing(self) -> None:
+        """Hold the handler back: the transport is full."""
+        super().pause_writing()
+        self.watch.filled(self)
+
+    def resume_writing(self) -> None:
+        """Let the handler go on."""
+        super().resume_writing()
+        self.watch.drained(self)
+        if self._answers.exchanges:
+            self._send_answers()
+
+    def unread_size(self) -> int:
+        """Return how many bytes are still to be read by the client."""
+        if self._lent is not None:
+            return unread_size(self._lent)
+        return self.transport.get_write_buffer_size()
+
+    def unfinished_state(self) -> Unfinished | None:
+        """Return what is being waited for from the client, or None for nothing."""
+        unread_size = self.unread_size()
+        if unread_size:
+            return Unfinished(unread_size, self._latest)
+        if self._is_refused:
+            return None  # it has a timer of its own
+        if self._receiving is None:
+            asgi = self._asgi_request()
+            has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
+            if self._answers.exchanges or self.pipeline or has_enough:
+                return None  # it is the handler's turn
+            is_idle = self._answers.ended_at is not None and not self._is_amid
+            if is_idle or self.timeout_keep_alive_task is not None:
+                return None
+        return Unfinished(0, self._latest)
+
+    def close_idle(self, now: float) -> None:
+        """Close the connection if nothing has been asked on it for the keep-alive time.
+
+        Behind an ordinary request uvicorn's own timer does it.
+        """
+        since = self._answers.ended_at
+        is_idle = since is not None and not self._answers.exchanges
+        if since is not None and is_idle and now - since > self.timeout_keep_alive:
+            self.transport.close()
+
+    def cut(self, why: str) -> None:
+        """Drop the connection with whatever it has not read."""
+        _log.warning("connection cut", client=self.client, why=why)
+        self.transport.abort()
+
+    def refuse(self, error: ErucaError) -> None:
+        """Answer with a problem and close; or cut where an answer has begun."""
+        if self.transport.is_closing() or self._has_begun_answer():
+            self.cut(error.detail)
+            return
+        self.transport.write(last_answer(error))
+        self.transport.write_eof()
+        self._is_refused = True
+        let_read(self.transport, Lingering(self, self.transport))
+        # What came first is answered by this, too: its handlers have no client any more.
+        self._lose_requests()
+
+    def _has_begun_answer(self) -> bool:
+        """Tell whether a part of an answer, or one to a request that still arrives, is written."""
+        if self._answers.has_begun_answer:
+            return True
+        if self._receiving is not None:
+            return bool(self._receiving.status)  # it was refused without its whole body
+        asgi = self._asgi_request()
+        return asgi is not None and asgi.response_started
+
+    def _without_upgrade(self, rest: bytes) -> bytes:
+        """Ignore the upgrade that the request offers, and return what to parse next."""
+        head = head_for_body(self.headers)
+        if head:
+            self.cycle.more_body = True
+            self.cycle.message_event.clear()
+            self.parser = new_parser(AfterUpgrade(self))
+        return head + rest
+
+
+def protocol_class(
+    watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness
+) -> type[ServiceProtocol]:
+    """Return the protocol class of a service's connections, which *watch* looks after."""
+    parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
+    return type("ServedProtocol", (ServiceProtocol,), parts)
+
+
+def _head_too_large() -> TooLargeError:
+    return TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes")
+
+
+def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:
+    """Return a body that is part of *data*; a larger one as the buffer that it is wanted in."""
+    if end - start < _BUFFERED_SIZE_MIN:
+        return data[start:end]
+    return bytearray(memoryview(data)[start:end])

@@ -1,0 +1,157 @@
+"""Hot routes: the few requests a service lives by, which go past uvicorn's and FastAPI's machinery.
+
+A FastAPI route costs several times what a raw handler costs, and a task per request as much again.
+So these are found by a look-up in what earlier requests asked for, or else by one dictionary
+look-up and a comparison or two, and are answered as exchanges (:mod:`.exchange`). All else falls
+through to FastAPI.
+
+A GET route takes HEAD too: the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
+segments and named ones, which the handler finds decoded in ``exchange.request.parameters``. The
+last one may be ``{thing}:verb``: a named segment that ends in a fixed way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Final, TypeAlias
+from urllib.parse import unquote
+
+import httptools
+
+from eruca_chassis.connections.exchange import Exchange, Found
+from eruca_chassis.metrics import RouteMetrics
+from eruca_chassis.readiness import GATED_PREFIX
+
+Step: TypeAlias = Callable[[Exchange], None]
+
+KNOWN_PATHS_MAX: Final = 4096  # paths whose route is remembered
+KNOWN_PATH_SIZE_MAX: Final = 512  # bytes of one of them; more than twice the longest name's
+
+_Shape: TypeAlias = tuple[str, int]  # method, number of segments
+
+
+def _admit_without_body(_exchange: Exchange) -> None:
+    pass
+
+
+class HotRoute:
+    """One method and path template, who answers it, and how often that has happened.
+
+    Args:
+        method: GET, POST ….
+        template: The path.
+        handle: Answers a request whose body is whole.
+        admit: Sees a request's head first: refuses it by raising, or asks for its body.
+    """
+
+    __slots__ = (
+        "_fixed", "_named", "_pick", "_verb",
+        "admit", "handle", "is_gated", "method", "metrics", "segment_count", "template",
+    )  # fmt: skip
+
+    def __init__(
+        self, method: str, template: str, handle: Step, *, admit: Step = _admit_without_body
+    ) -> None:
+        self.method = method
+        self.template = template
+        self.handle = handle
+        self.admit = admit
+        self.is_gated = template.startswith(GATED_PREFIX)
+        self.metrics = RouteMetrics()
+        plain, colon, verb = template.rpartition("}:")
+        self._verb = f":{verb}" if colon else ""
+        segments = (plain + "}" if colon else template).split("/")
+        self.segment_count = len(segments)
+        self._named = [(s[1:-1], i) for i, s in enumerate(segments) if s.startswith("{")]
+        fixed = [i for i, segment in enumerate(segments) if not segment.startswith("{")]
+        # Index 0 is the empty segment before the first slash: it stands here once more because an
+        # itemgetter of a single index returns no tuple.
+        self._pick = itemgetter(0, *fixed)
+        self._fixed = self._pick(segments)
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether its paths are: what a verb is applied to is hardly ever asked for again."""
+        return not self._verb
+
+    def answer_by(self, handle: Step, *, admit: Step = _admit_without_body) -> None:
+        """Let others than before answer."""
+        self.handle = handle
+        self.admit = admit
+
+    def parameters(self, segments: list[str]) -> dict[str, str] | None:
+        """Return the named segments of a path of this route's length; None if it is another's."""
+        if verb := self._verb:
+            last = segments[-1]
+            if not last.endswith(verb):
+                return None
+            segments = [*segments[:-1], last[: -len(verb)]]
+        if self._pick(segments) != self._fixed or segments.count("") > 1:
+            return None
+        return {name: segments[i] for name, i in self._named}
+
+
+_Match: TypeAlias = tuple[HotRoute, dict[str, str]]  # and the path's named segments
+
+
+class HotRoutes:
+    """A service's hot routes, found by method and number of segments."""
+
+    def __init__(self, *routes: HotRoute) -> None:
+        self.routes = routes
+        self._by_shape: dict[_Shape, tuple[HotRoute, ...]] = {}
+        self._known: dict[tuple[bytes, bytes], Found] = {}  # by method and raw path
+        for route in routes:
+            for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+                shape = (method, route.segment_count)
+                self._by_shape[shape] = (*self._by_shape.get(shape, ()), route)
+
+    def find(self, method: str, path: str) -> Found | None:
+        """Return what answers a request, or None."""
+        matched = self._match(method, path)
+        return None if matched is None else Found(*matched)
+
+    def find_raw(self, method: bytes, path: bytes) -> Found | None:
+        """Return what answers a request for *path*, as it came without its query; or None.
+
+        A path in an unusual form is not found here, nor one with a fragment.
+        """
+        known = self._known.get((method, path))
+        if known is not None or len(path) > KNOWN_PATH_SIZE_MAX:
+            return known
+        matched = self._match_raw(method, path)
+        if matched is None:
+            return None
+        found = Found(*matched)
+        if matched[0].is_remembered:
+            if len(self._known) >= KNOWN_PATHS_MAX:
+                self._known.clear()
+            self._known[method, path] = found
+        return found
+
+    def _match_raw(self, method: bytes, path: bytes) -> _Match | None:
+        if (method.decode(), path.count(b"/") + 1) not in self._by_shape and b"%" not in path:
+            return None
+        try:
+            is_plain = httptools.parse_url(path).path == path and path.isascii()
+        except httptools.HttpParserInvalidURLError:
+            return None
+        return self._match(method.decode(), unquote(path.decode())) if is_plain else None
+
+    def _match(self, method: str, path: str) -> _Match | None:
+        segments = path.split("/")
+        for route in self._by_shape.get((method, len(segments)), ()):
+            parameters = route.parameters(segments)
+            if parameters is not None:
+                return route, parameters
+        return None
+
+    def methods(self, path: str) -> set[str]:
+        """Return the methods that some hot route takes at *path*."""
+        segments = path.split("/")
+        return {
+            route.method
+            for route in self.routes
+            if route.segment_count == len(segments) and route.parameters(segments) is not None
+        }

@@ -1,0 +1,106 @@
+"""Finishing a service's OpenAPI document: what FastAPI leaves out or says wrongly.
+
+Every operation can be refused by the chassis itself, so those problems are declared here once: 400,
+413, 415 and 429 where there is a body, 403 for what a foreign site's page must not do, 422 where
+there is anything to check, 503 for what waits until the service is ready. FastAPI's own 422 schema,
+which is never sent, is removed. Examples are put where explorers look for them: beside the schema
+they are of, and not inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from eruca.contract.errors import (
+    CrossSiteError,
+    MalformedBodyError,
+    NotReadyError,
+    OverloadedError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+from eruca_chassis.cross_origin import HARMLESS_METHODS
+from eruca_chassis.documents.nulls import nulls_put_back, with_nulls
+from eruca_chassis.documents.problems import PROBLEM_SCHEMA, problems
+
+_METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
+_FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")
+_FOR_BODIES: Final = (
+    MalformedBodyError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    OverloadedError,
+)
+
+
+def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
+    """Complete *document* in place and return it."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in _FASTAPI_SCHEMAS:
+        schemas.pop(name, None)
+    schemas["Problem"] = PROBLEM_SCHEMA
+    for path, method, operation in _operations(document):
+        _put_examples_beside_schemas(operation)
+        responses = operation.setdefault("responses", {})
+        _put_nulls_back(responses)
+        if "HTTPValidationError" in str(responses.get("422")):
+            del responses["422"]
+        implied: dict[int | str, dict[str, Any]] = {}
+        if "requestBody" in operation:
+            implied |= problems(*_FOR_BODIES)
+        if method.upper() not in HARMLESS_METHODS:
+            implied |= problems(CrossSiteError)
+        if "requestBody" in operation or operation.get("parameters"):
+            implied |= problems(ValidationError)
+        if path.startswith(gated_prefix):
+            implied |= problems(NotReadyError)
+        for status, response in implied.items():
+            responses.setdefault(str(status), response)
+        operation["responses"] = dict(sorted(responses.items()))
+    return document
+
+
+def answer(
+    example: object, status: int = 200, *, model: type[BaseModel] | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses=`` that give an operation's JSON answer an example.
+
+    Args:
+        example: A whole answer.
+        status: Which answer's.
+        model: Of the answer; None where the operation's own status has it already.
+    """
+    response: dict[str, Any] = {
+        "content": {"application/json": {"example": with_nulls(example)}},
+    }
+    return {status: response if model is None else {"model": model, **response}}
+
+
+def _put_nulls_back(responses: dict[str, Any]) -> None:
+    for response in responses.values():
+        for content in response.get("content", {}).values():
+            for name in content.keys() & {"example", "examples"}:
+                content[name] = nulls_put_back(content[name])
+
+
+def _put_examples_beside_schemas(operation: dict[str, Any]) -> None:
+    contents = operation.get("requestBody", {}).get("content", {}).values()
+    for owner in (*operation.get("parameters", ()), *contents):
+        found = owner["schema"].pop("examples", ())
+        if len(found) == 1:
+            owner["example"] = found[0]
+        elif found:
+            owner["examples"] = {
+                f"example {number}": {"value": value} for number, value in enumerate(found, start=1)
+            }
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document.get("paths", {}).items():
+        for method, operation in item.items():
+            if method in _METHODS:
+                yield path, method, operation

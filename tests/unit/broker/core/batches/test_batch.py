@@ -1,0 +1,271 @@
+"""Batches: all ways of checking refuse the same, and what is stamped reads back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eruca.contract.errors import ErucaError, MalformedBatchError, TooLargeError
+from eruca.contract.limits import BATCH_COUNT_MAX
+from eruca.contract.properties import encode_properties
+from eruca.contract.records import (
+    Host,
+    Record,
+    RecordLayout,
+    SysFlag,
+    decode_record,
+    encode_record,
+)
+from eruca.contract.wire import BATCH_PREAMBLE, encode_batch
+from eruca_broker.core.batches.batch import NUMPY_COUNT_MIN, Batch, batch_of_records, check_batch
+
+HOST = Host.parse("127.0.0.1", 10911)
+PEER = Host.parse("10.1.2.3", 40_000)
+HOST_V6 = Host.parse("::1", 10911)
+FEW, MANY = 3, NUMPY_COUNT_MIN + 3  # a batch for the loop and one for numpy
+
+# One for each way of checking: how many records, and what they have in common.
+WAYS = [(FEW, "bodies differ"), (MANY, "one size"), (MANY, "bodies differ"), (MANY, "texts differ")]
+ways = pytest.mark.parametrize(("count", "kind"), WAYS, ids=lambda value: str(value))
+
+
+def record(number: int, **changes: object) -> Record:
+    fields: dict[str, object] = {
+        "topic": "orders",
+        "body": f"body of {number}".encode(),
+        "queue_id": 2,
+        "born_timestamp": 1_700_000_000_000 + number,
+        "properties": encode_properties({"TAGS": "a", "UNIQ_KEY": f"{number:032X}"}),
+    }
+    return Record(**(fields | changes))  # type: ignore[arg-type]  # fields of many types
+
+
+def records(count: int, kind: str = "bodies differ") -> list[bytes]:
+    return [encode_record(changed(number, kind)) for number in range(count)]
+
+
+def changed(number: int, kind: str, **changes: object) -> Record:
+    """Return a record of a batch of that kind."""
+    if kind == "one size":
+        changes["body"] = f"body of {number:04}".encode()
+    elif kind == "texts differ":
+        changes["properties"] = encode_properties({"TAGS": "a", "KEYS": "k" * (number % 5 + 1)})
+    return record(number, **changes)
+
+
+def check(body: bytes, host: Host = HOST) -> Batch:
+    return check_batch(bytearray(body), topic="orders", queue_id=2, store_host=host)
+
+
+@pytest.mark.parametrize(("count", "kind"), [(1, "one size"), *WAYS])
+def test_a_sound_batch_is_taken_as_it_is(count: int, kind: str) -> None:
+    encoded = records(count, kind)
+
+    batch = check(encode_batch(encoded))
+
+    assert bytes(batch.records) == b"".join(encoded)
+    assert list(batch.sizes) == [len(each) for each in encoded]
+
+
+@ways
+@pytest.mark.parametrize("host", [HOST, HOST_V6], ids=["IPv4", "IPv6"])
+def test_what_is_stamped_reads_back(count: int, kind: str, host: Host) -> None:
+    blank = Host(bytes(len(host.address)), 0)
+    sent = [changed(number, kind, born_host=blank, store_host=blank) for number in range(count)]
+    encoded = list(map(encode_record, sent))
+    peer = PEER if host is HOST else Host.parse("2001:db8::7", 4_000)
+    batch = check(encode_batch(encoded), host)
+
+    batch.stamp(
+        queue_offset=70, log_offset=5_000, store_timestamp=123, store_host=host, born_host=peer
+    )
+
+    for number, start in enumerate(batch.starts):
+        stored = decode_record(batch.records, int(start))
+        assert (stored.queue_offset, stored.log_offset) == (70 + number, 5_000 + start)
+        assert (stored.store_timestamp, stored.store_host, stored.born_host) == (123, host, peer)
+        assert (stored.body, stored.properties) == (sent[number].body, sent[number].properties)
+
+
+def test_a_peer_of_the_other_family_leaves_the_born_host_as_it_was() -> None:
+    batch = check(encode_batch(records(FEW)))
+
+    batch.stamp(queue_offset=0, log_offset=0, store_timestamp=1, store_host=HOST, born_host=HOST_V6)
+
+    assert decode_record(batch.records).born_host == Host(bytes(4), 0)
+
+
+def patched(offset: int, value: bytes) -> Callable[[bytes], bytes]:
+    return lambda raw: raw[:offset] + value + raw[offset + len(value) :]
+
+
+def with_property_size(raw: bytes) -> bytes:
+    size = decode_record(raw)
+    at = len(raw) - len(size.properties.encode()) - 2
+    return raw[:at] + struct.pack(">H", 60_000) + raw[at + 2 :]
+
+
+FAULTS: dict[str, Callable[[bytes], bytes]] = {
+    "size": patched(0, struct.pack(">i", 92)),
+    "negative size": patched(0, struct.pack(">i", -1)),
+    "magic": patched(4, b"\xda\xa3\x20\xa8"),
+    "two-byte topic": patched(4, b"\xda\xa3\x20\xab"),
+    "crc": patched(8, b"\x00\x00\x00\x01"),
+    "queue": patched(RecordLayout.QUEUE_ID, struct.pack(">i", 3)),
+    "prepared": patched(RecordLayout.SYS_FLAG, struct.pack(">i", SysFlag.PREPARED)),
+    "other host family": patched(RecordLayout.SYS_FLAG, struct.pack(">i", SysFlag.BORN_HOST_V6)),
+    "unknown flag": patched(RecordLayout.SYS_FLAG, struct.pack(">i", 1 << 20)),
+    "born before time": patched(RecordLayout.BORN_TIMESTAMP, struct.pack(">q", -1)),
+    "born after time": patched(RecordLayout.BORN_TIMESTAMP, struct.pack(">q", 1 << 60)),
+    "reconsume times": patched(72, struct.pack(">i", 1)),
+    "prepared offset": patched(76, struct.pack(">q", 1)),
+    "negative body": patched(84, struct.pack(">i", -5)),
+    "empty body": patched(84, struct.pack(">i", 0)),
+    "long body": patched(84, struct.pack(">i", 2_000)),
+    "topic": lambda raw: raw.replace(b"orders", b"ordert"),
+    "topic size": lambda raw: raw.replace(b"\x06orders", b"\x05orders"),
+    "properties size": with_property_size,
+    "zero at the end": lambda raw: raw[:-1] + b"\0",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@ways
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_one_bad_record_refuses_the_whole_batch(
+    fault: str, count: int, kind: str, place: str
+) -> None:
+    encoded = records(count, kind)
+    index = {"first": 0, "middle": count // 2, "last": count - 1}[place]
+    damaged = FAULTS[fault](encoded[index])
+    assert damaged != encoded[index]
+    encoded[index] = damaged
+
+    with pytest.raises(MalformedBatchError, match=f"record {index}:"):
+        check(encode_batch(encoded))
+
+
+@ways
+def test_a_body_over_the_limit_is_too_large(count: int, kind: str) -> None:
+    encoded = records(count, kind)
+    encoded[1] = patched(84, struct.pack(">i", 5 * 1024 * 1024))(encoded[1])
+
+    with pytest.raises(TooLargeError, match="record 1"):
+        check(encode_batch(encoded))
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_batch_laid_out_for_the_other_family_is_refused(count: int) -> None:
+    with pytest.raises(MalformedBatchError, match="store host"):
+        check(encode_batch(records(count)), HOST_V6)
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_preamble_that_lies_is_refused(count: int) -> None:
+    body = encode_batch(records(count))
+    size = len(body) - BATCH_PREAMBLE.size - 4 * count
+    lies = [
+        body[:-1],
+        body + b"\0",
+        body[:10],
+        b"",
+        b"ERB2" + body[4:],
+        BATCH_PREAMBLE.pack(b"ERB1", count, size, 1) + body[BATCH_PREAMBLE.size :],
+        BATCH_PREAMBLE.pack(b"ERB1", 0, size, 0) + body[BATCH_PREAMBLE.size :],
+        BATCH_PREAMBLE.pack(b"ERB1", count + 1, size, 0) + body[BATCH_PREAMBLE.size :],
+        BATCH_PREAMBLE.pack(b"ERB1", BATCH_COUNT_MAX + 1, size, 0) + body[BATCH_PREAMBLE.size :],
+        BATCH_PREAMBLE.pack(b"ERB1", count, size - 1, 0) + body[BATCH_PREAMBLE.size :],
+    ]
+
+    for lie in lies:
+        with pytest.raises(MalformedBatchError):
+            check(lie)
+
+
+@ways
+def test_sizes_that_hide_a_record_are_refused(count: int, kind: str) -> None:
+    encoded = records(count, kind)
+    sizes = [len(each) for each in encoded]
+    sizes[0], sizes[1] = sizes[0] + sizes[1] - 20, 20
+    body = BATCH_PREAMBLE.pack(b"ERB1", count, sum(sizes), 0)
+    body += struct.pack(f">{count}I", *sizes) + b"".join(encoded)
+
+    with pytest.raises(MalformedBatchError):
+        check(body)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), way=st.sampled_from(WAYS))
+def test_a_flipped_byte_is_refused_or_changes_nothing_recovery_looks_at(
+    data: st.DataObject, way: tuple[int, str]
+) -> None:
+    body = bytearray(encode_batch(records(*way)))
+    position = data.draw(st.integers(0, len(body) - 1))
+    body[position] ^= data.draw(st.integers(1, 255))
+    try:
+        batch = check(bytes(body))
+    except ErucaError:
+        return
+
+    batch.stamp(queue_offset=0, log_offset=0, store_timestamp=1, store_host=HOST, born_host=None)
+    for start in batch.starts:
+        assert decode_record(batch.records, int(start)).log_offset == start
+
+
+@ways
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_what_a_producer_may_vary_does_not_refuse_a_batch(
+    count: int, kind: str, place: int
+) -> None:
+    encoded = records(count, kind)
+    free = {
+        16: struct.pack(">i", -7),  # the application's flag
+        RecordLayout.SYS_FLAG: struct.pack(">i", SysFlag.COMPRESSED),
+        RecordLayout.BORN_TIMESTAMP: struct.pack(">q", 253_402_300_799_999),
+        RecordLayout.QUEUE_OFFSET: b"\xff" * 16,
+        RecordLayout.BORN_HOST: b"\xff" * 24,
+    }
+    for offset, value in free.items():
+        some = list(encoded)
+        some[place] = patched(offset, value)(some[place])
+
+        batch = check(encode_batch(some))
+
+        assert bytes(batch.records) == b"".join(some)
+
+
+@pytest.mark.parametrize("body_size", [1, 4_096, 4_097, 20_000])
+def test_bodies_of_any_size_are_held_to_their_crc(body_size: int) -> None:
+    sent = [record(number, body=bytes([number]) * body_size) for number in range(MANY)]
+    encoded = list(map(encode_record, sent))
+
+    assert check(encode_batch(encoded)).count == MANY
+    encoded[5] = encoded[5].replace(b"\x05" * body_size, b"\x05" * (body_size - 1) + b"\x06")
+    with pytest.raises(MalformedBatchError, match="record 5: its body does not match its CRC"):
+        check(encode_batch(encoded))
+
+
+@pytest.mark.parametrize("kind", ["one size", "bodies differ"])
+def test_messages_without_properties_make_a_batch(kind: str) -> None:
+    encoded = [encode_record(changed(number, kind, properties="")) for number in range(MANY)]
+
+    assert bytes(check(encode_batch(encoded)).records) == b"".join(encoded)
+
+
+@pytest.mark.parametrize("count", [1, FEW, MANY])
+def test_the_brokers_own_records_make_the_same_batch(count: int) -> None:
+    checked = check(encode_batch(records(count)))
+
+    own = batch_of_records("orders", 2, records(count))
+
+    assert bytes(own.records) == bytes(checked.records)
+    assert list(own.starts) == list(checked.starts)
+
+
+def test_a_topic_too_long_for_one_byte_is_refused() -> None:
+    with pytest.raises(MalformedBatchError, match="longer than 127"):
+        check_batch(bytearray(), topic="%RETRY%" + "g" * 125, queue_id=0, store_host=HOST)

@@ -1,0 +1,41 @@
+"""Idempotency keys in a header: what one is, and how it is written."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca.contract.errors import ValidationError
+from eruca.contract.limits import IDEMPOTENCY_KEY_SIZE_MAX
+from eruca.core.messages.idempotency_keys import decode_key, encode_key
+
+KEYS = st.text(
+    st.characters(min_codepoint=0x21, max_codepoint=0x7E),
+    min_size=1,
+    max_size=IDEMPOTENCY_KEY_SIZE_MAX,
+)
+
+
+@given(key=KEYS)
+def test_a_key_comes_back_from_its_header(key: str) -> None:
+    assert decode_key(encode_key(key).encode("ascii")) == key
+
+
+@given(value=st.binary(max_size=300))
+def test_whatever_the_header_says_is_a_key_or_refused(value: bytes) -> None:
+    with suppress(ValidationError):
+        assert encode_key(decode_key(value)).encode("ascii") in {value, b'"%b"' % value}
+
+
+@pytest.mark.parametrize("value", [b"order-17", b'"order-17"'])
+def test_quotation_marks_make_no_difference(value: bytes) -> None:
+    assert decode_key(value) == "order-17"
+
+
+@pytest.mark.parametrize("key", ["", "a b", "größer", "a\n", "x" * (IDEMPOTENCY_KEY_SIZE_MAX + 1)])
+def test_other_texts_are_no_keys(key: str) -> None:
+    with pytest.raises(ValidationError):
+        encode_key(key)
