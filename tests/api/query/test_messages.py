@@ -16,6 +16,8 @@ from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_query.core.key_hashes import hash_keys
 from eruca_query.core.property_values import Slices
 from eruca_query.projection.tables import chunks, names
+from eruca_query.searching.life_sql import PLACES_MAX
+from eruca_query.searching.message_search import COPIES_MAX
 from eruca_query.searching.message_sql import READ_CHUNKS_MAX
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 from support.in_process_cluster import InProcessCluster
@@ -87,6 +89,31 @@ async def test_an_id_of_a_clients_own_is_found_whatever_it_holds(
         told = await queried.client.query.timeline(message_id)
 
         assert found.message.message_id == told.message_id == message_id
+        await queried.caught_up()
+
+
+async def test_of_an_id_that_all_messages_have_the_first_are_told_and_that_there_are_more(
+    queried: Queried,
+) -> None:
+    first = (await send(queried, COPIES_MAX, message_id="same-id"))[0]
+
+    found = await queried.get("/v1/messages/same-id")
+    assert (len(found["also_stored"]), found["incomplete"]) == (COPIES_MAX - 1, [])
+
+    await send(queried, message_id="same-id")
+    for _ in ("in the logs' tails", "in the rows"):
+        found = await queried.get("/v1/messages/same-id")
+        told = await queried.get("/v1/messages/same-id/timeline")
+
+        places = [found["message"], *found["also_stored"]]
+        assert len(places) == COPIES_MAX
+        assert len(told["places"]) == PLACES_MAX
+        assert [its["offset_message_id"] for its in told["places"]] == [
+            its["offset_message_id"] for its in places[:PLACES_MAX]
+        ]
+        assert found["message"]["offset_message_id"] == first.offset_message_id
+        assert [its["reason"] for its in found["incomplete"]] == ["too_many"]
+        assert [its["reason"] for its in told["incomplete"]] == ["too_many"]
         await queried.caught_up()
 
 

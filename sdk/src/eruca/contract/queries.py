@@ -25,7 +25,7 @@ from eruca.contract.errors import (
     RecordNotFoundError,
     SearchIncompleteError,
 )
-from eruca.contract.limits import GROUP_SIZE_MAX
+from eruca.contract.limits import GROUP_SIZE_MAX, LIST_LIMIT_MAX
 from eruca.contract.models import Answer, BrokerName, Request
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.times import Instant
@@ -164,7 +164,8 @@ class MessageFound(Answer):
     message: WholeMessage
     also_stored: list[StoredMessage] = Field(
         description="further places with this unique id, oldest first: the half message, where it "
-        "waited, retries, dead letters, or the same sent twice"
+        f"waited, retries, dead letters, or the same sent twice; {LIST_LIMIT_MAX} at most, then "
+        "`incomplete` says that there are more"
     )
     read_model: list[ReadModelPosition]
     incomplete: list[Missing]

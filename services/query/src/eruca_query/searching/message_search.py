@@ -15,6 +15,7 @@ from eruca.contract.errors import (
     MessageNotFoundError,
     SearchIncompleteError,
 )
+from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.message_ids import OffsetId, UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView
 from eruca.contract.properties import NAME_SEPARATOR, UNIQ_KEY
@@ -33,6 +34,7 @@ from eruca_query.searching.whole_messages import whole, with_bodies
 
 PORT_MAX: Final = 65_535
 RETRY_AFTER_SECONDS: Final = 1.0
+COPIES_MAX: Final = LIST_LIMIT_MAX  # messages told of with one unique id: a client may give all one
 _ID_PROPERTY: Final = (UNIQ_KEY + NAME_SEPARATOR).encode()
 
 
@@ -92,9 +94,9 @@ class MessageSearch:
     async def copies(
         self, unique_id: str | None, known: KnownBrokers
     ) -> tuple[list[FoundMessage], Completeness]:
-        """Return all messages with a unique id, and how complete that is; None: of no id."""
+        """Return the first messages with a unique id, and how complete that is; None: of no id."""
         async with read_view(self._database, self._numbers) as view:
-            rows = [] if unique_id is None else await rows_by_id(view, unique_id)
+            rows = await rows_by_id(view, unique_id, COPIES_MAX + 1)
             serving, positions = view.by_name, positions_of(view, known)
         tails = await self._logs.tails(positions)
         found = rows
@@ -102,7 +104,12 @@ class MessageSearch:
             found += in_tails(unique_id, tails)
         if unique_id is not None and not found:
             found += await self.in_indexes(unique_id, tails)
-        return found, completeness_of(serving, known, tails)
+        completeness = completeness_of(serving, known, tails)
+        if len(found) > COPIES_MAX:
+            detail = f"more than {COPIES_MAX} messages have its id, of which the first are told"
+            completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
+            found = sorted(found, key=lambda copy: copy.position)[:COPIES_MAX]
+        return found, completeness
 
     async def in_indexes(
         self, unique_id: str, tails: Mapping[str, TailAnswer]
@@ -185,16 +192,18 @@ def in_tails(unique_id: str, tails: Mapping[str, TailAnswer]) -> list[FoundMessa
     ]
 
 
-async def rows_by_id(view: ReadView, unique_id: str) -> list[FoundMessage]:
-    """Return the messages of the rows that have a unique id."""
+async def rows_by_id(view: ReadView, unique_id: str | None, limit: int) -> list[FoundMessage]:
+    """Return the first messages of the rows that have a unique id; None: those of no id, none."""
+    if unique_id is None:
+        return []
     chunks = sorted((span.chunk for span in await view.spans()), reverse=True)
     code = unique_id.encode("utf-8", "surrogatepass")
     found: list[FoundMessage] = []
     for first in range(0, len(chunks), message_sql.CHUNKS_MAX):
         some = chunks[first : first + message_sql.CHUNKS_MAX]
-        rows = await view.connection.execute(message_sql.by_unique_id(code, some))
+        rows = await view.connection.execute(message_sql.by_unique_id(code, some, limit))
         found += await view.found(rows)
-    return found
+    return sorted(found, key=lambda message: message.position)[:limit]
 
 
 async def _row_at(view: ReadView, owner: str, offset_id: OffsetId) -> FoundMessage | None:

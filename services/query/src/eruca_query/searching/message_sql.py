@@ -44,15 +44,21 @@ class QueuePosition(NamedTuple):
     next_offset: int
 
 
-def by_unique_id(unique_id: bytes, chunks: Sequence[int]) -> Select[Any]:
-    """Return a statement for the messages with a unique id."""
+def by_unique_id(unique_id: bytes, chunks: Sequence[int], limit: int) -> Select[Any]:
+    """Return a statement for the first messages with a unique id, the oldest first."""
+    its = messages.c
     code, other = stored_id(unique_id)
-    return select(*MESSAGE_COLUMNS).where(
-        messages.c.chunk.in_(chunks),
-        messages.c.unique_id == UUID(bytes=code),
-        messages.c.unique_id != text(NO_ID),  # for the index, which leaves those out
-        messages.c.other_id == other,
-        messages.c.key_no == 0,
+    return (
+        select(*MESSAGE_COLUMNS)
+        .where(
+            its.chunk.in_(chunks),
+            its.unique_id == UUID(bytes=code),
+            its.unique_id != text(NO_ID),  # for the index, which leaves those out
+            its.other_id == other,
+            its.key_no == 0,
+        )
+        .order_by(its.stored_ms, its.log_offset, its.broker_no)
+        .limit(limit)
     )
 
 

@@ -79,7 +79,7 @@ class Timelines:
         unique_id = message_id if named is None else named.message.unique_id
         own = [] if named is None else [named.message]
         async with read_view(self._database, self._numbers) as view:
-            rows = [] if unique_id is None else await rows_by_id(view, unique_id)
+            rows = await rows_by_id(view, unique_id, PLACES_MAX + 1)
             in_rows = _places([*rows, *own])
             its_rows = [
                 place
@@ -104,7 +104,7 @@ class Timelines:
             behind = await self._search.in_indexes(unique_id, tails)
         places = _places([*in_rows, *behind])
         if len(places) > PLACES_MAX:
-            detail = f"it lies in {len(places)} places, of which the first {PLACES_MAX} are told"
+            detail = f"it lies in more than {PLACES_MAX} places, of which the first are told"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             places = places[:PLACES_MAX]
         lain = _lain(places, ends, tails)
