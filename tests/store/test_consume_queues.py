@@ -19,6 +19,7 @@ from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_check import QueueDigest
 from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
+from support.limits import open_files_limit
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * ENTRY_SIZE
@@ -208,6 +209,33 @@ def test_a_cut_and_an_expiry_reach_every_queue(tmp_path: Path) -> None:
 
     assert deleted == 1
     assert [queues.queue(*key).min_offset for key in (A, B, C)] == [7, 7, 1]
+    queues.close()
+
+
+def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(tmp_path: Path) -> None:
+    queues = filled(tmp_path)
+    fill(queues, C, 1, 12)  # the limit of open files closes those of A
+    last = path_of(tmp_path, A, 2)
+    last.unlink()
+    last.symlink_to(last)  # whoever opens it gets an error that names no damage
+
+    assert sum(queues.delete_expired(2000)) > 0
+
+    assert list(queues.distrusted) == [A]
+    assert os.strerror(errno.ELOOP) in queues.distrusted[A]
+    assert [queues.queue(*key).min_offset for key in (A, B, C)] == [0, 10, 10]
+    queues.close()
+
+
+def test_where_descriptors_are_short_no_queue_is_taken_for_damaged(tmp_path: Path) -> None:
+    queues = filled(tmp_path)
+    fill(queues, C, 1, 12)
+
+    with open_files_limit(0), pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        sum(queues.delete_expired(2000))
+
+    assert not queues.distrusted
+    assert sum(queues.delete_expired(2000)) > 0
     queues.close()
 
 

@@ -28,9 +28,10 @@ import structlog
 from eruca.contract.errors import UnavailableError
 from eruca_broker.store.files.directories import make_directory
 from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.queues.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
-from eruca_broker.store.queues.lagging import Key, queue_damaged
+from eruca_broker.store.queues.lagging import Key, queue_damaged, reason_of
 from eruca_broker.store.queues.queue_check import (
     QueueDigest,
     check_digests,
@@ -176,7 +177,11 @@ class ConsumeQueues:
         """Move each queue's minimum to the log's, delete files it has passed; yield how many.
 
         Queues may be made and deleted between two steps: new ones have nothing that has expired.
-        One that is damaged keeps its files, and keeps no other from going on.
+        One that is damaged, or that cannot be read, keeps its files, and keeps no other from going
+        on.
+
+        Raises:
+            OSError: Something is short for now, such as descriptors; nothing is wrong with a queue.
         """
         for key in self:
             deleted = 0
@@ -184,8 +189,10 @@ class ConsumeQueues:
                 queue = self.existing(*key)
                 if queue is not None:
                     deleted = queue.delete_expired(min_log_offset)
-            except DamagedQueueError as error:
-                self.distrust(*key, str(error))
+            except (OSError, DamagedQueueError) as error:
+                if isinstance(error, OSError) and is_scarcity(error):
+                    raise
+                self.distrust(*key, reason_of(error))
             yield deleted
 
     def take_unflushed(self) -> Unflushed:
