@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -11,7 +13,8 @@ from eruca_broker import app
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.store.message_store import MessageStore
-from support.brokers import open_broker
+from support.brokers import client_of, open_broker
+from support.limits import open_files_limit
 
 pytestmark = pytest.mark.anyio
 
@@ -52,3 +55,27 @@ async def test_a_start_that_fails_leaves_the_store_in_order(
     monkeypatch.undo()
     async with open_broker(tmp_path):
         assert (tmp_path / "abort").exists()
+
+
+async def test_queues_leave_half_of_a_small_limit_of_open_files_to_connections(
+    tmp_path: Path,
+) -> None:
+    queues = {"read_queue_count": 16, "write_queue_count": 16}
+    with open_files_limit(100):
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with open_broker(tmp_path) as broker, client_of(broker) as client:
+            for number in range(limit // 16 + 1):
+                await client.put(f"/topics/orders-{number}", json=queues)
+                for queue_id in range(16):
+                    answer = await client.post(
+                        f"/topics/orders-{number}/messages",
+                        params={"queue_id": queue_id},
+                        json={"body": {"text": "paid"}},
+                    )
+                    assert answer.status_code == 201, answer.text
+            assert open_below(tmp_path / "consumequeue") == limit // 2
+
+
+def open_below(directory: Path) -> int:
+    links = Path("/proc/self/fd").iterdir()
+    return sum(os.path.realpath(link).startswith(f"{directory}/") for link in links)

@@ -6,6 +6,7 @@ the opposite order, however far it has come: the store, opened first, is closed 
 
 from __future__ import annotations
 
+import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -106,6 +107,9 @@ _ROUTERS: Final = (  # in the document's order
 )
 _SHOWN_MAX: Final = 10  # topics that a line of the log names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
+_QUEUE_FILES_MAX: Final = (
+    1_024  # of consume queues that are open; the least recently used is closed
+)
 
 _log = structlog.get_logger()
 
@@ -184,6 +188,14 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
     )
 
 
+def _queue_files_max() -> int:
+    """Return how many files of queues may be open: as many are left for everything else."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        _QUEUE_FILES_MAX if limit == resource.RLIM_INFINITY else min(_QUEUE_FILES_MAX, limit // 2)
+    )
+
+
 async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -> MessageStore:
     store_settings = StoreSettings(
         store_host=store_host,
@@ -192,6 +204,7 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
         queue_file_entries=settings.queue_file_entries,
         index_slots=settings.index_slots,
         index_entries=settings.index_entries,
+        open_files_max=_queue_files_max(),
         is_log_warmed=settings.warm_segments,
         is_damage_cut=settings.cut_damage,
     )
