@@ -182,15 +182,17 @@ def test_a_message_that_is_nowhere_is_one_clear_line(eruca: Eruca) -> None:
 
     unplaced = eruca("message", "show", unique_id, code=1)
     missing = eruca("message", "show", other_host, code=1)
-    elsewhere = eruca("message", "show", "0" * 32, "--topic=t-ids", code=1)
+    elsewhere = eruca("message", "show", "order-17", "--topic=t-ids", code=1)
+    zeros = eruca("message", "show", "0" * 32, "--topic=t-ids", code=1)
     wrong = eruca("message", "show", "xyz", code=1)
 
     assert f"{unique_id} is a unique id" in unplaced.stderr
     assert "store host 127.0.0.0:1 " in missing.stderr
-    for said in (unplaced, missing):
+    for said in (unplaced, missing, wrong):
         assert "give --topic if it is a unique id, or use eruca query id" in said.stderr
-    assert "t-ids has no message of the id 000" in elsewhere.stderr
-    assert "'xyz'" in wrong.stderr
+    assert "t-ids has no message of the id order-17" in elsewhere.stderr
+    assert "t-ids has no message of the id 000" in zeros.stderr
+    assert "'xyz' is no offset id: that is 32 hex digits" in wrong.stderr
 
 
 def test_each_line_of_stdin_is_a_message(eruca: Eruca) -> None:

@@ -56,6 +56,7 @@ from eruca.contract.models import (
     TopicSettings,
 )
 from eruca.contract.records import PORT_MAX, Host
+from eruca.core.checked_names import check_topic
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 from eruca.core.routing.order_config import latest_order_config, order_config_of
 
@@ -124,6 +125,7 @@ class AsyncAdmin:
         Raises:
             BrokerNotFoundError: There is no such broker, or none at all.
         """
+        check_topic(topic)
         with checked_request():
             settings = TopicSettings(
                 read_queue_count=queue_count if read_queue_count is None else read_queue_count,
@@ -155,6 +157,7 @@ class AsyncAdmin:
             BrokerNotFoundError: One of *settings* is not there.
             ValidationError: One of *without* is there, or has no keys.
         """
+        check_topic(topic)
         live = await self._masters.all()
         for name in settings.keys() - live.keys():
             live[name] = await self._masters.of_broker(name)
@@ -196,6 +199,7 @@ class AsyncAdmin:
         Raises:
             TopicNotFoundError: No broker has it.
         """
+        check_topic(topic)
         urls = await self._masters.all(cluster, broker_name)
 
         async def delete(url: str) -> bool:
@@ -251,6 +255,7 @@ class AsyncAdmin:
         Raises:
             TopicNotFoundError: None has it.
         """
+        check_topic(topic)
         return await on_those_that_know(
             await self._masters.all(cluster, broker_name),
             lambda url: self._context.broker_api.get_topic(url, topic),
@@ -377,8 +382,13 @@ class AsyncAdmin:
         """
         try:
             host, log_offset = decode_offset_id(offset_message_id)
-        except UndecodableIdError as error:
-            raise ValidationError(f"offset_message_id: {error}") from None
+        except UndecodableIdError:
+            raise ValidationError(
+                f"{offset_message_id!r} is no offset id: that is 32 hex digits, or 56 with an IPv6 "
+                "address",
+                fix="if it is a unique id: look for it with messages_by_key, or in the query "
+                "service",
+            ) from None
         if not 0 < host.port <= PORT_MAX:
             raise RecordNotFoundError(
                 f"{offset_message_id} is a unique id, which does not say where its message lies",
@@ -433,6 +443,8 @@ class AsyncAdmin:
             topic: Only what will be delivered to it.
             unanswered: Takes brokers that do not answer, and how; None: that is an error.
         """
+        if topic is not None:
+            check_topic(topic)
         async for held in Scheduled(self._context, self._masters).waiting(topic, unanswered):
             yield held
 

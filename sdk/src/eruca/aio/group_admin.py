@@ -52,6 +52,7 @@ from eruca.contract.retries import (
     RedriveAnswer,
     RedriveOutcome,
 )
+from eruca.core.checked_names import check_group, check_topic
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class AsyncGroupAdmin:
             subscription_mode: Whether members must subscribe to the same.
             broker_name: On this broker only.
         """
+        check_group(group)
         with checked_request():
             settings = GroupSettings(
                 start=start,
@@ -149,6 +151,7 @@ class AsyncGroupAdmin:
         Raises:
             GroupNotFoundError: None does.
         """
+        check_group(group)
         return await on_those_that_know(
             await self._masters.all(),
             lambda url: self._call(GroupConfig, "GET", url, _path(group)),
@@ -199,6 +202,7 @@ class AsyncGroupAdmin:
             GroupNotFoundError: None does.
             ConflictError: It has live members.
         """
+        check_group(group)
         urls = await self._masters.all()
         deleted = await on_those_that_know(
             urls, lambda url: self._send("DELETE", url, _path(group)), _unknown(group)
@@ -215,6 +219,7 @@ class AsyncGroupAdmin:
             unanswered: Takes brokers that do not answer, and how, where others know the group;
                 None: that is an error.
         """
+        check_group(group)
         return await on_those_that_know(
             await self._masters.all(),
             lambda url: self._call(MemberList, "GET", url, f"{_path(group)}/members"),
@@ -245,6 +250,7 @@ class AsyncGroupAdmin:
             unanswered: Takes brokers that do not answer, and how: then it is known of the others'
                 queues only, and not in all. None: that is an error.
         """
+        check_group(group)
         urls = await (self._masters.all() if topic is None else self._masters.of_topic(topic))
         target = target_of(f"{_path(group)}/offsets", topic=topic)
         answers = await on_each(
@@ -266,6 +272,7 @@ class AsyncGroupAdmin:
         Raises:
             ConflictError: A live member reads one of the queues; see :meth:`reset`.
         """
+        check_group(group)
         commits: dict[str, list[OffsetCommit]] = {}
         for queue in offsets:
             checked_queue(queue, "offsets")
@@ -305,6 +312,7 @@ class AsyncGroupAdmin:
         Raises:
             ValidationError: The offset is not in one of the queues; nothing has been changed.
         """
+        check_group(group)
         urls = await self._masters.of_topic(topic)
         ids: dict[str, list[int]] | None = None
         if queues is not None:
@@ -366,6 +374,8 @@ class AsyncGroupAdmin:
             unanswered: Takes brokers that do not answer, and how, where others know the group;
                 None: that is an error.
         """
+        if topic is not None:
+            check_topic(topic)
         chosen = {
             "topic": topic,
             "reason": reason,
@@ -386,6 +396,7 @@ class AsyncGroupAdmin:
         Raises:
             DeadLetterNotFoundError: It is not there, or not any more.
         """
+        check_group(group)
         url = (await self._masters.all(None, broker_name))[broker_name]
         target = f"{_path(group)}/dead-letters/{dead_letter_id}"
         return await self._call(DeadLetterDetail, "GET", url, target)
@@ -414,6 +425,8 @@ class AsyncGroupAdmin:
             per_second: How many a second at most, over all brokers.
             dry_run: Only tell what would happen.
         """
+        if topic is not None:
+            check_topic(topic)
         if per_second is not None and per_second <= 0:
             raise ValidationError(f"per_second: {per_second} is not above 0")
         urls = await self._with_dead_letters(group)
@@ -484,6 +497,7 @@ class AsyncGroupAdmin:
         Raises:
             GroupNotFoundError: None has.
         """
+        check_group(group)
         urls = await self._masters.all()
         target = target_of(f"{_path(group)}/dead-letters", limit=1)
         known = await on_those_that_know(

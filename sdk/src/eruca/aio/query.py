@@ -24,6 +24,7 @@ from eruca.contract.queries import (
     RebuildRequest,
     Timeline,
 )
+from eruca.core.checked_names import check_group, check_topic
 from eruca.core.routing.services import QUERY_SERVICE
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ class AsyncQuery:
             limit: Messages at most.
             cursor: ``next_cursor`` of the page before.
         """
+        check_topic(topic)
+        if group is not None:
+            check_group(group)
         target = target_of(
             "/v1/messages",
             topic=topic,

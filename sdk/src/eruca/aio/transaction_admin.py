@@ -23,6 +23,7 @@ from eruca.contract.transactions import (
     TransactionDetail,
     TransactionSummary,
 )
+from eruca.core.checked_names import check_group
 from eruca.core.routing.services import TXN_CHECKER
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class AsyncTransactionAdmin:
             broker_name: Only those at this broker.
             unanswered: Takes brokers that do not answer, and how; None: that is an error.
         """
+        if producer_group is not None:
+            check_group(producer_group, "producer_group")
         urls = await self._masters.all(broker_name=broker_name)
         streams = [
             answered(name, self._of_broker(url, state, producer_group), unanswered)

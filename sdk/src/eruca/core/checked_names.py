@@ -6,13 +6,13 @@ from eruca.contract import names
 from eruca.contract.errors import ValidationError
 
 
-def check_group(group: str) -> None:
-    """Raise ValidationError if that cannot be a group of a client's."""
+def check_group(group: str, argument: str = "group") -> None:
+    """Raise ValidationError if no group can be called that; *argument* is for the error."""
     if (fault := names.client_group_fault(group)) is not None:
-        raise ValidationError(f"group: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
+        raise ValidationError(f"{argument}: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
 
 
-def check_topic(topic: str, argument: str) -> None:
+def check_topic(topic: str, argument: str = "topic") -> None:
     """Raise ValidationError if no topic can be called that; *argument* is for the error."""
     if (fault := names.broker_topic_fault(topic)) is not None:
         raise ValidationError(f"{argument}: {topic!r} {fault.said}", fix=names.TOPIC_NAME_FIX)

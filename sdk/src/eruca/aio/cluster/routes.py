@@ -50,6 +50,7 @@ from eruca.contract.models import (
     RouteBroker,
     TopicRoute,
 )
+from eruca.core.checked_names import check_topic
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.pauses import doubled
 from eruca.core.routing.route_table import (
@@ -481,6 +482,7 @@ def _settling_seconds(answer: HttpResponse) -> float:
 
 
 def _route_target(topic: str) -> str:
+    check_topic(topic)
     return f"/v1/topics/{path_segment(topic)}/route"
 
 

@@ -102,7 +102,7 @@ async def find(
 
 
 async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
-    from eruca.contract.errors import RecordNotFoundError
+    from eruca.contract.errors import RecordNotFoundError, ValidationError
 
     elsewhere = f"eruca query id {message_id}, which looks for either id everywhere"
     if topic is not None:
@@ -111,10 +111,10 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
             return found[0]
     try:
         return (await client.admin.message_by_offset_id(message_id)).message
-    except RecordNotFoundError as error:
+    except (RecordNotFoundError, ValidationError) as error:
         if topic is None:
             fix = f"give --topic if it is a unique id, or use {elsewhere}"
-            raise RecordNotFoundError(error.detail, fix=fix) from None
+            raise type(error)(error.detail, fix=fix) from None
         detail = f"{topic} has no message of the id {message_id}"
         raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
 

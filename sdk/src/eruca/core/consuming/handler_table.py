@@ -60,7 +60,7 @@ class HandlerTable:
             ValidationError: The topic's name or the expression cannot be used, or the topic's
                 handlers do not go together.
         """
-        check_topic(topic, "topic")
+        check_topic(topic)
         if filter_type not in _TYPES:
             raise ValidationError(f"filter_type: {filter_type!r} is none of {', '.join(_TYPES)}")
         if filter_type == "sql92" and not isinstance(expression, Sql92Filter):

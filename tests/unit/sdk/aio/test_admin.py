@@ -1,0 +1,80 @@
+"""Names that nothing can have are refused before anybody is asked: here nobody would answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+import eruca
+
+pytestmark = pytest.mark.anyio
+
+NAMESRV = "http://127.0.0.1:1"  # nobody listens there
+
+Ask = Callable[[eruca.AsyncClient, str], Awaitable[object] | AsyncIterator[object]]
+
+OF_TOPIC: dict[str, Ask] = {
+    "create": lambda client, name: client.admin.create_topic(name),
+    "change": lambda client, name: client.admin.change_topic(name, {}),
+    "show": lambda client, name: client.admin.topic(name),
+    "delete": lambda client, name: client.admin.delete_topic(name),
+    "route": lambda client, name: client.admin.route(name),
+    "queues": lambda client, name: client.admin.queues(name),
+    "by key": lambda client, name: client.admin.messages_by_key(name, "17"),
+    "scheduled": lambda client, name: client.admin.scheduled(name),
+    "lag": lambda client, name: client.admin.groups.lag("billing", topic=name),
+    "reset": lambda client, name: client.admin.groups.reset("billing", name, "latest"),
+    "dead letters": lambda client, name: client.admin.groups.dead_letters("billing", topic=name),
+    "redrive": lambda client, name: client.admin.groups.redrive("billing", topic=name),
+    "find": lambda client, name: client.query.find(name),
+}
+OF_GROUP: dict[str, Ask] = {
+    "create": lambda client, name: client.admin.groups.create(name),
+    "show": lambda client, name: client.admin.groups.get(name),
+    "delete": lambda client, name: client.admin.groups.delete(name),
+    "members": lambda client, name: client.admin.groups.members(name),
+    "lag": lambda client, name: client.admin.groups.lag(name),
+    "commit": lambda client, name: client.admin.groups.commit(name, {}),
+    "reset": lambda client, name: client.admin.groups.reset(name, "orders", "latest"),
+    "dead letters": lambda client, name: client.admin.groups.dead_letters(name),
+    "dead letter": lambda client, name: client.admin.groups.dead_letter(name, "broker-a", 1),
+    "redrive": lambda client, name: client.admin.groups.redrive(name),
+    "find": lambda client, name: client.query.find("orders", group=name),
+    "transactions": lambda client, name: client.admin.transactions.undecided(producer_group=name),
+}
+
+
+async def answer_of(asked: Awaitable[object] | AsyncIterator[object]) -> object:
+    return await (anext(asked) if isinstance(asked, AsyncIterator) else asked)
+
+
+async def error_of(ask: Ask, name: str) -> eruca.ValidationError:
+    async with eruca.AsyncClient(NAMESRV) as client:
+        with pytest.raises(eruca.ValidationError) as refusal:
+            await answer_of(ask(client, name))
+        return refusal.value
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "", "x" * 128])
+@pytest.mark.parametrize("ask", OF_TOPIC.values(), ids=OF_TOPIC)
+async def test_a_name_that_no_topic_can_have_is_refused(ask: Ask, name: str) -> None:
+    error = await error_of(ask, name)
+
+    assert error.detail.startswith(f"topic: {name!r} ")
+    assert error.fix == "use up to 127 letters, digits, %, |, _ and -"
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "", "x" * 121])
+@pytest.mark.parametrize("ask", OF_GROUP.values(), ids=OF_GROUP)
+async def test_a_name_that_no_group_can_have_is_refused(ask: Ask, name: str) -> None:
+    error = await error_of(ask, name)
+
+    assert f"group: {name!r} " in error.detail
+    assert error.fix == "use up to 120 letters, digits, %, |, _ and -"
+
+
+async def test_what_is_no_offset_id_is_told_what_one_is() -> None:
+    error = await error_of(lambda client, text: client.admin.message_by_offset_id(text), "x")
+
+    assert error.detail.startswith("'x' is no offset id: that is 32 hex digits")
