@@ -117,6 +117,32 @@ async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_aw
     assert list(status_later["brokers"]) == ["broker-a"]
 
 
+async def test_what_is_to_be_done_on_every_broker_says_which_has_not_been_told(
+    cluster: LocalCluster,
+) -> None:
+    command = Eruca(cluster.namesrv_urls[0])
+    await send(cluster)
+    await cluster.stop_one("broker-b")
+
+    def said(*arguments: str, code: int) -> str:
+        return command(*arguments, code=code).stderr
+
+    commands = [
+        ("topic", "create", "u", "-ojson"),
+        ("group", "create", "h"),
+        ("group", "delete", "h", "--yes"),
+        ("topic", "delete", "u", "--yes"),
+    ]
+    told = [await run(lambda c=c: said(*c, code=1)) for c in commands]  # type: ignore[misc]
+    of_one = await run(lambda: said("topic", "create", "u", "--broker=broker-a", code=0))
+    await run(lambda: said("query", "forget", "broker-b", "--yes", code=0))
+    told_later = [await run(lambda c=c: said(*c, code=0)) for c in commands]  # type: ignore[misc]
+
+    untold = "broker-b has not been told: no name server knows it now. To mend it: start it, and "
+    assert [c for c, text in zip(commands, told, strict=True) if untold not in text] == []
+    assert [text for text in (of_one, *told_later) if "broker-b" in text] == []
+
+
 async def test_where_only_one_of_the_services_runs_it_is_told_there() -> None:
     async with LocalCluster(brokers=2, queries=1, settings=QUICK, restarts=False) as cluster:
         command = Eruca(cluster.namesrv_urls[0])

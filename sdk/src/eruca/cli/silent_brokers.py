@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from eruca.cli.command import EXIT_FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from eruca.aio.client import AsyncClient
     from eruca.cli.session import Session
@@ -42,6 +42,23 @@ async def away(client: AsyncClient) -> dict[str, ErucaError]:
             for name in followed - known
         }
     return {}
+
+
+async def missed(client: AsyncClient, *, without: Collection[str] = ()) -> list[str]:
+    """Return the brokers that a change of all has not reached, but for those known to be gone."""
+    return sorted((await away(client)).keys() - set(without))
+
+
+def untold(session: Session, names: Iterable[str]) -> int:
+    """Say which brokers a change has not reached, and return the exit code."""
+    code = 0
+    for name in names:
+        session.say(
+            f"{name} has not been told: no name server knows it now. To mend it: start it, and "
+            f"repeat the command; one that was taken away for good: eruca query forget {name}"
+        )
+        code = EXIT_FAILED
+    return code
 
 
 def said(

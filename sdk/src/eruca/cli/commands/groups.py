@@ -100,10 +100,11 @@ async def create(
         SubscriptionModeChoice | None,
         typer.Option(help="Whether members must subscribe to the same [a new group: shared]."),
     ] = None,
-) -> None:
+) -> int:
     """Create a group on every broker, or change its settings.
 
-    Where it is there already, what is not named stays as it is.
+    Where it is there already, what is not named stays as it is. Exit code 1 when a broker is away,
+    which is not told; it is done at the others.
     """
     from eruca.aio.cluster.masters import on_each
     from eruca.contract.errors import GroupNotFoundError
@@ -132,9 +133,11 @@ async def create(
 
         names = await masters(client)
         configs = await on_each({name: name for name in names}, put)
+        missed = await silent_brokers.missed(client)
     _show_configs(session, configs)
     for line in change_lines(group, _CONFIG_HEADINGS, _cells(before), _cells(configs)):
         session.say(line)
+    return silent_brokers.untold(session, missed)
 
 
 async def list_(
@@ -307,16 +310,20 @@ async def reset(
 
 
 async def delete(session: Session, *, group: GroupArgument, yes: YesOption = False) -> int:
-    """Delete a group and its positions on every broker; it may have no members."""
+    """Delete a group and its positions on every broker; it may have no members.
+
+    Exit code 1 when a broker is away, which is not told; it is done at the others.
+    """
     if not yes and not confirmed(f"Delete {group} and where it stands?"):
         return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.groups.delete(group)
+        missed = await silent_brokers.missed(client)
     if session.is_json:
         session.show_json({"group": group, "deleted_on": brokers})
     else:
         session.say(f"{group} deleted on {', '.join(brokers)}")
-    return 0
+    return silent_brokers.untold(session, missed)
 
 
 def start_of_option(text: str) -> Literal["earliest", "latest"] | datetime:

@@ -87,6 +87,8 @@ async def create(
     Where it is there already, what is not named stays as it is. Messages in queues that are taken
     away can no longer be read. In an ordered topic sharding keys are divided over its queues on all
     brokers: where that changes, what was sent before may be read after what is sent now.
+
+    Exit code 1 when a broker is away, which is not told; it is done at the others.
     """
     from eruca.contract.errors import TopicNotFoundError
 
@@ -104,10 +106,12 @@ async def create(
             for name in await masters(client, cluster=cluster, broker=broker)
         }
         configs = await client.admin.change_topic(topic, settings, without=without or ())
+        for_all = cluster is None and broker is None
+        missed = await silent_brokers.missed(client, without=without or ()) if for_all else ()
     _show_configs(session, configs)
     for line in change_lines(topic, _CONFIG_HEADINGS[1:], _cells(before), _cells(configs)):
         session.say(line)
-    return 0
+    return silent_brokers.untold(session, missed)
 
 
 async def list_(
@@ -259,16 +263,21 @@ async def delete(
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
 ) -> int:
-    """Delete a topic with all of its messages, on every broker that has it."""
+    """Delete a topic with all of its messages, on every broker that has it.
+
+    Exit code 1 when a broker is away, which is not told; it is done at the others.
+    """
     if not yes and not confirmed(f"Delete {topic} and all of its messages?"):
         return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.delete_topic(topic, cluster=cluster, broker_name=broker)
+        for_all = cluster is None and broker is None
+        missed = await silent_brokers.missed(client) if for_all else ()
     if session.is_json:
         session.show_json({"topic": topic, "deleted_on": brokers})
     else:
         session.say(f"{topic} deleted on {', '.join(brokers)}")
-    return 0
+    return silent_brokers.untold(session, missed)
 
 
 _CONFIG_HEADINGS = ("name", "read queues", "write queues", "permission", "ordered")
