@@ -107,9 +107,7 @@ _ROUTERS: Final = (  # in the document's order
 )
 _SHOWN_MAX: Final = 10  # topics that a line of the log names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
-_QUEUE_FILES_MAX: Final = (
-    1_024  # of consume queues that are open; the least recently used is closed
-)
+_QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 
 _log = structlog.get_logger()
 
@@ -191,9 +189,8 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
 def _queue_files_max() -> int:
     """Return how many files of queues may be open: as many are left for everything else."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        _QUEUE_FILES_MAX if limit == resource.RLIM_INFINITY else min(_QUEUE_FILES_MAX, limit // 2)
-    )
+    is_limited = limit != resource.RLIM_INFINITY
+    return min(_QUEUE_FILES_MAX, limit // 2) if is_limited else _QUEUE_FILES_MAX
 
 
 async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -> MessageStore:
