@@ -35,6 +35,7 @@ from eruca_deploy.plan import (
     Service,
     plan_cluster,
     ports_from,
+    without_own_database,
 )
 from eruca_deploy.ports import check_ports, free_ports
 from eruca_deploy.readiness import lacks_brokers, lacks_readiness, lacks_work
@@ -287,6 +288,7 @@ class LocalCluster:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
         data_dir = self._data_dir or self._temporary
         assert data_dir is not None
+        self._environment = without_own_database(self._environment, data_dir.resolve())
         return plan_cluster(
             **counts,
             ports=ports,

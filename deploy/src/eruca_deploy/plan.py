@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
@@ -129,6 +130,17 @@ def ports_from(
     if base_port < 1 or last > PORT_MAX:
         raise PlanError(f"ports {base_port} to {last}: 1 to {PORT_MAX} are possible")
     return list(range(base_port, last + 1))
+
+
+def without_own_database(environment: Mapping[str, str], data_dir: Path) -> dict[str, str]:
+    """Return *environment* without a ``DATABASE_URL`` of the embedded server in *data_dir*.
+
+    The cluster tells of it for other terminals. Set where the cluster is started the next time, it
+    would lead the services to a server that nobody starts.
+    """
+    own = f"host={data_dir / POSTGRES_DIRECTORY}"
+    is_own = own in unquote(environment.get("DATABASE_URL", "")).split("?")[-1].split("&")
+    return {k: v for k, v in environment.items() if not (is_own and k == "DATABASE_URL")}
 
 
 def plan_cluster(

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import httpx
 
+from eruca.contract.errors.problems import PROBLEM_MEDIA_TYPE
+
 
 class _NoAnswerError(Exception):
     """A service did not answer as it does when it is ready; the text says what it did."""
@@ -76,5 +78,14 @@ async def _answer(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     except httpx.TransportError as error:
         raise _NoAnswerError(f"had no answer from {url} ({type(error).__name__})") from error
     if answer.status_code != httpx.codes.OK:
-        raise _NoAnswerError(f"had {answer.status_code} from {url}")
+        raise _NoAnswerError(f"had {answer.status_code} from {url}{_reason(answer)}")
     return cast(dict[str, Any], answer.json())
+
+
+def _reason(answer: httpx.Response) -> str:
+    """Return what a problem document says, in words that follow; nothing for any other answer."""
+    if answer.headers.get("content-type", "") != PROBLEM_MEDIA_TYPE:
+        return ""
+    problem = answer.json()
+    fix = f"; {problem['fix']}" if "fix" in problem else ""
+    return f": {problem['detail']}{fix}"

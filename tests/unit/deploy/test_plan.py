@@ -16,6 +16,7 @@ from eruca_deploy.plan import (
     local_url,
     plan_cluster,
     ports_from,
+    without_own_database,
 )
 
 
@@ -139,6 +140,16 @@ def test_checkers_and_query_services_share_one_postgres(
     sharing = plan.txn_checkers + plan.queries
     assert {service.directory for service in sharing} == {tmp_path / "postgres"}
     assert {service.has_directory for service in sharing} == {has_directory}
+
+
+def test_the_url_of_its_own_postgres_is_not_taken_for_another_one(tmp_path: Path) -> None:
+    """It is told for other terminals, and may be set where the cluster is started again."""
+    own = {"DATABASE_URL": f"postgresql://postgres:@/postgres?host={tmp_path}/postgres", "A": "1"}
+    others = {"DATABASE_URL": f"postgresql://postgres:@/postgres?host={tmp_path}/other/postgres"}
+
+    assert without_own_database(own, tmp_path) == {"A": "1"}
+    assert without_own_database(others, tmp_path) == others
+    assert without_own_database({}, tmp_path) == {}
 
 
 def test_the_query_services_pages_may_call_every_other_service(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from eruca_deploy.readiness import lacks_work
+from eruca.contract.errors.problems import PROBLEM_MEDIA_TYPE
+from eruca_deploy.readiness import lacks_readiness, lacks_work
 
 pytestmark = pytest.mark.anyio
 
@@ -41,6 +42,18 @@ def world(followed: list[dict[str, Any]], *tables: dict[str, Any]) -> dict[str, 
     for number, table in enumerate(tables, 1):
         answers[f"http://ns-{number}/v1/kv/QUERY"] = table
     return answers
+
+
+async def test_what_a_service_lacks_is_told_in_its_own_words() -> None:
+    problem = {"detail": "PostgreSQL does not answer", "fix": "start it"}
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(503, json=problem, headers={"content-type": PROBLEM_MEDIA_TYPE})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        told = await lacks_readiness(client, "http://query")
+
+    assert told == "had 503 from http://query/readyz: PostgreSQL does not answer; start it"
 
 
 async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_followed() -> None:
