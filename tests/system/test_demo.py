@@ -59,7 +59,7 @@ def test_kept_data_is_where_it_says(temporary: Path) -> None:
     [kept] = temporary.iterdir()
     assert f"kept in {kept}" in shown.replace("\n", "")
     names = {path.name for path in kept.iterdir() if not path.name.startswith(".")}
-    assert names == {"broker-a", "broker-b", "lake", "namesrv-1", "postgres"}
+    assert names == {"broker-a", "broker-b", "lake", "lock", "namesrv-1", "postgres"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
