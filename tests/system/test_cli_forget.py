@@ -135,9 +135,16 @@ async def test_what_is_to_be_done_on_every_broker_says_which_has_not_been_told(
     ]
     told = [await run(lambda c=c: said(*c, code=1)) for c in commands]  # type: ignore[misc]
     of_one = await run(lambda: said("topic", "create", "u", "--broker=broker-a", code=0))
+    reset = ("group", "reset", "g", "--topic=t", "--to=earliest", "--yes")
+    await run(lambda: said("group", "create", "g", code=1))
+    moved = await run(lambda: said(*reset, code=1))
     await run(lambda: said("query", "forget", "broker-b", "--yes", code=0))
     told_later = [await run(lambda c=c: said(*c, code=0)) for c in commands]  # type: ignore[misc]
 
+    moved_later = await run(lambda: said(*reset, code=0))
+
+    assert "broker-b is away: no name server knows it now, and g stays where it is there" in moved
+    assert "broker-b" not in moved_later
     untold = "broker-b has not been told: no name server knows it now. To mend it: start it, and "
     assert [c for c, text in zip(commands, told, strict=True) if untold not in text] == []
     assert [text for text in (of_one, *told_later) if "broker-b" in text] == []

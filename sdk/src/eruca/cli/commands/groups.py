@@ -281,10 +281,18 @@ async def reset(
     ] = False,
     yes: YesOption = False,
 ) -> int:
-    """Have a group go on elsewhere in a topic; what it reads just now is interrupted."""
+    """Have a group go on elsewhere in a topic; what it reads just now is interrupted.
+
+    Exit code 1 when a broker is away, whose queues stay where they are.
+    """
     place = _place_of_option(to)
     async with session.client() as client:
         await client.admin.groups.get(group)  # one that nobody knows has nothing to move
+        missed = await silent_brokers.missed(client)
+        for name in missed:  # before anything is moved: doing it again later would move all
+            session.say(
+                f"{name} is away: no name server knows it now, and {group} stays where it is there"
+            )
         planned = await client.admin.groups.reset(group, topic, place, dry_run=True)
         if not dry_run:
             if not yes and not confirmed(f"Move {group} in {_moves(planned)} of {topic}?"):
@@ -297,7 +305,7 @@ async def reset(
                 for queue, moved in sorted(planned.items())
             ]
         )
-        return 0
+        return EXIT_FAILED if missed else 0
     session.show_table(
         ["broker", "queue", "from offset", "to offset", "min offset", "max offset"],
         (
@@ -306,7 +314,7 @@ async def reset(
         ),
     )
     session.say("nothing was changed" if dry_run else f"{group} moved")
-    return 0
+    return EXIT_FAILED if missed else 0
 
 
 async def delete(session: Session, *, group: GroupArgument, yes: YesOption = False) -> int:
