@@ -155,6 +155,17 @@ async def test_what_was_waited_for_in_vain_is_told() -> None:
         await LocalCluster(settings=SMALL, start_seconds=0.1).start()
 
 
+async def test_a_directory_that_could_not_be_prepared_is_free_again(tmp_path: Path) -> None:
+    (tmp_path / "broker-a").touch()
+    cluster = LocalCluster(data_dir=tmp_path, settings=SMALL)
+    with pytest.raises(StartError, match="cannot be made"):
+        await cluster.start()
+    (tmp_path / "broker-a").unlink()
+
+    async with LocalCluster(data_dir=tmp_path, settings=SMALL) as again:
+        assert again.broker_urls
+
+
 async def test_two_clusters_cannot_share_one_directory(tmp_path: Path) -> None:
     table = tmp_path / "namesrv-1" / "kv.json"
     async with LocalCluster(data_dir=tmp_path, settings=SMALL):

@@ -182,17 +182,17 @@ class LocalCluster:
         self._plan = self._make_plan()
         if self._data_dir is not None:
             self._lock = _locked_directory(self._data_dir.absolute())
-        for service in self._plan.services:
-            if service.has_directory:
-                _make_directory(service.directory)
-            self._children[service.name] = Child(
-                service.name,
-                service.module,
-                {**self._environment, **service.settings},
-                on_line=self._on_line,
-                on_event=self._on_event,
-            )
         try:
+            for service in self._plan.services:
+                if service.has_directory:
+                    _make_directory(service.directory)
+                self._children[service.name] = Child(
+                    service.name,
+                    service.module,
+                    {**self._environment, **service.settings},
+                    on_line=self._on_line,
+                    on_event=self._on_event,
+                )
             for child in self._children.values():
                 child.start()
             async with asyncio.timeout(self._start_seconds):
