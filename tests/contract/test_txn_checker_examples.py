@@ -108,7 +108,7 @@ async def _(checked: Checked) -> Changes:
 @SCENES.add("forgetBroker", 204)
 async def _(checked: Checked) -> None:
     """With a broker that was read once, and is not there any more."""
-    async with checked.app.state.checker.database.transaction() as connection:
+    async with checked.app.state.checker.instance.database.transaction() as connection:
         await write_position(connection, "broker-b", 7, end_offset=7)
 
 

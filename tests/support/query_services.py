@@ -54,10 +54,10 @@ class Queried:
     async def stop_following(self) -> None:
         """Have somebody else hold all leases for longer than a test may take."""
         names = [group.broker_name for group in await self.client.admin.brokers()]
-        async with self.service.database.transaction() as connection:
+        async with self.service.instance.database.transaction() as connection:
             for name in names:
                 await connection.execute(_TAKE_LEASE, {"name": name})
-        await until(lambda: not self.service.work())
+        await until(lambda: not self.service.shares.work)
         self.is_following = False
 
     async def caught_up(self) -> None:

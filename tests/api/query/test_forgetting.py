@@ -42,7 +42,7 @@ async def followed(queried: Queried) -> list[str]:
 
 async def kept_rows(queried: Queried) -> int | None:
     """Return how many rows of messages there are, whether or not they answer."""
-    async with queried.service.database.transaction() as connection:
+    async with queried.service.instance.database.transaction() as connection:
         count: int | None = await connection.scalar(text("SELECT count(*) FROM messages"))
     return count
 

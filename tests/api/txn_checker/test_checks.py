@@ -263,7 +263,7 @@ async def test_a_producer_with_more_checks_than_it_can_take_uses_none_of_them_up
     async with checked_by(cluster, database_url, checks_max=1, interval_seconds=0.3) as checked:
         checker = checked.app.state.checker
         await checked.take(wait_seconds=0)
-        await until_told(lambda: known_producers(checker.database), bool)
+        await until_told(lambda: known_producers(checker.instance.database), bool)
         transaction_id = await checked.begin()
         await until(lambda: checker.counts.put_off >= 2)
 

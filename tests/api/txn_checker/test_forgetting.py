@@ -30,7 +30,7 @@ async def stopped(cluster: InProcessCluster, checked: Checked) -> None:
 
 async def kept_rows(checked: Checked) -> tuple[int, int]:
     """Return how many transactions and checks there are, whether or not they are shown."""
-    async with checked.app.state.checker.database.transaction() as connection:
+    async with checked.app.state.checker.instance.database.transaction() as connection:
         counts = [
             await connection.scalar(select(func.count()).select_from(table))
             for table in (transactions, checks)

@@ -75,7 +75,7 @@ async def test_a_list_says_how_far_the_logs_have_been_read(checked: Checked) -> 
 
     by_name = {broker["broker_name"]: broker for broker in followed}
     assert by_name["broker-a"]["log_offset"] > 0
-    assert by_name["broker-a"]["followed_by"] == checked.app.state.checker.name
+    assert by_name["broker-a"]["followed_by"] == checked.app.state.checker.instance.name
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "Zm9v", "MSAyIDMgNA", "MSBhACBi"])

@@ -230,9 +230,7 @@ def _hot_routes(
 
 def _measure(app: ServiceApp, broker: Broker, scrub: Scrub | None, stack: AsyncExitStack) -> None:
     """Let the application tell how the broker is doing, until the stack ends."""
-    metrics = BrokerMetrics(broker, scrub)
-    app.registry.register(metrics)
-    stack.callback(app.registry.unregister, metrics)
+    stack.enter_context(app.telling(BrokerMetrics(broker, scrub)))
     app.metrics_hooks.append(broker.lags.measure)
     stack.callback(app.metrics_hooks.remove, broker.lags.measure)
 

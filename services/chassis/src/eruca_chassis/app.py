@@ -12,8 +12,8 @@ id in the answer and in every log line.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, TypeAlias
@@ -24,6 +24,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import iter_route_contexts
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 
 from eruca.contract.errors import (
@@ -168,6 +169,15 @@ class ServiceApp(FastAPI):
         self.include_router(explorer_router(title, explored))
         for router in routers:
             self.include_router(router)
+
+    @contextmanager
+    def telling(self, metrics: Collector) -> Iterator[None]:
+        """Let Prometheus read *metrics*, too, while the block runs."""
+        self.registry.register(metrics)
+        try:
+            yield
+        finally:
+            self.registry.unregister(metrics)
 
     def begin_stop(self) -> None:
         """Stop being ready, and release what waits: called once, when the process is to end."""

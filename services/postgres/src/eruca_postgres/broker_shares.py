@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from eruca.contract.errors import NameServersUnreachableError
 from eruca_postgres.database import Database
 from eruca_postgres.leases import Lease, LeaseKeeper
+from eruca_postgres.log_projector import LogProjector
 from eruca_postgres.positions import read_positions
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ _log = structlog.get_logger()
 class BrokerWork(Protocol):
     """What is done about one broker while its lease is ours."""
 
+    @property
+    def projector(self) -> LogProjector:
+        """What follows its log."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """Why the broker cannot be worked on just now."""
+        ...
+
     def start(self) -> None:
         """Begin."""
         ...
@@ -38,7 +49,10 @@ class BrokerWork(Protocol):
         ...
 
 
-class BrokerShares:
+WorkT = TypeVar("WorkT", bound=BrokerWork)
+
+
+class BrokerShares(Generic[WorkT]):
     """Keeps the work on brokers in step with their leases.
 
     Args:
@@ -54,7 +68,7 @@ class BrokerShares:
         database: Database,
         client: AsyncClient,
         keeper: LeaseKeeper,
-        work: Callable[[str], BrokerWork],
+        work: Callable[[str], WorkT],
         *,
         known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     ) -> None:
@@ -64,7 +78,7 @@ class BrokerShares:
         self._keeper = keeper
         self._make_work = work
         self._known = known
-        self._work: dict[str, BrokerWork] = {}
+        self._work: dict[str, WorkT] = {}
         self._living: set[str] = set()  # as a name server said when one last answered
 
     def lease(self, broker_name: str) -> Lease | None:
@@ -72,9 +86,15 @@ class BrokerShares:
         return self._keeper.held.get(broker_name)
 
     @property
-    def work(self) -> dict[str, BrokerWork]:
+    def work(self) -> dict[str, WorkT]:
         """What is being done now, by broker."""
         return dict(self._work)
+
+    def faults(self) -> dict[str, str]:
+        """Return what cannot be worked on just now, and why."""
+        faults = {name: work.fault for name, work in self._work.items()}
+        faults["name servers"] = self.name_server_fault
+        return {name: fault for name, fault in faults.items() if fault is not None}
 
     async def step(self) -> None:
         """Renew the leases, and start and stop work accordingly.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from eruca import AsyncClient
 from eruca_postgres.broker_shares import BrokerShares
-from eruca_postgres.database import Database
+from eruca_postgres.instance import Instance
 from eruca_query.projection.broker_work import FollowedBroker
 from eruca_query.projection.message_projection import ProjectionCounts
 from eruca_query.projection.upkeep import Upkeep
@@ -21,28 +19,11 @@ from eruca_query.searching.topic_holders import TopicHolders
 class QueryService:
     """Everything that answers requests and follows logs."""
 
-    name: str
-    started_at: datetime
-    database: Database
-    client: AsyncClient  # of the cluster
-    shares: BrokerShares
+    instance: Instance
+    shares: BrokerShares[FollowedBroker]
     counts: ProjectionCounts
     upkeep: Upkeep
     search: MessageSearch
     pages: MessagePages
     timelines: Timelines
     holders: TopicHolders
-
-    def work(self) -> dict[str, FollowedBroker]:
-        """Return what is followed now, by broker."""
-        return {
-            name: work
-            for name, work in self.shares.work.items()
-            if isinstance(work, FollowedBroker)
-        }
-
-    def faults(self) -> dict[str, str]:
-        """Return what cannot be followed just now, and why."""
-        faults = {name: work.fault for name, work in self.work().items()}
-        faults["name servers"] = self.shares.name_server_fault
-        return {name: fault for name, fault in faults.items() if fault is not None}

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
-from eruca import AsyncClient
-from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.names import CHECKERS_NAMESPACE
 from eruca.contract.transactions import DecisionReceipt
-from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
-from eruca_postgres.announcing import Announcing, url_of
-from eruca_postgres.broker_shares import BrokerShares
-from eruca_postgres.database import Database
-from eruca_postgres.gate import DatabaseGate
-from eruca_postgres.leases import LeaseKeeper
+from eruca_postgres.instance import Instance, ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector
-from eruca_postgres.server import server_of
 from eruca_txn_checker.api import brokers, checks, status, transactions, webhooks
 from eruca_txn_checker.api.metrics import CheckerMetrics
 from eruca_txn_checker.checker import TransactionChecker
@@ -49,7 +37,7 @@ from eruca_txn_checker.projection.tables import SCHEMA
 from eruca_txn_checker.settings import TxnCheckerSettings
 
 MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
-LEASE_STEPS: Final = 4  # within the time of a lease
+KIND: Final = ServiceKind(SCHEMA, MIGRATIONS, namespace=CHECKERS_NAMESPACE)
 _DESCRIPTION: Final = """
 The transaction checker asks producer groups about transactions that nobody has decided: six seconds
 after they were begun, then every 30 seconds, 15 times. A transaction about which nobody says
@@ -68,8 +56,6 @@ _TAGS: Final = (
     {"name": "transactions", "description": "For operators: what is pending, parked, and was"},
     {"name": "status", "description": "Who the checker is and how far it has read"},
 )
-
-_log = structlog.get_logger()
 
 
 class TxnCheckerApp(ServiceApp):
@@ -93,79 +79,23 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            url, server = await stack.enter_async_context(server_of(settings))
-            database = Database(url, SCHEMA, connections_max=settings.database_connections_max)
-            stack.push_async_callback(database.close)
-            client = await stack.enter_async_context(
-                AsyncClient(
-                    settings.namesrv_urls,
-                    network=settings.network,
-                    timeout=TIMEOUT_SECONDS_DEFAULT,  # or it would be that of clients started here
-                )
-            )
-            postgres_clock = PostgresClock(database, clock)
-            checker, keeper = _wire(settings, database, client, held, postgres_clock)
-            app.state.checker = checker
-            metrics = CheckerMetrics(checker)
-            app.registry.register(metrics)
-            stack.callback(app.registry.unregister, metrics)
-            sharing = BackgroundLoop(
-                "leases",
-                lambda: _share(checker.shares, postgres_clock),
-                period_seconds=settings.lease_seconds / LEASE_STEPS,
-            )
-
-            def own_url() -> str:
-                assert app.address is not None
-                return settings.advertised_url or url_of(*app.address)
-
-            announcing = Announcing(
-                client,
-                database,
-                checker.name,
-                namespace=CHECKERS_NAMESPACE,
-                family=f"{settings.name}-",
-                url=own_url,
-            )
-
+        async with instance_of(settings, KIND, clock) as instance:
+            postgres_clock = PostgresClock(instance.database, clock)
+            app.state.checker = checker = _wire(settings, instance, held, postgres_clock)
             forgetting = BackgroundLoop(
-                "forgetting", ForgottenRows(database).step, period_seconds=FORGETTING_SECONDS
+                "forgetting",
+                ForgottenRows(instance.database).step,
+                period_seconds=FORGETTING_SECONDS,
             )
-
-            async def begin() -> None:
-                await postgres_clock.compare()
-                sharing.start()
-                forgetting.start()
-                if app.address is not None:
-                    announcing.start()
-                checker.producers.start()
-                checker.webhooks.start()
-                _log.info("working", checker=checker.name, schema=SCHEMA)
-
-            async def end() -> None:
-                await asyncio.gather(sharing.stop(), forgetting.stop())
-                await asyncio.gather(
-                    announcing.stop(),
-                    checker.producers.stop(),
-                    checker.webhooks.stop(),
-                    checker.shares.stop(),
-                )
-                await _leave(keeper)
-
-            gate = DatabaseGate(
-                database,
-                url,
-                MIGRATIONS,
-                server=server,
-                readiness=app.readiness,
-                on_migrated=begin,
-            )
-            stack.push_async_callback(end)
-            await gate.start()
-            stack.push_async_callback(gate.stop)
-            yield
-            app.begin_stop()
+            with app.telling(CheckerMetrics(checker)):
+                async with instance.at_work(
+                    app,
+                    checker.shares,
+                    [forgetting, checker.producers, checker.webhooks],
+                    prepare=postgres_clock.compare,
+                ):
+                    yield
+                    app.begin_stop()
 
     app = TxnCheckerApp(
         title="Eruca transaction checker",
@@ -187,30 +117,10 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
     return app
 
 
-async def _share(shares: BrokerShares, clock: PostgresClock) -> None:
-    try:
-        await clock.compare()
-        await shares.step()
-    except DatabaseUnavailableError:
-        return  # the service says so; work pauses by itself when the leases end
-
-
-async def _leave(keeper: LeaseKeeper) -> None:
-    try:
-        await keeper.leave()
-    except DatabaseUnavailableError:
-        return  # the leases end by themselves
-
-
 def _wire(
-    settings: TxnCheckerSettings,
-    database: Database,
-    client: AsyncClient,
-    held: HeldPlaces,
-    clock: Clock,
-) -> tuple[TransactionChecker, LeaseKeeper]:
-    # No other process has this name, and this one not after a restart: its old leases are not ours.
-    name = f"{settings.name}-{secrets.token_hex(4)}"
+    settings: TxnCheckerSettings, instance: Instance, held: HeldPlaces, clock: Clock
+) -> TransactionChecker:
+    database, client = instance.database, instance.client
     rules = settings.rules
     calls = BrokerCalls(client, timeout=settings.broker_seconds)
     questions = Questions(database, calls, clock)
@@ -239,14 +149,13 @@ def _wire(
     )
     due_settings = DueSettings(
         rules=rules,
-        checker=name,
+        checker=instance.name,
         counts_unreachable=settings.counts_unreachable,
         reachable_ms=round(settings.reachable_seconds * 1000),
         parallel_max=settings.checks_parallel_max,
         history_ms=round(settings.history_hours * 3_600_000),
     )
     counts = CheckCounts()
-    keeper = LeaseKeeper(database, name, seconds=settings.lease_seconds, clock=clock)
 
     def tell(groups: set[str]) -> None:
         producers.wake(groups)
@@ -274,14 +183,11 @@ def _wire(
         )
         return TransactionWork(projector, due, poll_seconds=settings.poll_seconds)
 
-    shares = BrokerShares(database, client, keeper, work_on)
-    checker = TransactionChecker(
-        name=name,
-        started_at=datetime.now(UTC),
+    shares = instance.share_brokers(work_on)
+    return TransactionChecker(
+        instance=instance,
         settings=settings,
         clock=clock,
-        database=database,
-        client=client,
         calls=calls,
         counts=counts,
         questions=questions,
@@ -290,4 +196,3 @@ def _wire(
         webhooks=hooks,
         shares=shares,
     )
-    return checker, keeper

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from eruca_postgres.metrics import following_metrics
 from eruca_query.service import QueryService
 
 _PREFIX: Final = "eruca_query_"
@@ -28,25 +29,7 @@ class QueryMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
-        work = self._service.work()
-        yield GaugeMetricFamily(
-            _PREFIX + "brokers", "Brokers whose logs this instance follows", value=len(work)
-        )
-        behind = GaugeMetricFamily(
-            _PREFIX + "behind_bytes",
-            "Bytes of a broker's log that were not in the read model when it was read last",
-            labels=["broker"],
-        )
-        faults = GaugeMetricFamily(
-            _PREFIX + "fault", "1 while a broker's log cannot be followed", labels=["broker"]
-        )
-        for name, its in work.items():
-            offset, end = its.projector.log_offset, its.projector.end_offset
-            if offset is not None and end is not None:
-                behind.add_metric([name], max(end - offset, 0))
-            faults.add_metric([name], int(its.fault is not None))
-        yield behind
-        yield faults
+        yield from following_metrics(_PREFIX, self._service.shares)
         counts = self._service.counts
         for name, meaning, value in (
             ("rows", "Rows of messages that were written", counts.rows),

@@ -36,14 +36,14 @@ router = APIRouter(prefix="/v1", tags=["status"])
 )
 async def get_status(service: TheService) -> QueryStatus:
     """Return this instance's own state, and how far all brokers' logs have been read."""
-    async with service.database.transaction() as connection:
+    async with service.instance.database.transaction() as connection:
         followed = await followed_logs(connection)
     return QueryStatus(
         version=version("eruca-query"),
-        name=service.name,
-        started_at=service.started_at,
-        brokers=sorted(service.work()),
-        faults=service.faults(),
+        name=service.instance.name,
+        started_at=service.instance.started_at,
+        brokers=sorted(service.shares.work),
+        faults=service.shares.faults(),
         followed=followed,
     )
 
@@ -65,7 +65,7 @@ async def rebuild_projection(
     The status tells how far it is. What the logs do not hold any more stays as it is.
     """
     wanted = None if request is None else request.brokers
-    return RebuildBegun(brokers=await request_rebuild(service.database, wanted))
+    return RebuildBegun(brokers=await request_rebuild(service.instance.database, wanted))
 
 
 @router.delete(
@@ -86,5 +86,9 @@ async def forget_broker(
     name is followed anew, from the beginning of its log.
     """
     await forget(
-        service.database, service.client, broker_name, known=known_brokers, drop=drop_broker
+        service.instance.database,
+        service.instance.client,
+        broker_name,
+        known=known_brokers,
+        drop=drop_broker,
     )

@@ -39,12 +39,10 @@ async def exports_of(
         settings.export_worker_count, log_level=settings.log_level, log_style=settings.log_style
     )
     app.stop_hooks.append(slots.stop)
-    metrics = _ExportMetrics(slots, workers)
-    app.registry.register(metrics)
     try:
-        yield Exports(client, slots, workers, settings.export_patience_seconds, find_missing)
+        with app.telling(_ExportMetrics(slots, workers)):
+            yield Exports(client, slots, workers, settings.export_patience_seconds, find_missing)
     finally:
-        app.registry.unregister(metrics)
         await workers.close()
 
 

@@ -38,4 +38,4 @@ async def forget_broker(
     Stop it first: as long as a name server knows it, that is 409. One that comes back under this
     name is followed anew, from the beginning of its log.
     """
-    await forget(checker.database, checker.client, broker_name)
+    await forget(checker.instance.database, checker.instance.client, broker_name)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from eruca_postgres.metrics import following_metrics
 from eruca_txn_checker.checker import TransactionChecker
 
 _PREFIX = "eruca_txn_checker_"
@@ -28,28 +29,9 @@ class CheckerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
-        yield from self._following()
+        yield from following_metrics(_PREFIX, self._checker.shares)
         yield from self._checks()
         yield from self._asking()
-
-    def _following(self) -> Iterator[Metric]:
-        work = self._checker.work()
-        yield _gauge("brokers", "Brokers this instance works on", len(work))
-        behind = GaugeMetricFamily(
-            _PREFIX + "behind_bytes",
-            "Bytes of a broker's log that were not read yet when it was read last",
-            labels=["broker"],
-        )
-        faults = GaugeMetricFamily(
-            _PREFIX + "fault", "1 while a broker cannot be worked on", labels=["broker"]
-        )
-        for name, its in work.items():
-            offset, end = its.projector.log_offset, its.projector.end_offset
-            if offset is not None and end is not None:
-                behind.add_metric([name], max(end - offset, 0))
-            faults.add_metric([name], int(its.fault is not None))
-        yield behind
-        yield faults
 
     def _checks(self) -> Iterator[Metric]:
         counts, questions = self._checker.counts, self._checker.questions.counts

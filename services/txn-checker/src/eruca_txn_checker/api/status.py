@@ -25,13 +25,13 @@ router = APIRouter(prefix="/v1/status", tags=["status"])
 )
 async def get_status(checker: TheChecker) -> CheckerStatus:
     """Return this instance's own state, and how far all brokers' logs have been read."""
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         followed = await followed_brokers(connection)
     settings = checker.settings
     return CheckerStatus(
         version=version("eruca-txn-checker"),
-        name=checker.name,
-        started_at=checker.started_at,
+        name=checker.instance.name,
+        started_at=checker.instance.started_at,
         rules=CheckingRules(
             timeout_seconds=settings.timeout_seconds,
             interval_seconds=settings.interval_seconds,
@@ -39,8 +39,8 @@ async def get_status(checker: TheChecker) -> CheckerStatus:
             age_max_seconds=settings.age_max_seconds,
             counts_unreachable=settings.counts_unreachable,
         ),
-        brokers=sorted(checker.work()),
-        faults=checker.faults(),
+        brokers=sorted(checker.shares.work),
+        faults=checker.shares.faults(),
         followed=followed,
         held_requests=len(checker.producers.held),
         held_requests_max=checker.producers.held.maximum,

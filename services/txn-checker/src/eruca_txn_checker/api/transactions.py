@@ -93,7 +93,7 @@ async def list_transactions(
     Follow `next_cursor` until it is null. `followed` says how far each broker's log has been read.
     Decided ones are remembered for a time that is set, three days by default.
     """
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         rows = await page_of(
             connection,
             state=state,
@@ -125,7 +125,7 @@ async def get_transaction(
 
     Its message and the log's own history of it are at its broker, under the same path.
     """
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         row = _one(await find_rows(connection, transaction_id, broker_name), transaction_id)
         checks = await checks_of(connection, row.broker_name, transaction_id)
     return shown(row, checks)
@@ -174,7 +174,7 @@ async def _decide(
     outcome: Outcome,
     given: OperatorDecision,
 ) -> Response:
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         rows = await find_rows(connection, transaction_id, broker_name)
     if broker_name is None:
         broker_name = _one(rows, transaction_id).broker_name

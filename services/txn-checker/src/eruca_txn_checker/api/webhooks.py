@@ -60,7 +60,7 @@ async def set_webhook(
     """
     _check_url(settings, checker.settings.webhook_reach)
     made = secret_of(secrets.token_bytes(SECRET_SIZE))
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         row, is_new = await put_webhook(
             connection,
             producer_group,
@@ -87,7 +87,7 @@ async def set_webhook(
 )
 async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
     """Return the group's webhook without its secret, and how the last call went."""
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         row = await get_webhook(connection, producer_group)
     if row is None:
         raise _not_found(producer_group)
@@ -103,7 +103,7 @@ async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
 )
 async def drop_webhook(producer_group: Group, checker: TheChecker) -> None:
     """Let the group's producers be asked again, as they wait for it."""
-    async with checker.database.transaction() as connection:
+    async with checker.instance.database.transaction() as connection:
         was_there = await delete_webhook(connection, producer_group)
     if not was_there:
         raise _not_found(producer_group)
