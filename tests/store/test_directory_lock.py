@@ -12,13 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from eruca_broker.store.files.directory_lock import LOCK_NAME, DirectoryLock, StoreLockedError
+from eruca_broker.store.files.directory_lock import LOCK_NAME, StoreLockedError, lock_directory
 
 HOLD = """
 import sys
 from pathlib import Path
-from eruca_broker.store.files.directory_lock import DirectoryLock
-lock = DirectoryLock.acquire(Path(sys.argv[1]))
+from eruca_broker.store.files.directory_lock import lock_directory
+lock = lock_directory(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -33,10 +33,10 @@ sys.stdin.read()
 
 
 def test_a_second_lock_is_refused_and_names_directory_and_holder(tmp_path: Path) -> None:
-    lock = DirectoryLock.acquire(tmp_path)
+    lock = lock_directory(tmp_path)
 
     with pytest.raises(StoreLockedError) as caught:
-        DirectoryLock.acquire(tmp_path)
+        lock_directory(tmp_path)
 
     assert str(caught.value) == f"the store directory {tmp_path} is in use by process {os.getpid()}"
     assert (caught.value.directory, caught.value.holder) == (tmp_path, os.getpid())
@@ -44,19 +44,19 @@ def test_a_second_lock_is_refused_and_names_directory_and_holder(tmp_path: Path)
 
 
 def test_a_refused_attempt_does_not_drop_the_lock(tmp_path: Path) -> None:
-    lock = DirectoryLock.acquire(tmp_path)
+    lock = lock_directory(tmp_path)
 
     for _ in range(2):
         with pytest.raises(StoreLockedError):
-            DirectoryLock.acquire(tmp_path)
+            lock_directory(tmp_path)
 
     lock.release()
 
 
 def test_a_released_lock_can_be_taken_again(tmp_path: Path) -> None:
-    DirectoryLock.acquire(tmp_path).release()
+    lock_directory(tmp_path).release()
 
-    DirectoryLock.acquire(tmp_path).release()
+    lock_directory(tmp_path).release()
 
 
 def test_a_lock_dies_with_its_process_however_it_dies(tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ def test_a_lock_dies_with_its_process_however_it_dies(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(StoreLockedError) as caught:
-            DirectoryLock.acquire(tmp_path)
+            lock_directory(tmp_path)
         assert caught.value.holder == process.pid
         process.kill()
         process.wait()
 
-    DirectoryLock.acquire(tmp_path).release()
+    lock_directory(tmp_path).release()
 
 
 def test_a_running_rocketmq_broker_keeps_us_out_and_we_keep_it_out(tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_a_running_rocketmq_broker_keeps_us_out_and_we_keep_it_out(tmp_path: Pat
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(StoreLockedError, match="in use by another process"):
-            DirectoryLock.acquire(tmp_path)
+            lock_directory(tmp_path)
         process.kill()
         process.wait()
 
-    lock = DirectoryLock.acquire(tmp_path)
+    lock = lock_directory(tmp_path)
     with path.open("rb+") as file, pytest.raises(BlockingIOError):
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
     lock.release()
@@ -105,9 +105,9 @@ def test_a_file_system_without_locks_is_reported_as_such(
     monkeypatch.setattr(fcntl, "fcntl", refuse)
 
     with pytest.raises(OSError, match="no locks available"):
-        DirectoryLock.acquire(tmp_path)
+        lock_directory(tmp_path)
 
 
 def test_a_directory_that_does_not_exist_cannot_be_locked(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        DirectoryLock.acquire(tmp_path / "missing")
+        lock_directory(tmp_path / "missing")

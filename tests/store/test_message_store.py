@@ -37,7 +37,7 @@ from eruca_broker.core.records.scheduled import Destination, Wait, waiting
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.core.state.group_events import GroupSubscribed, Subscribed
 from eruca_broker.store.files.checkpoint import read_checkpoint
-from eruca_broker.store.files.directory_lock import DirectoryLock, StoreLockedError
+from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.receipts import Receipt
 from eruca_broker.store.message_store import MessageStore
@@ -1052,12 +1052,12 @@ async def test_who_gives_up_opening_leaves_once_nobody_mends_the_files_any_more(
     opening.cancel()
     await asyncio.wait([opening], timeout=0.01)
     with pytest.raises(StoreLockedError):
-        DirectoryLock.acquire(tmp_path)
+        lock_directory(tmp_path)
     recovering.may_go_on.set()
 
     with pytest.raises(asyncio.CancelledError):
         await opening
-    DirectoryLock.acquire(tmp_path).release()
+    lock_directory(tmp_path).release()
 
 
 async def test_a_checkpoint_that_is_given_up_leaves_no_flush_behind(

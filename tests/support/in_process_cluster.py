@@ -11,7 +11,7 @@ from typing import Any
 
 from eruca_broker.app import BrokerApp, create_app
 from eruca_broker.settings import BrokerSettings
-from eruca_broker.store.files.directory_lock import DirectoryLock, StoreLockedError
+from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
 from eruca_chassis.clock import Clock
 from eruca_chassis.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app
@@ -65,7 +65,7 @@ def names(name_server: NameServer) -> set[str]:
 def is_free(store_dir: Path) -> bool:
     """Tell whether no broker has a store open."""
     try:
-        DirectoryLock.acquire(store_dir).release()
+        lock_directory(store_dir).release()
     except StoreLockedError:
         return False
     return True

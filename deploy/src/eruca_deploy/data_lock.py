@@ -1,7 +1,7 @@
 """The lock on a cluster's data: at most one supervisor has the services of a directory.
 
-Brokers and PostgreSQL lock what is theirs, name servers do not: before the brokers of a second
-cluster were refused, its name servers would write over the key-value tables of the first.
+Each service locks what is its own, too. Here a second cluster is refused before it starts any, in
+the words of whoever started it.
 """
 
 from __future__ import annotations

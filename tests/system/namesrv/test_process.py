@@ -112,6 +112,21 @@ def test_an_invalid_kv_file_is_named_and_kept(tmp_path: Path) -> None:
     assert path.read_text() == "{"
 
 
+def test_a_second_name_server_is_refused_the_table_of_the_first(tmp_path: Path) -> None:
+    settings = ANY_PORT | {"ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json")}
+    with running(MODULE, settings) as first:
+        code, errors = run_to_the_end(MODULE, settings)
+
+        assert code == START_EXIT_CODE
+        assert errors.startswith(
+            f"namesrv: the key-value table {tmp_path / 'kv.json'} is in use by "
+            f"process {first.pid}; "
+        )
+        first.stop(signal.SIGKILL)
+    with running(MODULE, settings):
+        pass  # the lock has died with its process
+
+
 def test_what_was_acknowledged_survives_a_kill_and_routes_do_not(tmp_path: Path) -> None:
     settings = ANY_PORT | {"ERUCA_NAMESRV_KV_FILE": str(tmp_path / "deep" / "kv.json")}
     registration = {

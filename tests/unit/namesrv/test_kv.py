@@ -31,6 +31,7 @@ async def test_what_was_put_is_there_after_a_restart(path: Path) -> None:
     await table.put("ns", "a", "ä\n")
     await table.put("other", "a", "1")
     await table.delete("other", "a")
+    await table.close()
 
     reopened = KvTable.open(path, size_max=SIZE_MAX)
 
@@ -70,6 +71,14 @@ def test_a_file_that_cannot_be_made_is_named_at_once(tmp_path: Path, place: str)
         KvTable.open(tmp_path / place, size_max=SIZE_MAX)
 
 
+def test_a_file_where_nobody_can_write_is_read_without_a_lock(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('{"configTable":{"ns":{"k":"v"}}}')
+    path.with_name(path.name + ".lock").mkdir()  # stands in the way, as a read-only disk does
+
+    assert KvTable.open(path, size_max=SIZE_MAX).get("ns", "k") == "v"
+
+
 async def test_a_change_that_cannot_be_written_did_not_happen(path: Path) -> None:
     table = KvTable.open(path, size_max=SIZE_MAX)
     await table.put("ns", "k", "before")
@@ -81,6 +90,7 @@ async def test_a_change_that_cannot_be_written_did_not_happen(path: Path) -> Non
         await table.delete("ns", "k")
 
     assert table.get("ns", "k") == "before"
+    await table.close()
     assert KvTable.open(path, size_max=SIZE_MAX).get("ns", "k") == "before"
 
 
@@ -111,6 +121,7 @@ async def test_changes_at_the_same_time_all_happen(path: Path) -> None:
     table = KvTable.open(path, size_max=SIZE_MAX)
 
     await asyncio.gather(*(table.put("ns", str(i), "x") for i in range(20)))
+    await table.close()
 
     assert len(KvTable.open(path, size_max=SIZE_MAX).entries("ns")) == 20
 
@@ -141,6 +152,7 @@ async def test_a_table_that_is_too_large_already_may_shrink(path: Path) -> None:
     table = KvTable.open(path, size_max=10 * SIZE_MAX)
     for key in "abc":
         await table.put("ns", key, "x" * SIZE_MAX)
+    await table.close()
     table = KvTable.open(path, size_max=SIZE_MAX)
 
     with pytest.raises(TooLargeError):

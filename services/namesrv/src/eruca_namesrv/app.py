@@ -42,12 +42,14 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
     """Return the name server's application.
 
     Raises:
-        InvalidKvFileError: ``kv_file`` does not hold a key-value table, and cannot be given one.
+        InvalidKvFileError: ``kv_file`` does not hold a key-value table, and cannot be given one; or
+            another process has it.
     """
     held = HeldPlaces(maximum=settings.held_requests_max)
+    kv_table = KvTable.open(settings.kv_file, size_max=settings.kv_size_max)
     name_server = NameServer(
         RouteTable(brokers_max=settings.brokers_max, topics_max=settings.topics_max),
-        KvTable.open(settings.kv_file, size_max=settings.kv_size_max),
+        kv_table,
         held,
         clock or SystemClock(),
         returns_order_config=settings.returns_order_config,
@@ -63,6 +65,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         app.readiness.ready()
         yield
         await expiry.stop()
+        await kv_table.close()
 
     app = ServiceApp(
         title="Eruca name server",

@@ -5,7 +5,8 @@ file can be taken over.
 
 Crash rule: a change is written to a new file, made durable and put in the old one's place before it
 is seen or acknowledged; so the file is always whole, and the table never ahead of it. Changes are
-made one after another, each in a thread, for the disk may take its time.
+made one after another, each in a thread, for the disk may take its time. One process has the file,
+by a lock on ``FILE.lock``: a second one would write its own table over the first one's.
 
 Source: RocketMQ 5.3, ``KVConfigManager``.
 """
@@ -21,6 +22,7 @@ from typing import Final, Self, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
+from eruca_chassis.file_lock import FileLock, FileLockedError
 from eruca_chassis.finishing import finished
 from eruca_chassis.start import StartError
 
@@ -33,15 +35,18 @@ _FIX: Final = "set ERUCA_NAMESRV_KV_FILE to a file that this process may read an
 
 
 class InvalidKvFileError(StartError):
-    """The file is not a key-value table, or cannot be read or made."""
+    """The file is not a key-value table, is another process's, or cannot be read or made."""
 
 
 class KvTable:
     """Namespaces of keys and values; made by :meth:`open`."""
 
-    def __init__(self, path: Path | None, table: _Table, *, size_max: int) -> None:
+    def __init__(
+        self, path: Path | None, table: _Table, *, size_max: int, lock: FileLock | None = None
+    ) -> None:
         self._path = path
         self._table = table
+        self._lock = lock
         self._size_max = size_max
         self._changing = asyncio.Lock()
 
@@ -51,9 +56,18 @@ class KvTable:
 
         Raises:
             InvalidKvFileError: The file is not such a table, or unreadable, and left as it is; or
-                it is not there and cannot be made.
+                another process has it; or it is not there and cannot be made.
         """
-        return cls(path, {} if path is None else _read(path), size_max=size_max)
+        if path is None:
+            return cls(path, {}, size_max=size_max)
+        lock = _locked(path)
+        return cls(path, _read(path), size_max=size_max, lock=lock)
+
+    async def close(self) -> None:
+        """Leave the file to others, once a change that is under way is in it."""
+        async with self._changing:
+            if self._lock is not None:
+                self._lock.release()
 
     def get(self, namespace: str, key: str) -> str:
         """Return a value; raise KeyNotFoundError if there is none."""
@@ -113,6 +127,19 @@ class KvTable:
 def _size(table: _Table) -> int:
     """Return how many characters all keys and values have."""
     return sum(len(key) + len(value) for keys in table.values() for key, value in keys.items())
+
+
+def _locked(path: Path) -> FileLock | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock.acquire(path.with_name(path.name + ".lock"))
+    except FileLockedError as error:
+        raise InvalidKvFileError(
+            f"the key-value table {path} is in use by {error.who}; "
+            "set ERUCA_NAMESRV_KV_FILE to a file of this name server's own"
+        ) from None
+    except OSError:
+        return None  # where no file can be made, nobody writes a table either; reading says more
 
 
 def _read(path: Path) -> _Table:

@@ -61,7 +61,7 @@ from eruca_broker.store.config.config_snapshots import ConfigSnapshot
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directories import sync_directory
-from eruca_broker.store.files.directory_lock import DirectoryLock
+from eruca_broker.store.files.directory_lock import lock_directory
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
@@ -78,6 +78,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
+from eruca_chassis.file_lock import FileLock
 from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)
@@ -112,7 +113,7 @@ class MessageStore:
         directory: Path,
         settings: StoreSettings,
         clock: Clock,
-        lock: DirectoryLock,
+        lock: FileLock,
         recovered: Recovered,
     ) -> None:
         self.directory = directory
@@ -667,9 +668,9 @@ class MessageStore:
             self.on_timers()
 
 
-def _lock(directory: Path) -> DirectoryLock:
+def _lock(directory: Path) -> FileLock:
     directory.mkdir(parents=True, exist_ok=True)
-    return DirectoryLock.acquire(directory)
+    return lock_directory(directory)
 
 
 def _mark_as_open(directory: Path) -> bool:
