@@ -30,20 +30,31 @@ def main() -> int:
     database_url = os.environ.get("DATABASE_URL")
     if not database_url:
         parser.error("DATABASE_URL is not set; make up prints the one of its PostgreSQL")
+    try:
+        return run(options.command, options.count, database_url)
+    except psycopg.Error as error:
+        sys.stderr.write(f"error: DATABASE_URL: {' '.join(str(error).split())}\n")  # on one line
+    except eruca.ErucaError as error:
+        sys.stderr.write(f"error: {error}\n")
+    return 1
+
+
+def run(command: str, count: int, database_url: str) -> int:
+    """Run a command and return the exit code."""
     with eruca.Client() as client:
         shop = Shop(client, database_url)
         shop.create_tables()
-        if options.command == "pack":
+        if command == "pack":
             return pack(client, database_url)
-        if options.command == "compare":
+        if command == "compare":
             return compare(client, database_url)
         with shop:
-            if options.command == "answer":
+            if command == "answer":
                 with suppress(KeyboardInterrupt):
                     say("answering checks until Ctrl-C")
                     threading.Event().wait()
                 return 0
-            for number in range(options.count):
+            for number in range(count):
                 say(shop.place_order(f"customer-{number}", 100 + number))
     return 0
 

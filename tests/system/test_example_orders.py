@@ -222,6 +222,24 @@ def test_without_a_database_url_it_says_what_is_missing() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["place", "answer", "pack", "compare"])
+def test_a_database_that_is_away_is_said_on_one_line(command: str) -> None:
+    away = World("http://127.0.0.1:1", "postgresql://eruca@127.0.0.1:1/orders").example(command)
+
+    assert (away.returncode, away.stdout) == (1, "")
+    assert away.stderr.startswith("error: DATABASE_URL: connection failed: ")
+    assert away.stderr.count("\n") == 1
+
+
+def test_a_cluster_that_is_away_is_said_on_one_line() -> None:
+    with embedded_server() as server:
+        away = World("http://127.0.0.1:1", server.url).example("place")
+
+    assert (away.returncode, away.stdout) == (1, "")
+    assert away.stderr.startswith("error: ")
+    assert away.stderr.count("\n") == 1
+
+
 def test_before_the_first_order_there_is_nothing_on_either_side() -> None:
     with embedded_server() as server, RunningCluster() as cluster:
         compared = World(cluster.namesrv_urls[0], server.url).example("compare")
