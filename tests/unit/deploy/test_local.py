@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 
 from eruca_deploy.local import default_data_dir, main
+from support.patience import PATIENCE_SECONDS
+
+INTERRUPTED = """
+import importlib, os, signal, sys
+
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == "eruca_deploy.cluster":
+            os.kill(os.getpid(), signal.SIGINT)
+
+script = importlib.import_module(sys.argv[1])
+sys.meta_path.insert(0, CtrlC())
+getattr(script, sys.argv[2])()
+"""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +83,17 @@ def test_data_lies_in_the_users_own_directory() -> None:
     assert default_data_dir({}) == Path.home() / ".local/share/eruca/local"
 
 
-def test_the_command_is_this_one() -> None:
+def test_ctrl_c_while_python_imports_ends_it_without_a_traceback() -> None:
+    """The name is that of the script; the signal comes as soon as its imports begin."""
     project = tomllib.loads((Path(__file__).parents[3] / "deploy/pyproject.toml").read_text())
+    module, name = project["project"]["scripts"]["eruca-local"].split(":")
 
-    assert resolve_name(project["project"]["scripts"]["eruca-local"]) is main
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, name],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
