@@ -15,7 +15,15 @@ from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import SysFlag
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_reading, rotten_count
+from support.brokers import (
+    broker_of,
+    client_of,
+    open_broker,
+    rot,
+    rot_beyond_reading,
+    rot_head,
+    rotten_count,
+)
 from support.clocks import ManualClock
 from support.log_model import read_log
 
@@ -779,21 +787,43 @@ async def test_metrics_count_what_has_become_of_transactions(client: httpx.Async
         assert line in lines
 
 
+@pytest.mark.parametrize("damage", [rot, rot_head])
 async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
 ) -> None:
     transaction_id = (await begin(client, message={"body": {"text": "rotten"}}))["transaction_id"]
-    rot(app, b"rotten")
+    damage(app, b"rotten")
 
     committed = await act(client, transaction_id, "commit")
-    with pytest.raises(RecordNotFoundError, match="is damaged"):  # its segment stays
+    given_up = await act(client, transaction_id, "expire", {"checks": 0, "checker": "c"})
+    with pytest.raises(RecordNotFoundError, match=transaction_id):  # its segment stays
         await broker_of(app).transaction_carrier.carry_forward(2**62)
     rolled_back = await act(client, transaction_id, "rollback")
 
-    assert (committed.status_code, committed.json()["code"]) == (404, "record-not-found")
-    assert "is damaged" in committed.json()["detail"]
+    for refused in (committed, given_up):
+        assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")
+        assert "cannot be read" in refused.json()["detail"]
+        assert f"txn rollback {transaction_id} " in refused.json()["fix"]
     assert rolled_back.status_code == 200
-    assert (await pull(client), rotten_count(app)) == ([], 1)
+    assert await pull(client) == []
+    if damage is rot:
+        assert rotten_count(app) == 1  # it was not spread
+    await broker_of(app).transaction_carrier.carry_forward(2**62)
+
+
+async def test_what_was_given_up_and_has_rotted_since_can_be_discarded(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    transaction_id = (await begin(client, message={"body": {"text": "rotten"}}))["transaction_id"]
+    await park(client, transaction_id)
+    rot_head(app, b"rotten")
+    by_operator = {"by": "operator", "reason": "nobody can read it"}
+
+    committed = await act(client, transaction_id, "commit", by_operator)
+    await done(client, transaction_id, "rollback", by_operator)
+
+    assert committed.status_code == 404
+    assert (await shown(client, transaction_id))["state"] == "rolled_back"
 
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])

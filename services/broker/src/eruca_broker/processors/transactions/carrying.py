@@ -30,7 +30,7 @@ from eruca_broker.core.records.half_messages import (
     op_message,
 )
 from eruca_broker.core.state.transactions import LiveTransaction
-from eruca_broker.processors.transactions.log import TransactionLog
+from eruca_broker.processors.transactions.log import TransactionLog, told_whose
 from eruca_broker.processors.turns import Turns
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
@@ -65,7 +65,8 @@ class TransactionCarrier:
         """Store again what is not over and lies before *log_offset*, so that it may be deleted.
 
         Raises:
-            ErucaError: There is no room for it; what has not been carried keeps its segments.
+            ErucaError: There is no room for it, or a message is damaged; what has not been carried
+                keeps its segments.
         """
         await self._carry_all(
             lambda: self._store.state.transactions.before(log_offset),
@@ -117,7 +118,8 @@ class TransactionCarrier:
             if self._turns.is_taken(live.transaction_id):
                 self._turns.wait(live.transaction_id, partial(_wake, future), future.set_exception)
             else:
-                size += self._carry(live, future)
+                with told_whose(live):
+                    size += self._carry(live, future)
             if len(written) == CARRIED_COUNT_MAX or size >= CARRIED_SIZE_MAX:
                 break
         return written

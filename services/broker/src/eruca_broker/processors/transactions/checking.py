@@ -24,6 +24,7 @@ from eruca_broker.core.records.half_messages import PARKED_PLACE, parked
 from eruca_broker.core.records.times import moment, rfc3339
 from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.decisions import Decision, receipt_of
+from eruca_broker.processors.transactions.log import told_whose
 from eruca_broker.processors.transactions.writes import TransactionWrites, WriteOutcome
 
 Checked: TypeAlias = Callable[[CheckGrant | Exception], None]
@@ -81,6 +82,7 @@ class TransactionChecking:
             TransactionNotFoundError: There is none of this id, as far as the log remembers.
             AlreadyDecidedError: It was decided.
             CheckOutOfTurnError: It has been checked another number of times.
+            RecordNotFoundError: What is to be parked is damaged; it stays pending.
         """
         if self._writes.turns.is_taken(transaction_id):
             again = partial(self.expire, transaction_id, request, done)
@@ -97,11 +99,12 @@ class TransactionChecking:
                 f"{request.checks}"
             )
         _check_immunity(live, now_ms)
-        half, _ = self._writes.log.message_of(live)
-        batches = [
-            batch_of_records(*PARKED_PLACE, [parked(half, live.checks)]),
-            self._writes.op_batch(half, now_ms),
-        ]
+        with told_whose(live):
+            half, _ = self._writes.log.message_of(live)
+            batches = [
+                batch_of_records(*PARKED_PLACE, [parked(half, live.checks)]),
+                self._writes.op_batch(half, now_ms),
+            ]
         event = TransactionParked(
             transaction_id,
             live.checks,

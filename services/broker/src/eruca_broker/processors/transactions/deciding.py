@@ -16,6 +16,7 @@ from typing import TypeAlias
 from eruca.contract.errors import (
     CheckOutOfTurnError,
     OtherProducerGroupError,
+    RecordNotFoundError,
     TopicNotFoundError,
 )
 from eruca.contract.transaction_events import Outcome, TransactionDecided
@@ -27,6 +28,7 @@ from eruca_broker.core.records.times import rfc3339
 from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.transactions.decisions import decision_of, place_of, receipt_of
+from eruca_broker.processors.transactions.log import told_whose
 from eruca_broker.processors.transactions.writes import (
     PAST,
     TransactionWrites,
@@ -55,6 +57,7 @@ class TransactionDeciding:
             OtherProducerGroupError: It was begun by another producer group.
             CheckOutOfTurnError: It answers a check that nobody has sent.
             TopicNotFoundError: The topic it would be committed to is gone; it stays pending.
+            RecordNotFoundError: What it would commit is damaged; it stays pending.
         """
         _check_decide(request)
         if self._writes.turns.is_taken(transaction_id):
@@ -74,17 +77,24 @@ class TransactionDeciding:
                 f"transaction {transaction_id!r} has been checked {live.checks} times; there was "
                 f"no check {request.check_number}"
             )
-        self._decide(live, outcome, request, done)
+        with told_whose(live):
+            self._decide(live, outcome, request, done)
 
     def _decide(
         self, live: LiveTransaction, outcome: Outcome, request: Decide, done: Decided
     ) -> None:
-        half, half_offset = self._writes.log.message_of(live)
         now_ms = self._writes.clock.now_ms()
         batches: list[Batch] = []
         wait: Wait | None = None
         destination = Destination(live.topic, live.queue_id)
-        if outcome == "commit":
+        half: memoryview | None = None
+        try:
+            half, half_offset = self._writes.log.message_of(live)
+        except RecordNotFoundError:
+            if outcome == "commit":
+                raise
+            # It is given up, so that its segment need not stay for ever.
+        if half is not None and outcome == "commit":
             destination = self._destination(live)
             if (wait := wait_of(half, now_ms)) is not None:
                 self._scheduled.check_room(1)
@@ -92,7 +102,7 @@ class TransactionDeciding:
             final = committed(half, destination, half_offset, wait)
             place = destination if wait is None else wait.place
             batches.append(batch_of_records(*place, [final]))
-        if live.parked_at is None:
+        if half is not None and live.parked_at is None:
             batches.append(self._writes.op_batch(half, now_ms))
         event = TransactionDecided(
             live.transaction_id,

@@ -11,6 +11,8 @@ id is new, which every beginning must be.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError
@@ -150,6 +152,19 @@ class TransactionLog:
             Logged(decode_transaction_event(record.body), record.log_offset)
             for record in reversed(records)
         ]
+
+
+@contextmanager
+def told_whose(live: LiveTransaction) -> Iterator[None]:
+    """Let a RecordNotFoundError name the transaction whose message is damaged, and the way out."""
+    try:
+        yield
+    except RecordNotFoundError as error:
+        raise RecordNotFoundError(
+            f"the message of transaction {live.transaction_id!r} cannot be read: {error.detail}",
+            fix="restore the log's file from a replica or a backup while the broker is stopped, "
+            f"or give the message up: eruca txn rollback {live.transaction_id} --reason TEXT",
+        ) from error
 
 
 def _decoded(raw: memoryview, log_offset: int, *, is_proved: bool) -> Record:
