@@ -403,9 +403,9 @@ async def test_a_look_up_looks_at_nothing_of_a_deleted_topic(
     looked_at: list[int] = []
     record = Reader.record
 
-    def look_at(self: Reader, log_offset: int, end_offset: int | None = None) -> Record:
+    def look_at(self: Reader, log_offset: int, **more: Any) -> Record:  # noqa: ANN401
         looked_at.append(log_offset)
-        return record(self, log_offset, end_offset)
+        return record(self, log_offset, **more)
 
     monkeypatch.setattr(Reader, "record", look_at)
 

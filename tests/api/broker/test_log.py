@@ -11,7 +11,7 @@ import pytest
 from eruca.contract.records import Record, SysFlag, decode_record
 from eruca.contract.wire import LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE
 from eruca_broker.app import BrokerApp
-from support.brokers import RECORDS, batch, broker_of, record, rot_beyond_reading
+from support.brokers import RECORDS, batch, broker_of, record, rot, rot_beyond_reading
 from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -219,3 +219,16 @@ async def test_json_passes_over_what_cannot_be_read_any_more(
     assert answer.status_code == 200, answer.text
     shown = [one["message"]["body"]["text"] for one in answer.json()["records"]]
     assert shown == ["first", "last"]
+
+
+async def test_a_record_that_has_rotted_is_told_apart_from_one_that_is_not_there(
+    app: BrokerApp, client: httpx.AsyncClient
+) -> None:
+    rotten = await put(client, "rotten")
+    rot(app, b"rotten")
+
+    answer = await client.get(f"/log/records/{rotten}")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "record-not-found")
+    assert f"the record at log offset {rotten} is damaged" in answer.json()["detail"]
+    assert "backup" in answer.json()["fix"]

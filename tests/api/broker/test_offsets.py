@@ -248,6 +248,17 @@ async def test_keys_with_one_hash_are_told_apart(client: httpx.AsyncClient) -> N
     assert found == {"messages": [], "is_complete": True}
 
 
+async def test_a_message_that_has_rotted_is_found_as_it_is(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    await put(client, "rotten", keys=["k"])
+    rot(app, b"rotten")
+
+    [found] = (await client.get("/topics/orders/messages?key=k")).json()["messages"]
+
+    assert (found["queue_offset"], found["body"]["text"][1:]) == (0, "otten")
+
+
 async def test_a_search_answer_ends_where_it_would_be_too_large(client: httpx.AsyncClient) -> None:
     for _ in range(4):
         await put(client, "x" * 3 * 1024**2, keys=["k"])

@@ -290,6 +290,23 @@ async def test_a_delivered_message_cannot_be_recalled(
     assert (answer.status_code, answer.json()["code"]) == (409, "already-delivered")
 
 
+async def test_a_message_that_has_rotted_is_recalled_as_any(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
+    waiting_one = await send(client, body={"text": "waits"}, delay_seconds=10)
+    delivered = await send(client, body={"text": "comes"}, delay_seconds=0.01)
+    clock.advance(0.01)
+    await until(lambda: broker_of(app).timers.counts.fired == 1)
+    for body in (b"waits", b"comes"):
+        rot(app, body)
+
+    recalled = await client.delete(f"/scheduled/{waiting_one['message_id']}")
+    too_late = await client.delete(f"/scheduled/{delivered['message_id']}")
+
+    assert (recalled.status_code, len(broker_of(app).store.timers)) == (204, 0)
+    assert (too_late.status_code, too_late.json()["code"]) == (409, "already-delivered")
+
+
 @pytest.mark.parametrize("message_id", ["never-sent", "%00", "a%2Fb", "x" * 255])
 async def test_nobody_recalls_what_was_not_delayed(
     client: httpx.AsyncClient, message_id: str

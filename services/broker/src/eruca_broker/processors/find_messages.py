@@ -23,10 +23,13 @@ class Finder:
     ) -> list[Record]:
         """Return messages of *topic* that have *key*, or it as their unique id, newest first.
 
-        The times are the broker's store times, both inclusive.
+        The times are the broker's store times, both inclusive. One whose body has rotted comes as
+        it is, as a pull returns it.
 
         Raises:
             TopicNotFoundError: There is no such topic.
         """
         self._topics.get(topic)
-        return self._store.by_key(topic, key, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms)
+        return self._store.by_key(
+            topic, key, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms, is_proved=False
+        )

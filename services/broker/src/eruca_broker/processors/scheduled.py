@@ -30,7 +30,7 @@ from eruca.contract.errors import (
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.properties import UNIQ_KEY
-from eruca.contract.records import DamagedRecordError, decode_record
+from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.records.scheduled import (
@@ -282,9 +282,7 @@ class Scheduled:
         """Return the timers there ever were for messages of an id, and the topics they are for."""
         timers, topics = [], set()
         for waiting_topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            for record in self._store.by_key(
-                waiting_topic, message_id, max_count=_SAME_ID_MAX, begin_ms=0, end_ms=_TIME_MAX
-            ):
+            for record in self._with_id(waiting_topic, message_id, max_count=_SAME_ID_MAX):
                 properties = record.properties.encode("utf-8", "surrogatepass")
                 destination = destination_of(properties)
                 due_ms = delivery_time(waiting_topic, properties, record.store_timestamp)
@@ -297,8 +295,18 @@ class Scheduled:
         return timers, topics
 
     def _is_delivered(self, topic: str, message_id: str) -> bool:
-        found = self._store.by_key(topic, message_id, max_count=1, begin_ms=0, end_ms=_TIME_MAX)
-        return bool(found)
+        return bool(self._with_id(topic, message_id, max_count=1))
+
+    def _with_id(self, topic: str, message_id: str, *, max_count: int) -> list[Record]:
+        """Return a topic's newest messages of an id; what their bodies say is of no concern."""
+        return self._store.by_key(
+            topic,
+            message_id,
+            max_count=max_count,
+            begin_ms=0,
+            end_ms=_TIME_MAX,
+            is_proved=False,
+        )
 
 
 def _is_delayed(message: NewMessage) -> bool:

@@ -450,6 +450,7 @@ class MessageStore:
         begin_ms: int,
         end_ms: int,
         is_latest_left_out: bool = False,
+        is_proved: bool = True,
     ) -> list[Record]:
         """Return a topic's newest messages with *key* as unique id or among their keys.
 
@@ -461,6 +462,7 @@ class MessageStore:
             end_ms: The last one.
             is_latest_left_out: Whether those that are not in the key index yet, at most
                 ``INDEX_BACKLOG_MAX`` records, are not wanted: this costs much less.
+            is_proved: Whether those whose bodies have rotted are left out.
 
         Raises:
             UnavailableError: The key index could not be written, and so does not know all.
@@ -478,6 +480,7 @@ class MessageStore:
             end_ms=end_ms,
             since_offset=known.created_at if known else 0,
             unindexed=() if is_latest_left_out else self._dispatcher.unindexed(),
+            is_proved=is_proved,
         )
 
     # --- How it is doing --------------------------------------------------------------------------

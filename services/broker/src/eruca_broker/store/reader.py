@@ -168,12 +168,15 @@ class Reader:
             chosen.work,
         )
 
-    def record(self, log_offset: int, end_offset: int | None = None) -> Record:
+    def record(
+        self, log_offset: int, end_offset: int | None = None, *, is_proved: bool = True
+    ) -> Record:
         """Return the record that starts at *log_offset*.
 
         Args:
             log_offset: Where its first byte lies.
             end_offset: Where the log ends for whoever asks; None for its own end.
+            is_proved: Whether one whose body has rotted is none.
 
         Raises:
             RecordNotFoundError: None does; for an offset inside a record, too.
@@ -181,10 +184,16 @@ class Reader:
         end = self._log.written_offset if end_offset is None else end_offset
         segment = self._log.segment_at(log_offset)
         if segment is not None and log_offset < end:
+            view, start = memoryview(segment.buffer), log_offset - segment.base_offset
             try:
-                record = decode_record(memoryview(segment.buffer), log_offset - segment.base_offset)
-            except DamagedRecordError:
-                pass
+                record = decode_record(view, start, check_crc=is_proved)
+            except DamagedRecordError as error:
+                if _own_offset(view, start) == log_offset:
+                    raise RecordNotFoundError(
+                        f"the record at log offset {log_offset} is damaged: {error}",
+                        fix="restore the log's file from a replica or a backup while the broker is "
+                        "stopped",
+                    ) from error
             else:
                 if record.log_offset == log_offset:
                     return record
@@ -199,8 +208,10 @@ class Reader:
         if segment is not None:
             view, start = memoryview(segment.buffer), log_offset - segment.base_offset
             size = int.from_bytes(view[start : start + 4])
-            own_offset = int.from_bytes(view[start + 28 : start + 36])
-            if own_offset == log_offset and RECORD_SIZE_MIN <= size <= len(view) - start:
+            if (
+                _own_offset(view, start) == log_offset
+                and RECORD_SIZE_MIN <= size <= len(view) - start
+            ):
                 return view[start : start + size]
         raise RecordNotFoundError(f"no record starts at log offset {log_offset}")
 
@@ -231,8 +242,7 @@ class Reader:
             if magic == MAGIC_BLANK:
                 following = segment.end_offset
                 break
-            own_offset = int.from_bytes(view[position + 28 : position + 36])
-            is_record = own_offset == segment.base_offset + position
+            is_record = _own_offset(view, position) == segment.base_offset + position
             if not is_record or not RECORD_SIZE_MIN <= size <= limit - position:
                 if 0 < position == start:  # nobody knows whether a record should start here
                     raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
@@ -274,12 +284,14 @@ class Reader:
         end_ms: int,
         since_offset: int,
         unindexed: Iterable[int] = (),
+        is_proved: bool = True,
     ) -> list[Record]:
         """Return the newest records of *topic* that have *key* as unique id or among their keys.
 
         The index knows hashes and seconds; the records themselves decide. Of those at the log
         offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
-        is not looked at, however much it is.
+        is not looked at, however much it is. Records whose bodies have rotted are left out, unless
+        they need not be *is_proved*.
 
         Raises:
             UnavailableError: The index cannot be read; what it leads to must not seem not to exist.
@@ -287,7 +299,7 @@ class Reader:
         found = []
         indexed = self._indexed(key_hash(topic, key), begin_ms, end_ms)
         lowest = max(since_offset, self._log.min_offset)
-        for record in self._candidates(chain(unindexed, indexed), lowest):
+        for record in self._candidates(chain(unindexed, indexed), lowest, is_proved=is_proved):
             properties = record.property_map()
             if (
                 record.topic == topic
@@ -310,7 +322,9 @@ class Reader:
                 "makes it anew when it starts",
             ) from error
 
-    def _candidates(self, log_offsets: Iterable[int], lowest: int) -> Iterator[Record]:
+    def _candidates(
+        self, log_offsets: Iterable[int], lowest: int, *, is_proved: bool
+    ) -> Iterator[Record]:
         """Yield the records at *log_offsets*, newest first, down to the log offset *lowest*."""
         last = -1
         for offset in log_offsets:
@@ -319,7 +333,7 @@ class Reader:
             if offset != last:  # a record may have the same key twice
                 last = offset
                 with suppress(RecordNotFoundError):  # of an index file damaged unnoticed
-                    yield self.record(offset)
+                    yield self.record(offset, is_proved=is_proved)
 
     def _of_rows(
         self, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
@@ -354,6 +368,12 @@ class Reader:
         breaks = np.flatnonzero(starts[1:] != ends[:-1])
         begins = [first, *starts[breaks + 1].tolist()]
         return self._log.views(begins, [*ends[breaks].tolist(), end])
+
+
+def _own_offset(view: memoryview, start: int) -> int:
+    """Return the log offset that a record tells."""
+    at = start + RecordLayout.LOG_OFFSET
+    return int.from_bytes(view[at : at + 8])
 
 
 class _Chosen(NamedTuple):
