@@ -15,6 +15,7 @@ from eruca_broker.core.records.scheduled import Destination, Wait, waiting
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
@@ -162,11 +163,12 @@ async def test_a_checkpoint_does_not_promise_what_a_queue_lacks(
     await send(store, b"0")
     await store.checkpoint()
     promised = read_checkpoint(tmp_path)
+    assert promised is not None
     files.unwritable = "consumequeue/orders/0/"
     await send(store, b"1")
     with pytest.raises(OSError, match="Input/output"):
         await store.checkpoint()
-    assert read_checkpoint(tmp_path) == promised
+    assert read_checkpoint(tmp_path) == promised._replace(flushed_offset=store.flushed_offset)
     await abandon(store)
     files.unwritable = ""
 
@@ -174,6 +176,27 @@ async def test_a_checkpoint_does_not_promise_what_a_queue_lacks(
 
     assert bodies(store) == [b"0", b"1"]
     await store.close()
+
+
+async def test_what_was_flushed_while_a_queue_lagged_is_not_taken_for_a_torn_tail(
+    tmp_path: Path, files: FailingFiles
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await store.checkpoint()
+    files.unwritable = "consumequeue/orders/0/"
+    for body in (b"first", b"rotten", b"last"):
+        await send(store, body)
+    with pytest.raises(OSError, match="Input/output"):
+        await store.checkpoint()
+    flushed = store.flushed_offset
+    await abandon(store)
+    files.unwritable = ""
+    [segment] = (tmp_path / "commitlog").iterdir()
+    segment.write_bytes(segment.read_bytes().replace(b"rotten", b"Rotten"))
+
+    with pytest.raises(CorruptLogError, match=f"but was durable up to {flushed}"):
+        await opened(tmp_path)
 
 
 async def test_what_is_told_of_a_queue_that_goes_on_lagging_does_not_grow(

@@ -5,7 +5,8 @@ the next checkpoint's.
 
 Crash rule: a flush that fails is final, as the log's is. The kernel may call the next one a
 success, so there is no further checkpoint; the next start puts what may have been lost again, from
-the last one on.
+the last one on. How far the log is flushed is noted all the same: damage before that is no torn
+tail.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import errno
 from functools import partial
 from pathlib import Path
 
-from eruca_broker.store.files.checkpoint import Checkpoint, write_checkpoint
+from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.files.refusals import SCARCITY_FIXES
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.index.key_index import KeyIndex, UnflushedIndex
@@ -48,8 +49,20 @@ class Checkpoints:
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
         saved = self._index.saved_timestamp
-        reached = Checkpoint(timestamp, timestamp, saved, flushed_offset)
+        reached = Checkpoint(timestamp, timestamp, saved, flushed_offset, flushed_offset)
         await finished_in_thread(partial(write_checkpoint, self._directory, reached))
+
+    async def note_flushed(self, flushed_offset: int) -> None:
+        """Note how far the log is flushed, and promise no more of the projections than before.
+
+        Raises:
+            OSError: It could not be noted.
+        """
+        await finished_in_thread(partial(self._note_flushed, flushed_offset))
+
+    def _note_flushed(self, flushed_offset: int) -> None:
+        last = read_checkpoint(self._directory) or Checkpoint(0, 0, 0, 0, 0)
+        write_checkpoint(self._directory, last._replace(flushed_offset=flushed_offset))
 
     def _flush(self, queues: Unflushed, index: UnflushedIndex) -> None:
         try:

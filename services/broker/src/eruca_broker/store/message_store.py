@@ -550,16 +550,22 @@ class MessageStore:
 
         Raises:
             StoreFailedError: The disk failed to flush the log; final.
-            OSError, DamagedQueueError: A projection lacks something, or cannot be flushed.
+            OSError, DamagedQueueError: A projection lacks something, or cannot be flushed; how far
+                the log is flushed is noted all the same.
         """
         await self._writer.flush()
-        self._queues.delete_left_over()
-        await finished_in_thread(self._queues.free_deleted)
-        await self._writer.retry_dispatch()  # nothing is awaited behind it: nothing is to come
-        self._dispatcher.catch_up_index()
-        await self._checkpoints.write(
-            self._writer.last_store_timestamp, self._writer.flushed_offset
-        )
+        try:
+            self._queues.delete_left_over()
+            await finished_in_thread(self._queues.free_deleted)
+            await self._writer.retry_dispatch()  # nothing is awaited behind it: nothing is to come
+            self._dispatcher.catch_up_index()
+            await self._checkpoints.write(
+                self._writer.last_store_timestamp, self._writer.flushed_offset
+            )
+        except (OSError, DamagedQueueError):
+            with suppress(OSError):
+                await self._checkpoints.note_flushed(self._writer.flushed_offset)
+            raise
 
     async def save_config(self) -> None:
         """Write topics, offsets and groups as the JSON files that RocketMQ keeps in ``config/``.

@@ -5,8 +5,8 @@ A file of 4 096 bytes, as RocketMQ's; six big-endian longs at its start::
     log_timestamp      ms   store time up to which the log is flushed
     queues_timestamp   ms   … the consume queues
     index_timestamp    ms   … the key index
-    flushed_offset     log offset up to which the log is flushed (RocketMQ: the master's)
-    flushed_offset     again (RocketMQ: the confirmed offset)
+    projected_offset   log offset up to which log and projections are flushed (RocketMQ: the log)
+    flushed_offset     … the log is flushed: further where a projection fails (RocketMQ: confirmed)
     checksum           crc32 of the five before it (RocketMQ leaves this long alone)
 
 Crash rule: a checkpoint only ever promises less than is there. It is written after what it tells
@@ -38,7 +38,8 @@ class Checkpoint(NamedTuple):
     log_timestamp: int
     queues_timestamp: int
     index_timestamp: int
-    flushed_offset: int  # bytes from the start of the log
+    projected_offset: int  # bytes from the start of the log
+    flushed_offset: int  # the same, or more
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
@@ -56,8 +57,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     (checksum,) = _CHECKSUM.unpack_from(data, _FIELDS.size)
     if checksum != zlib.crc32(data[: _FIELDS.size]):
         return None
-    log, queues, index, flushed, _ = _FIELDS.unpack_from(data)
-    return Checkpoint(log, queues, index, flushed)
+    return Checkpoint(*_FIELDS.unpack_from(data))
 
 
 def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
@@ -66,7 +66,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
     Raises:
         OSError: It is not durable; what reads back is the old one, this one, or None.
     """
-    fields = _FIELDS.pack(*checkpoint, checkpoint.flushed_offset)
+    fields = _FIELDS.pack(*checkpoint)
     path = directory / CHECKPOINT_NAME
     is_new = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode=0o644)

@@ -130,7 +130,7 @@ def open_projections(
             index.truncate(lacking)
         start = min(start, log.segment_start(index.end_offset))
     else:
-        start = trusted = promises.flushed_offset
+        start = trusted = promises.projected_offset
         damaged = queues.verify(digests.queues, log_end=trusted)
         index = _open_index(directory, settings, digests=digests.index)
     if damaged or not len(queues):
@@ -147,7 +147,7 @@ def open_projections(
 
 def retract(directory: Path, promises: Checkpoint) -> None:
     """Promise nothing of the projections: a kill amid a rebuild must lead to a whole one."""
-    write_checkpoint(directory, Checkpoint(0, 0, 0, promises.flushed_offset))
+    write_checkpoint(directory, Checkpoint(0, 0, 0, *promises[3:]))
 
 
 def _open_index(
@@ -172,12 +172,11 @@ def _open_index(
 def _trusted_offset(log: CommitLog, promises: Checkpoint) -> int:
     """Return the start of the segment up to whose records all projections were durable.
 
-    A checkpoint tells of what was flushed of the log when the projections had been flushed, too;
-    but it may have been retracted, and then has no time for them.
+    A checkpoint that has been retracted has no time for them.
     """
     if not promises.queues_timestamp:
         return log.min_offset
-    return log.segment_start(promises.flushed_offset - 1)
+    return log.segment_start(promises.projected_offset - 1)
 
 
 def _check_after_crash(

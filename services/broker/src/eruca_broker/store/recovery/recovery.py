@@ -118,7 +118,7 @@ def _recover(
     opened.callback(log.close)
     log.is_warming = settings.is_log_warmed
     checkpoint = read_checkpoint(directory)
-    promises = checkpoint or Checkpoint(0, 0, 0, 0)
+    promises = checkpoint or Checkpoint(0, 0, 0, 0, 0)
     flushed = promises.flushed_offset
     # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
     write_checkpoint(directory, promises._replace(index_timestamp=0))
