@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+import eruca
+from eruca_query.searching.life_sql import EVENTS_MAX
 from support.delivery_clients import DeliveryClient
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.members import HoldingMember, joined
@@ -191,6 +193,24 @@ async def test_a_delayed_message_is_recalled_or_delivered(
 
     assert kinds(told) == ["delayed", "stored"]
     assert moment(told["events"][0]["detail"]["deliver_at"]) <= moment(told["events"][1]["at"])
+
+
+async def test_of_an_id_that_all_messages_have_the_first_events_are_told_and_that_there_are_more(
+    queried: Queried,
+) -> None:
+    message = eruca.Message("orders", "17", message_id="same-id", delay_seconds=600)
+    async with queried.client.producer() as producer:
+        await producer.send_many([message] * EVENTS_MAX)
+        told = await timeline(queried, "same-id")
+        await producer.send(message)
+    more = await timeline(queried, "same-id")
+
+    assert more["events"] == told["events"]
+    [places] = told["incomplete"]
+    assert more["incomplete"] == [
+        places,
+        places | {"detail": "more than 1000 events are known of it, of which the first are told"},
+    ]
 
 
 async def test_a_message_handed_out_by_itself_tells_how_often_and_that_it_is_done(

@@ -220,7 +220,10 @@ class Timeline(Answer):
 
     message_id: str | None
     places: list[StoredMessage] = Field(description="where it lies or lay, the oldest first")
-    events: list[LifeEvent] = Field(description="in the order in which they happened")
+    events: list[LifeEvent] = Field(
+        description="in the order in which they happened; 1000 at most, then `incomplete` says "
+        "that there are more"
+    )
     groups: list[GroupProgress]
     read_model: list[ReadModelPosition]
     incomplete: list[Missing]

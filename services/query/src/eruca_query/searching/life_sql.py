@@ -26,12 +26,15 @@ from eruca_query.searching.read_view import ReadView
 
 GROUPS_MAX: Final = 200  # of whom it is looked up since when they are past a message
 PLACES_MAX: Final = 64  # of one message that are looked at: it may have been sent again and again
+EVENTS_MAX: Final = 1_000  # of one message that are told: a client may give one id to all it sends
 
 
 async def events_of(
     view: ReadView, unique_id: str | None, places: Sequence[FoundMessage]
 ) -> list[tuple[str, LifeEvent]]:
     """Return what befell a message: the broker that tells it, and what; in no order.
+
+    By its id alone are found no more than the first that can be told, and one.
 
     Args:
         view: The rows.
@@ -44,11 +47,14 @@ async def events_of(
     if unique_id is not None:
         code, other = stored_id(unique_id.encode("utf-8", "surrogatepass"))
         statements.append(
-            select(life_events).where(
+            select(life_events)
+            .where(
                 life_events.c.unique_id == UUID(bytes=code),
                 life_events.c.unique_id != text(NO_ID),  # for the index, which leaves those out
                 life_events.c.other_id == other,
             )
+            .order_by(life_events.c.at_ms, life_events.c.broker_no, life_events.c.log_offset)
+            .limit(EVENTS_MAX + 1)
         )
     if places:
         at = life_events.c

@@ -16,7 +16,7 @@ from eruca_query.core.life_events import LifeEvent, Place, id_bytes
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.searching.broker_logs import BrokerLogs, TailAnswer
 from eruca_query.searching.completeness import completeness_of, positions_of
-from eruca_query.searching.life_sql import PLACES_MAX, events_of, standings_of
+from eruca_query.searching.life_sql import EVENTS_MAX, PLACES_MAX, events_of, standings_of
 from eruca_query.searching.message_search import (
     MessageSearch,
     in_tails,
@@ -120,11 +120,15 @@ class Timelines:
                 standing = standings.setdefault(place.position, Standings(place))
                 if answer is not None and answer.tail is not None:
                     standing.apply(answer.tail.group_facts())
+        events = _in_order(places, told)
+        if len(events) > EVENTS_MAX:
+            detail = f"more than {EVENTS_MAX} events are known of it, of which the first are told"
+            completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
         now_ms = self._clock.now_ms()
         return Timeline(
             message_id=unique_id,
             places=[place.shown() for place in places],
-            events=_shown(places, told),
+            events=[_shown_event(*its) for its in events[:EVENTS_MAX]],
             groups=[
                 progress
                 for its in standings.values()
@@ -217,7 +221,8 @@ def _in_place(message: FoundMessage, told: Iterable[_Told]) -> list[LifeEvent]:
     return sorted(events, key=lambda event: event.log_offset)
 
 
-def _shown(places: Sequence[FoundMessage], told: Iterable[_Told]) -> list[ShownEvent]:
+def _in_order(places: Sequence[FoundMessage], told: Iterable[_Told]) -> list[_Told]:
+    """Return what befell a message, its being stored included, each event once."""
     stored = [
         _Told(
             place.broker_name,
@@ -244,10 +249,9 @@ def _shown(places: Sequence[FoundMessage], told: Iterable[_Told]) -> list[ShownE
         ): its
         for its in (*stored, *told)
     }
-    ordered = sorted(
+    return sorted(
         events.values(), key=lambda its: (its.event.at_ms, its.broker_name, its.event.log_offset)
     )
-    return [_shown_event(its.broker_name, its.event) for its in ordered]
 
 
 def _shown_event(broker_name: str, event: LifeEvent) -> ShownEvent:
