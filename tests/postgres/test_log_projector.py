@@ -24,6 +24,8 @@ from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
 from eruca_postgres.positions import delete_position, read_positions
 from support.clocks import ManualClock
+from support.detour import client_by
+from support.http_peers import answering, peer
 from support.in_process_cluster import InProcessCluster, in_process_cluster, small_broker
 from support.services import serving
 from support.waiting import until, until_told
@@ -264,6 +266,35 @@ async def test_a_log_that_is_lost_and_found_is_told_once_each(
 
     told = [line["event"] for line in logs if line.get("broker") == BROKER]
     assert told == ["log not followed", "log followed again"]
+
+
+@pytest.mark.parametrize("status", [b"404 Not Found", b"500 Internal Server Error"])
+async def test_a_log_is_followed_on_though_something_else_is_at_its_brokers_old_address(
+    database: Database, tmp_path: Path, status: bytes
+) -> None:
+    foreign = b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status
+    ways: dict[str, str] = {}
+    async with (
+        in_process_cluster(tmp_path, brokers=1) as cluster,
+        client_by(ways, cluster.namesrv_urls) as client,
+        peer(answering(*[foreign] * 1_000)) as stranger,
+        leased(database) as keeper,
+    ):
+        await send(client, 5)
+        projector = projector_of(database, client, keeper, Offsets())
+        await read_to_the_end(projector, client)
+        ways[cluster.broker_urls[BROKER]] = stranger.url
+        await until_told(projector.step, lambda _: projector.fault is not None)
+        assert status[:3].decode() in (projector.fault or "")
+
+        copy_store(tmp_path)
+        async with broker_on(tmp_path / "copy", cluster) as elsewhere:
+            await send(elsewhere, 5)
+            await read_to_the_end(projector, elsewhere)
+            projector.begin_stop()
+
+            assert projector.fault is None
+            assert await rows(database) == await offsets_in_log(elsewhere)
 
 
 async def test_a_log_is_followed_again_though_nothing_comes(

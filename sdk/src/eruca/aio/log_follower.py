@@ -217,11 +217,11 @@ class AsyncLogFollower:
             answer = await self._context.held_transport.request(
                 "GET", url, target, headers=_HEADERS, timeout=wait + ANSWER_SECONDS
             )
+            if answer.status != 200:
+                raise problem_error(answer, f"GET {url}{target}")
         except ErucaError:
-            self._url_is_sure = False  # it may be elsewhere when it comes back
+            self._url_is_sure = False  # it may be elsewhere, and another have got its address
             raise
-        if answer.status != 200:
-            raise problem_error(answer, f"GET {url}{target}")
         block = LogBlock(
             self._broker_name,
             from_offset=begin,

@@ -25,15 +25,10 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.errors import (
-    BrokerNotFoundError,
     DatabaseUnavailableError,
     ErucaError,
-    NameServersUnreachableError,
-    OverloadedError,
     RecordNotFoundError,
-    TimeoutExpiredError,
     TransportError,
-    UnavailableError,
 )
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT
 from eruca.contract.records import DamagedRecordError
@@ -56,14 +51,6 @@ HOLD_SECONDS: Final = 10.0  # a read waits for news
 LOOK_SECONDS: Final = 1.0  # … and the position is looked at meanwhile
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
 PAUSE_SECONDS_MAX: Final = 3.0
-_AWAY: Final = (
-    BrokerNotFoundError,
-    NameServersUnreachableError,
-    OverloadedError,
-    TimeoutExpiredError,
-    TransportError,
-    UnavailableError,
-)
 
 _P = TypeVar("_P")  # what a projection prepares of a block
 _log = structlog.get_logger()
@@ -166,7 +153,7 @@ class LogProjector:
             return
         try:
             await self._step()
-        except _AWAY as error:
+        except ErucaError as error:
             self._is_same_log = False  # a broker that comes back may have lost the end of its log
             await self._away(error)
         except LeaseLostError as error:
