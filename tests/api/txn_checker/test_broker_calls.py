@@ -10,11 +10,13 @@ import httpx
 import pytest
 
 from eruca import AsyncClient
-from eruca.contract.errors import TransactionNotFoundError, TransportError
+from eruca.contract.errors import InternalError, TransactionNotFoundError, TransportError
 from eruca.contract.models import BrokerGroup
 from eruca_broker.app import create_app
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from support.checkers import begin, create_topic
+from support.detour import client_by
+from support.http_peers import answering, peer
 from support.in_process_cluster import in_process_cluster, small_broker
 from support.patience import PATIENCE_SECONDS
 from support.services import serving
@@ -46,6 +48,29 @@ async def test_a_broker_at_the_address_of_another_does_not_speak_for_it(tmp_path
             assert (found.broker_name, found.state) == ("broker-a", "pending")
             with pytest.raises(TransactionNotFoundError):
                 await calls.get("broker-b", transaction_id)
+
+
+async def test_a_defect_of_what_has_a_brokers_old_address_is_not_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    defect = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
+    ways: dict[str, str] = {}
+    async with (
+        in_process_cluster(tmp_path, brokers=0) as cluster,
+        client_by(ways, cluster.namesrv_urls) as client,
+        peer(answering(defect, defect)) as stranger,
+    ):
+        calls = BrokerCalls(client, timeout=PATIENCE_SECONDS)
+        async with _brokers(tmp_path, cluster.namesrv_urls, [0, 0]) as ports:
+            await until_told(client.admin.brokers, _are_both)
+            await calls.status("broker-a")
+        ways |= {f"http://127.0.0.1:{port}": stranger.url for port in ports}
+        async with _brokers(tmp_path, cluster.namesrv_urls, [0, 0]):
+            await until_told(client.admin.brokers, _are_both)
+            with pytest.raises(InternalError):
+                await calls.status("broker-a")
+
+            assert (await calls.status("broker-a")).broker_name == "broker-a"
 
 
 def _are_both(found: list[BrokerGroup]) -> bool:

@@ -19,6 +19,7 @@ from eruca.contract.errors import (
     BrokerNotFoundError,
     BrokerUnreachableError,
     ClientError,
+    InternalError,
     TransactionNotFoundError,
     TransportError,
     UnavailableError,
@@ -147,7 +148,7 @@ class BrokerCalls:
             except TransactionNotFoundError:
                 await self._status(broker_name, url)  # or it is another broker that has said so
                 raise
-        except AWAY:
+        except (*AWAY, InternalError):
             self._urls.pop(broker_name, None)
             raise
 

@@ -136,7 +136,7 @@ class DueWork:
             await self._compare_clocks()
             while (lease := self._lease()) is not None and await self._some(lease):
                 pass
-        except (*AWAY, LeaseLostError) as error:
+        except (ErucaError, LeaseLostError) as error:
             if self.fault is None:  # said once, not with every attempt
                 _log.warning("no checks", broker=self._broker_name, why=str(error))
             self.fault = str(error)
