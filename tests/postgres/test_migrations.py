@@ -114,6 +114,21 @@ def test_an_older_version_does_not_touch_a_newer_schema(
     assert columns(alchemy_url, "newer") == ["id", "name"]
 
 
+def test_a_user_without_the_right_is_told_how_to_be_given_a_schema(alchemy_url: str) -> None:
+    engine = create_engine(alchemy_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("CREATE ROLE tenant LOGIN"))
+        of_tenant = alchemy_url.replace("//postgres:", "//tenant:")
+
+        with pytest.raises(StartError, match="CREATE SCHEMA given AUTHORIZATION") as refused:
+            upgrade(of_tenant, "given", EXAMPLE)
+        connection.execute(text(str(refused.value).partition("may run: ")[2]))
+        upgrade(of_tenant, "given", EXAMPLE)
+    engine.dispose()
+
+    assert columns(alchemy_url, "given") == ["id"]
+
+
 def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
     with pytest.raises(StartError, match="DATABASE_URL"):
         upgrade("postgresql+psycopg://nobody@127.0.0.1:1/none", "nowhere", EXAMPLE)

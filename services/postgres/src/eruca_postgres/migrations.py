@@ -19,7 +19,8 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.script.revision import ResolutionError
 from alembic.util import CommandError
-from sqlalchemy import Connection, create_engine, exc, pool, text
+from psycopg.errors import InsufficientPrivilege
+from sqlalchemy import Connection, create_engine, exc, inspect, pool, text
 
 from eruca_chassis.start import StartError
 
@@ -38,7 +39,7 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
 
     Raises:
         UnreachableError: PostgreSQL is not there.
-        StartError: The schema is of a newer version of the service.
+        StartError: The schema is of a newer version of the service, or its user may not make it.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells what it might do
     config = _config(schema, versions)
@@ -48,7 +49,8 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
     try:
         with engine.connect() as connection:
             _lock(connection, schema)
-            connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+            if not inspect(connection).has_schema(schema):  # making it takes a right of its own
+                connection.execute(text(f'CREATE SCHEMA "{schema}"'))
             connection.commit()
             connection.execute(text(f'SET search_path TO "{schema}"'))
             _upgrade(config, connection, schema)
@@ -57,6 +59,14 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
         raise UnreachableError(
             f"PostgreSQL does not answer: {str(error.orig).strip().splitlines()[0]}; start it, or "
             "set DATABASE_URL to one that runs"
+        ) from error
+    except exc.ProgrammingError as error:
+        if not isinstance(error.orig, InsufficientPrivilege):
+            raise
+        user = engine.url.username or "USER"
+        raise StartError(
+            f"PostgreSQL does not let schema {schema} be made: {error.orig}; have somebody who may "
+            f'run: CREATE SCHEMA {schema} AUTHORIZATION "{user}"'
         ) from error
     finally:
         engine.dispose()  # and with its connection goes the lock
