@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner, Result
 
+from eruca_spark.failures import reason_of
 from eruca_spark.main import app
 from pyspark_eruca.errors import OptionError
 from support.export_cluster import command
@@ -61,6 +62,14 @@ def test_what_cannot_be_printed_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
 
 
+def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
+    error = Exception(
+        "calling o55 failed\n: IOException: No space left\n\tat a.b(C.java:1)\n\tat d"
+    )
+
+    assert reason_of(error) == "calling o55 failed\n: IOException: No space left"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -72,6 +81,10 @@ def test_what_cannot_be_printed_is_one_line() -> None:
         (("audit", "--url", NOWHERE), "name topics with --topic, or a lake with --lake"),
         (("dead-letters", "--url", NOWHERE), "name groups with --group, or a lake with --lake"),
         (("audit", "--lake", "lake", "--out", __file__), "is a file"),
+        (
+            ("audit", "--lake", "lake", "--out", f"{__file__}/new"),
+            "cannot be made: Not a directory",
+        ),
         (("compaction", "table", "--lake", "lake", "--by", "colour"), "'key', 'sharding-key'"),
         ((*REPLAY, "--lake", "lake"), "Missing option '--name'"),
         ((*REPLAY, "--name", "n", "--lake", "l", "--topic", "orders-2"), "they come from there"),

@@ -12,6 +12,7 @@ _OURS: Final = re.compile(
     r"^(?:pyspark_eruca\.errors|eruca_spark\.lake(?:_files)?)\.(?P<name>\w+): (?P<text>.+)$",
     re.MULTILINE,
 )
+_FRAME: Final = "\tat "  # begins a line of a stack trace of Java's
 _LINES_MAX: Final = 6  # of a reason that is not ours
 
 
@@ -21,4 +22,5 @@ def reason_of(error: BaseException) -> str:
     ours = list(_OURS.finditer(text))
     if ours:
         return ours[-1]["text"]
-    return "\n".join(text.strip().splitlines()[:_LINES_MAX])
+    told = [line for line in text.strip().splitlines() if not line.startswith(_FRAME)]
+    return "\n".join(told[:_LINES_MAX])

@@ -80,7 +80,10 @@ SourceOptions = Annotated[
     list[str] | None,
     typer.Option("--option", help="an option of the data source, NAME=VALUE; repeatable"),
 ]
-Out = Annotated[Path, typer.Option(file_okay=False, help="where tables and picture are kept")]
+Out = Annotated[
+    Path,
+    typer.Option(file_okay=False, writable=True, help="where tables and picture are kept"),
+]
 
 
 def run() -> None:
@@ -397,6 +400,11 @@ def _report(
     conf: list[str] | None,
     make: Callable[[SparkSession], Report],
 ) -> FinishedReport:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        # Spark would say so with a stack trace, and when the report is made.
+        raise typer.BadParameter(f"--out {out} cannot be made: {error.strerror}") from error
     console = _console()
     with _session(name, master, conf) as spark, shown_tasks(spark, console, f"reporting: {name}"):
         return finish(spark, make(spark), out, console)
