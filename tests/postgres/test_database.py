@@ -82,6 +82,24 @@ async def test_a_server_that_stops_is_unavailable_and_back_when_it_is_back() -> 
             await database.check()
 
 
+async def test_a_server_that_has_run_out_of_something_is_not_told_to_be_away(
+    database: Database,
+) -> None:
+    async def sort_too_much() -> None:
+        async with database.transaction() as connection:
+            for limit in ("temp_file_limit", "work_mem"):
+                await connection.execute(text(f"SET LOCAL {limit} = '64kB'"))
+            await connection.execute(text("SELECT n FROM generate_series(1, 100000) n ORDER BY -n"))
+
+    with pytest.raises(DatabaseUnavailableError, match="temporary file size") as refused:
+        await sort_too_much()
+
+    assert "does not answer" not in refused.value.detail
+    assert refused.value.fix == (
+        "see that it has disk space, memory and connections left; work goes on then"
+    )
+
+
 def scalar(server: EmbeddedServer, statement: str) -> object:
     engine = create_engine(sqlalchemy_url(server.url), poolclass=NullPool)
     with engine.connect() as connection:

@@ -24,6 +24,8 @@ RETRY_AFTER_SECONDS: Final = 2.0
 # Classes of SQLSTATE: no connection, too few resources, an operator, a failing system; and what was
 # rolled back for others' sake, which may be tried again.
 _UNAVAILABLE: Final = frozenset(("", "08", "53", "57", "58", "40"))
+_SHORT: Final = "53"  # of these: too few resources
+_FIX_SHORT: Final = "see that it has disk space, memory and connections left; work goes on then"
 # A server that answers and is not the one to work with: it takes no changes, as a standby does, or
 # has lost our tables.
 _WRONG_SERVER: Final = frozenset(("25006", "42P01"))
@@ -154,15 +156,18 @@ def is_unavailable(error: exc.DBAPIError) -> bool:
     )
 
 
-def _sql_state(error: exc.DBAPIError) -> str:
-    return getattr(error.orig, "sqlstate", None) or ""
+def _sql_state(error: Exception) -> str:
+    return getattr(getattr(error, "orig", error), "sqlstate", None) or ""
 
 
 def unavailable(error: Exception) -> DatabaseUnavailableError:
-    """Return what callers are told when the server is not there."""
+    """Return what callers are told when the server is not there, or cannot do what it should."""
     reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["not in time"]
-    is_there = isinstance(error, exc.DBAPIError) and _sql_state(error) in _WRONG_SERVER
+    state = _sql_state(error)
+    is_short = state.startswith(_SHORT)
+    is_there = is_short or state in _WRONG_SERVER
     return DatabaseUnavailableError(
         f"PostgreSQL {'cannot be worked with' if is_there else 'does not answer'}: {reason[0]}",
+        fix=_FIX_SHORT if is_short else None,
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
