@@ -12,9 +12,14 @@ from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_query.app import MIGRATIONS
-from eruca_query.projection.chunks import ChunkLimits, drop_partitions, open_chunk
+from eruca_query.projection.chunks import (
+    ChunkLimits,
+    drop_partitions,
+    grow_chunk,
+    open_chunk,
+)
 from eruca_query.projection.name_numbers import NameNumbers
-from eruca_query.projection.tables import SCHEMA
+from eruca_query.projection.tables import SCHEMA, brokers, generations
 from eruca_query.searching.read_view import read_view
 from support.postgres import drop_schema
 
@@ -47,3 +52,24 @@ async def test_chunks_are_not_dropped_under_a_view_even_before_it_looks_into_the
     async with read_view(database, NameNumbers()):
         with pytest.raises(exc.OperationalError, match="lock timeout"):
             await drop()
+
+
+async def test_behind_an_offset_there_are_no_chunks_that_end_before_it(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(brokers.insert().values(broker_name="broker-a"))
+        serving = {"is_serving": True, "from_offset": 0, "log_offset": 30}
+        await connection.execute(generations.insert().values(broker_no=1, generation=1, **serving))
+        numbers = []
+        for begin in (0, 10, 20):
+            chunk = await open_chunk(
+                connection, 1, 1, from_offset=begin, stored_ms=begin, limits=ChunkLimits(1, 1)
+            )
+            times = (begin, begin + 9)
+            await grow_chunk(connection, chunk.number, to_offset=begin + 10, times_ms=times, rows=1)
+            numbers.append(chunk.number)
+
+    async with read_view(database, NameNumbers()) as view:
+        behind = [await view.spans(broker_no=1, from_offset=offset) for offset in (0, 9, 10, 15)]
+
+    assert [len(spans) for spans in behind] == [3, 3, 2, 2]
+    assert {span.chunk for span in behind[-1]} == set(numbers[1:])

@@ -104,9 +104,11 @@ class ReadView:
         self.by_name = {its.broker_name: its for its in serving}
         self._hosts: list[tuple[int, int, Host]] | None = None
 
-    async def spans(self, *, broker_no: int | None = None) -> list[ChunkSpan]:
-        """Return the chunks that are served, of all brokers or one."""
+    async def spans(self, *, broker_no: int | None = None, from_offset: int = 0) -> list[ChunkSpan]:
+        """Return the chunks that are served, of all brokers or one, and reach behind an offset."""
         statement = _SPANS if broker_no is None else _SPANS.where(chunks.c.broker_no == broker_no)
+        if from_offset:
+            statement = statement.where(chunks.c.to_offset > from_offset)
         return [ChunkSpan(*row) for row in await self.connection.execute(statement)]
 
     async def chunk_at(self, broker_no: int, log_offset: int) -> int | None:

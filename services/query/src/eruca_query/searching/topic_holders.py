@@ -74,16 +74,14 @@ async def _has_messages(
     topic_no = await view.topic_number(topic)
     if topic_no is None:
         return False
-    ends = await view.ends_of_topic(topic_no)
+    end = (await view.ends_of_topic(topic_no)).get(broker.broker_no, 0)
     for window in windows(
-        await view.spans(broker_no=broker.broker_no),
+        await view.spans(broker_no=broker.broker_no, from_offset=end),
         from_ms=from_ms,
         to_ms=to_ms,
         chunks_max=message_sql.CHUNKS_MAX,
     ):
-        statement = message_sql.any_of_topic(
-            window, topic_no=topic_no, from_offset=ends.get(broker.broker_no, 0)
-        )
+        statement = message_sql.any_of_topic(window, topic_no=topic_no, from_offset=end)
         if await view.connection.scalar(statement):
             return True
     return False
