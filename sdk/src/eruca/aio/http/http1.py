@@ -72,6 +72,8 @@ class Http1Transport:
             raise ClosedError("the client is closed")
         pool = self._hosts.get(url)
         if pool is None:
+            # Brokers come back at other addresses: those that nobody is connected to are forgotten.
+            self._hosts = {u: known for u, known in self._hosts.items() if known.is_in_use}
             pool = self._hosts[url] = _HostPool(url, self)
         size = 0
         for part in body:
@@ -186,6 +188,11 @@ class _HostPool:
         self._is_closed = False
         self.open_count = 0
         self.host_header = parts.netloc.rpartition("@")[2]
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a connection is busy, or could be used again."""
+        return self.open_count > sum(not connection.is_usable for connection in self._idle)
 
     async def take(self, deadline: float, *, fresh: bool) -> Http1Connection:
         """Return an idle connection, a new one, or the next to become free."""

@@ -505,6 +505,18 @@ async def test_an_idle_connection_the_server_has_closed_is_not_used(client: Http
         assert server.connection_count == 2
 
 
+async def test_nothing_is_kept_of_servers_that_are_gone(client: Http1Transport) -> None:
+    for _ in range(3):
+        async with peer(answering(OK)) as gone:
+            await post(client, gone.url, b"x")
+    async with peer(answering(OK, OK)) as first, peer(answering(OK)) as second:
+        for server in (first, second, first):
+            await post(client, server.url, b"x")
+
+        assert client.open_connections == 2
+        assert first.connection_count == second.connection_count == 1
+
+
 # Answers before the request has been written.
 
 
