@@ -43,8 +43,12 @@ class CommandLine:
             "ERUCA_NAMESRV_URLS": namesrv_url,
         }
 
-    async def start(self, *arguments: str | Path) -> asyncio.subprocess.Process:
+    async def start(
+        self, *arguments: str | Path, file_size_max: int | None = None
+    ) -> asyncio.subprocess.Process:
+        limit = () if file_size_max is None else ("prlimit", f"--fsize={file_size_max}")
         return await asyncio.create_subprocess_exec(
+            *limit,
             ERUCA,
             *arguments,
             env=self._environment,
@@ -54,7 +58,10 @@ class CommandLine:
 
     async def __call__(self, *arguments: str | Path, code: int = 0) -> str:
         """Return what the command says, on either way out."""
-        process = await self.start(*arguments)
+        return await self.ended(await self.start(*arguments), code)
+
+    async def ended(self, process: asyncio.subprocess.Process, code: int) -> str:
+        """Return what a command says that was started."""
         output, errors = await process.communicate()
         said = output.decode() + errors.decode()
         assert process.returncode == code, said
@@ -251,6 +258,21 @@ async def test_a_run_that_was_refused_leaves_nothing_in_the_way_of_the_next(
 
     assert not is_there
     assert len(file.read_text().splitlines()) == 3
+
+
+async def test_a_run_without_room_for_its_first_part_leaves_nothing_in_the_way_of_the_next(
+    tmp_path: Path,
+) -> None:
+    file, parts = tmp_path / "orders.ndjson", tmp_path / "orders.ndjson.parts"
+    async with exporting(tmp_path, 300) as (command, _):
+        process = await command.start("export", "orders", "--to", file, file_size_max=16_384)
+        said = await command.ended(process, code=1)
+        is_there = parts.exists()
+        await command("export", "orders", "--to", file, "--columns", "tag")
+
+    assert "File too large" in said
+    assert not is_there
+    assert len(file.read_text().splitlines()) == 300
 
 
 @pytest.mark.parametrize("read_before", [False, True])

@@ -92,7 +92,7 @@ async def export(
     from eruca.cli.exporting.parts import ExportRequest, reserved
     from eruca.cli.exporting.service import STALL_SECONDS, ExportService
     from eruca.cli.found_messages import say_missing
-    from eruca.contract.errors import ErucaError, RangeDeletedError
+    from eruca.contract.errors import RangeDeletedError
     from eruca.core.routing.services import QUERY_SERVICE
 
     file_format = format_of(to)
@@ -117,7 +117,7 @@ async def export(
                     if not (left and parts.is_empty):
                         raise _too_late(error, parts) from error
                     restart = True  # retention was faster than the first of what was planned
-                except ErucaError:
+                except BaseException:
                     parts.delete_if_empty()  # a run that asks for something else may follow
                     raise
                 else:
