@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -263,6 +264,18 @@ async def test_a_recalled_message_never_comes(
     assert message["message_id"] == kept["message_id"]
     again = await client.delete(f"/scheduled/{recalled['message_id']}")
     assert again.status_code == 204
+
+
+@pytest.mark.parametrize("message_id", ["order/17", "/", "a?b=c&d#e"])
+async def test_an_id_of_a_clients_own_is_recalled_whatever_it_holds(
+    client: httpx.AsyncClient, message_id: str
+) -> None:
+    await send(client, message_id=message_id, delay_seconds=1_000)
+
+    answer = await client.delete(f"/scheduled/{quote(message_id, safe='')}")
+
+    assert answer.status_code == 204, answer.text
+    assert await listed(client) == []
 
 
 async def test_a_message_that_is_being_delivered_cannot_be_recalled(

@@ -54,7 +54,7 @@ async def list_scheduled(
 
 
 @router.delete(
-    "/{message_id}",
+    "/{message_id:path}",  # clients' ids may have a /
     operation_id="recallScheduled",
     summary="Recall a delayed message",
     status_code=HTTPStatus.NO_CONTENT,
