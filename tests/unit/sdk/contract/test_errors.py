@@ -189,6 +189,11 @@ def test_what_to_do_is_part_of_the_text() -> None:
     assert "eruca topic create" in str(TopicNotFoundError("no topic"))
 
 
+def test_nobody_is_told_to_create_a_topic_of_the_system() -> None:
+    assert "eruca topic create orders" in TopicNotFoundError.fix_of("orders")
+    assert "create" not in TopicNotFoundError.fix_of("TBW102")
+
+
 def test_a_problem_without_field_errors_does_not_mention_them() -> None:
     assert "errors" not in RequestError("x").problem()
     assert RequestError("x").problem()["type"] == "/problems/bad-request"

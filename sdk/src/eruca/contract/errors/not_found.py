@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eruca.contract.errors.requests import RequestError
+from eruca.contract.names import is_system_topic
 
 
 class NotFoundError(RequestError):
@@ -22,7 +23,9 @@ class TopicNotFoundError(NotFoundError):
 
     @staticmethod
     def fix_of(topic: str) -> str:
-        """Return how to create a topic of this name."""
+        """Return how to come by a topic of this name."""
+        if is_system_topic(topic):
+            return "a broker makes topics of the system by itself; see eruca topic list --system"
         return f"create it: eruca topic create {topic}, or PUT /v1/topics/{topic}"
 
     default_fix = fix_of("NAME")
