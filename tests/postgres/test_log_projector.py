@@ -297,6 +297,32 @@ async def test_a_log_is_followed_on_though_something_else_is_at_its_brokers_old_
             assert await rows(database) == await offsets_in_log(elsewhere)
 
 
+async def test_nothing_is_forgotten_because_of_another_broker_at_the_address(
+    database: Database, tmp_path: Path
+) -> None:
+    ways: dict[str, str] = {}
+    projection = Offsets()
+    async with (
+        in_process_cluster(tmp_path, brokers=2) as cluster,
+        client_by(ways, cluster.namesrv_urls) as client,
+        leased(database) as keeper,
+    ):
+        await send(client, 50)
+        projector = projector_of(database, client, keeper, projection)
+        await read_to_the_end(projector, client)
+        ways[cluster.broker_urls[BROKER]] = cluster.broker_urls["broker-b"]
+        await until_told(projector.step, lambda _: projector.fault or projection.forgotten)
+        assert projector.fault == "at the address of broker-a is broker-b now"
+
+        ways.clear()
+        await send(client, 50)
+        await read_to_the_end(projector, client)
+        projector.begin_stop()
+
+        assert projection.forgotten == 0
+        assert await rows(database) == await offsets_in_log(client)
+
+
 async def test_a_log_is_followed_again_though_nothing_comes(
     database: Database, client: eruca.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

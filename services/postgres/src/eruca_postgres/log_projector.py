@@ -12,7 +12,8 @@ the broker has lost its disk) is read anew from its beginning, after the project
 what it held of it. So is one that has the position and holds other records before it: a broker
 which lost the end of its log in a power cut has written on from there. That can only have happened
 while the log was not being read, so whenever reading begins, or goes on after a failure, the last
-block that was read is compared with what the log holds there.
+block that was read is compared with what the log holds there. Nothing is forgotten because of what
+another broker says, which has got the address of this one.
 """
 
 from __future__ import annotations
@@ -179,6 +180,7 @@ class LogProjector:
             await self._compare_last_block()
             prepared = await self._read(self._follower)
         except RecordNotFoundError as error:
+            await self._require_broker()
             _log.warning("log is read anew", broker=self.broker_name, why=str(error))
             while not self._stopping.is_set() and await self._forget(lease):
                 pass
@@ -233,6 +235,12 @@ class LogProjector:
                 if last.log_offset < status.log.min_offset:
                     return None
                 raise
+
+    async def _require_broker(self) -> None:
+        """Make sure that it is this broker that has said so: another may have got its address."""
+        name = (await self._client.admin.broker_status(self.broker_name)).broker_name
+        if name != self.broker_name:
+            raise TransportError(f"at the address of {self.broker_name} is {name} now")
 
     async def _read(self, follower: AsyncLogFollower) -> _Prepared[Any] | None:
         """Return what the log has next, and begin to read on; None where it is time to stop."""
