@@ -255,6 +255,7 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
                 await asyncio.to_thread(command, *words, "-ojson", code=1)
                 for words in (("dlq", "list", "g-hung"), ("scheduled", "list"), ("txn", "list"))
             ]
+            recalled = await asyncio.to_thread(command, "scheduled", "recall", "no-such", code=1)
         finally:
             os.kill(hung, signal.SIGCONT)
 
@@ -262,6 +263,7 @@ async def test_a_broker_that_hangs_is_named_and_what_the_others_say_is_shown() -
     assert document["lag"] is None
     assert {queue["broker_name"] for queue in document["queues"]} == {"broker-a"}
     assert list(document["unanswered"]) == ["broker-b"]
+    assert "; from broker-b" in recalled.stderr
     assert "broker-b does not answer: " in told.stderr
     assert "broker-a" in shown.stdout
     assert "broker-b does not answer: " in shown.stderr

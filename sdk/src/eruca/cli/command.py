@@ -116,7 +116,7 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
         os.close(devnull)
         return 0
     except ErucaError as error:
-        _report(session, error_line(error), error.problem())
+        _report(session, error_line(error), error.problem() | {"detail": _detail(error)})
     except OSError as error:
         text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         _report(session, text, {"code": "os-error", "detail": text})
@@ -146,12 +146,17 @@ class _Termination:
 
 def error_line(error: ErucaError) -> str:
     """Return an error as one line: what happened, and what to do."""
-    line = error.detail.rstrip(".")
+    line = _detail(error).rstrip(".")
     # Of wrong values the detail says what is wrong with each: what holds for all adds nothing.
     is_said = error.errors and error.fix == error.default_fix
     if error.fix and not is_said:
         line += f". To mend it: {error.fix}"
     return " ".join(line.split())  # a detail that quotes a foreign answer may hold line ends
+
+
+def _detail(error: ErucaError) -> str:
+    """Return what happened, and what was noted on its way here, such as whose answer it is."""
+    return "; ".join((error.detail, *getattr(error, "__notes__", ())))
 
 
 def _report(session: Session, line: str, problem: dict[str, Any]) -> None:
