@@ -101,7 +101,13 @@ async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_aw
         ("message", "find", "--topic=t", "--key=k"),
         ("tail", "t", "--no-follow", "--from=earliest"),
     ]
+    of_one = [
+        ("scheduled", "recall", "no-such-id"),
+        ("txn", "show", "no-such-id"),
+        ("txn", "rollback", "no-such-id", "--reason=none", "-ojson"),
+    ]
     said = [await run(lambda c=c: listed(*c, code=1)) for c in commands]  # type: ignore[misc]
+    said_of_one = [await run(lambda c=c: listed(*c, code=1)) for c in of_one]  # type: ignore[misc]
     status = json.loads(await run(lambda: command("status", "-ojson", code=1).stdout))
     lag = json.loads(await run(lambda: command("group", "lag", "g", "-ojson", code=1).stdout))
     await run(lambda: command("query", "forget", "broker-b", "--yes").stdout)
@@ -111,6 +117,8 @@ async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_aw
     away = "broker-b does not answer: no name server knows it now. To mend it: start it; "
     assert [c for c, told in zip(commands, said, strict=True) if away not in told] == []
     assert "eruca query forget broker-b" in said[0]
+    may_know = "; broker-b is away, and may know it"
+    assert [text for text in said_of_one if may_know not in text] == []
     assert "no name server" in status["brokers"]["broker-b"]["error"]["detail"]
     assert (lag["lag"], list(lag["unanswered"])) == (None, ["broker-b"])
     assert [told for told in said_later if "broker-b" in told] == []

@@ -8,13 +8,13 @@ and know of it until they are told to forget it.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from eruca.cli.command import EXIT_FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
     from eruca.aio.client import AsyncClient
     from eruca.cli.session import Session
@@ -47,6 +47,19 @@ async def away(client: AsyncClient) -> dict[str, ErucaError]:
 async def missed(client: AsyncClient, *, without: Collection[str] = ()) -> list[str]:
     """Return the brokers that a change of all has not reached, but for those known to be gone."""
     return sorted((await away(client)).keys() - set(without))
+
+
+@asynccontextmanager
+async def noted(client: AsyncClient) -> AsyncIterator[None]:
+    """Have what no broker knows be told with those that are away: one of them may know it."""
+    from eruca.contract.errors import NotFoundError
+
+    try:
+        yield
+    except NotFoundError as error:
+        for name in await missed(client):
+            error.add_note(f"{name} is away, and may know it")
+        raise
 
 
 def untold(session: Session, names: Iterable[str]) -> int:

@@ -70,7 +70,7 @@ async def recall(
     ],
 ) -> None:
     """Recall a message before it is delivered; it never is, then."""
-    async with session.client() as client:
+    async with session.client() as client, silent_brokers.noted(client):
         brokers = await client.admin.recall_scheduled(message_id)
     if session.is_json:
         session.show_json({"message_id": message_id, "cancelled_on": brokers})

@@ -105,7 +105,7 @@ async def show(
     session: Session, *, transaction_id: IdArgument, broker: BrokerOption = None
 ) -> None:
     """Show a transaction: its state, everything that happened to it, and its message."""
-    async with session.client() as client:
+    async with session.client() as client, silent_brokers.noted(client):
         detail = await client.admin.transactions.get(transaction_id, broker_name=broker)
     if session.is_json:
         session.show_json(detail)
@@ -148,7 +148,7 @@ async def rollback(
 async def _decide(
     session: Session, transaction_id: str, outcome: Outcome, reason: str, broker: str | None
 ) -> None:
-    async with session.client() as client:
+    async with session.client() as client, silent_brokers.noted(client):
         transactions = client.admin.transactions
         decide = transactions.commit if outcome == "commit" else transactions.rollback
         receipt = await decide(transaction_id, reason=reason, broker_name=broker)
