@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import encode_properties
-from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.records import Host, Record, RecordLayout, encode_record, layout_of
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store.dispatcher import Dispatcher
@@ -172,4 +173,65 @@ async def test_a_damaged_record_of_the_state_is_found_after_an_orderly_stop_too(
     settings = replace(SETTINGS, is_damage_cut=True)
     cut = await MessageStore.open(tmp_path, settings, SystemClock())
     assert cut.state.topics.keys() == {EVENTS_TOPIC, "orders"}
+    await cut.close()
+
+
+def misplace(directory: Path, body: bytes, place: int) -> None:
+    """Let a record in the log tell another place in its queue."""
+    for segment in sorted((directory / "commitlog").iterdir()):
+        data = bytearray(segment.read_bytes())
+        if (at := data.find(body)) >= 0:
+            at += RecordLayout.QUEUE_OFFSET - layout_of(0).body
+            data[at : at + 8] = place.to_bytes(8)
+            segment.write_bytes(data)
+            return
+    raise AssertionError(body)
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 2**40])
+async def test_a_record_in_the_wrong_place_is_damage_that_can_be_given_up(
+    tmp_path: Path, place: int
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 2, 2, "rw"))
+    for body in (b"first", b"second", b"misplaced", b"fourth"):
+        await store.append(batch("orders", 0, [body]))
+        await store.append(batch("orders", 1, [b"other"]))
+    await store.checkpoint()
+    end = store.flushed_offset
+    await abandon(store)
+    misplace(tmp_path, b"misplaced", place)
+
+    with pytest.raises(CorruptLogError, match=f"durable up to {end}.*ERUCA_BROKER_CUT_DAMAGE"):
+        await opened(tmp_path)
+
+    cut = await MessageStore.open(tmp_path, replace(SETTINGS, is_damage_cut=True), SystemClock())
+    assert cut.queue_range("orders", 0) == (0, 2)
+    # Nothing in front of it is given up, in whichever queue.
+    assert cut.queue_range("orders", 1) == (0, 3 if place < 2 else 2)
+    await cut.append(batch("orders", 0, [b"third"]))
+    assert cut.queue_range("orders", 0) == (0, 3)
+    await cut.close()
+    again = await opened(tmp_path)
+    assert again.queue_range("orders", 0) == (0, 3)
+    await again.close()
+
+
+async def test_a_record_in_the_wrong_place_is_found_by_a_rebuild_for_the_sake_of_a_lost_queue(
+    tmp_path: Path,
+) -> None:
+    await fill(tmp_path)
+    store = await opened(tmp_path)
+    await store.append(batch("orders", 0, [b"last"]))
+    await store.checkpoint()
+    await abandon(store)
+    shutil.rmtree(tmp_path / "consumequeue" / "orders")
+    misplace(tmp_path, b"7\x06orders", 0)
+
+    for _ in range(2):  # it looks for the lost queue, and then walks all of the log
+        with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
+            await opened(tmp_path)
+
+    cut = await MessageStore.open(tmp_path, replace(SETTINGS, is_damage_cut=True), SystemClock())
+    assert cut.queue_range("orders", 0) == (0, 7)
     await cut.close()

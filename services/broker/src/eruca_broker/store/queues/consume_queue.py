@@ -37,7 +37,7 @@ from eruca_broker.core.consume_queue_entry import (
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
-from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
+from eruca_broker.store.queues.queue_files import MisplacedRecordError, QueueFiles
 
 ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
 
@@ -172,7 +172,7 @@ class ConsumeQueue:
                 at least one, in log order.
 
         Raises:
-            DamagedQueueError: They do not follow on the queue's last entry.
+            MisplacedRecordError: They do not follow on the queue's last entry.
             OSError: The disk refused. Entries before the refused one are written, and count;
                 putting the whole run again goes on from there.
         """
@@ -190,10 +190,12 @@ class ConsumeQueue:
             if known >= count:
                 return 0
             if first + known != self.max_offset:
-                raise DamagedQueueError(
-                    f"{self.files.directory}: entry {first + known} of the record at"
-                    f" {rows['log_offset'].item(known)} does not follow on"
-                    f" {self.max_offset - 1}, whose record ends at {self._last_end}"
+                log_offset = rows["log_offset"].item(known)
+                raise MisplacedRecordError(
+                    f"{self.files.directory}: entry {first + known} of the record at {log_offset}"
+                    f" does not follow on {self.max_offset - 1}, whose record ends at"
+                    f" {self._last_end}",
+                    log_offset,
                 )
         self._append(memoryview(data)[known * ENTRY_SIZE :])
         return count - known

@@ -23,6 +23,14 @@ class DamagedQueueError(Exception):
     """A queue's files are not what was written: delete them and rebuild them from the log."""
 
 
+class MisplacedRecordError(DamagedQueueError):
+    """A record does not follow on its queue's last entry: one of the two is damaged."""
+
+    def __init__(self, detail: str, log_offset: int) -> None:
+        super().__init__(detail)
+        self.log_offset = log_offset  # the record's
+
+
 class QueueFiles:
     """The files of the queue in *directory*, which is created with the first of them.
 

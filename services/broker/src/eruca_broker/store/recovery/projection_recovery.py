@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import structlog
 
-from eruca_broker.core.log.recovery import walk
+from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.store.config.projection_digests import Digests
 from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
 from eruca_broker.store.files.checkpoint import Checkpoint, write_checkpoint
 from eruca_broker.store.index.key_index import KeyIndex
-from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
+from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues, DamagedQueue
-from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.queues.queue_files import MisplacedRecordError
 from eruca_broker.store.settings import StoreSettings
 
 logger = structlog.get_logger(__name__)
@@ -46,8 +46,8 @@ class Walker:
     dispatcher: Dispatcher
     durable_offset: int  # behind it a record may be torn
 
-    def walk(self, start: int) -> Walked:
-        """Go from log offset *start*, where a record begins, to the end of the log.
+    def walk(self, start: int, limit: int = MAX_OFFSET) -> Walked:
+        """Go from log offset *start*, where a record begins, to the end of the log, or to *limit*.
 
         Raises:
             DamagedQueueError: A queue's entries and the records do not follow one another.
@@ -58,9 +58,8 @@ class Walker:
             if segment.end_offset <= start:
                 continue
             assert end >= base or start > base
-            steps = walk(
-                segment.buffer, max(start - base, 0), base, durable_offset=self.durable_offset
-            )
+            stretch = memoryview(segment.buffer)[: limit - base]
+            steps = walk(stretch, max(start - base, 0), base, durable_offset=self.durable_offset)
             for step in steps:
                 if step.columns is not None:
                     self.dispatcher.rebuild(step.columns, step.topics, base)
@@ -76,17 +75,17 @@ class Walker:
         return Walked(end, timestamp, is_full)
 
     def rebuild(self) -> Walked:
-        """Make all consume queues anew, from the log alone.
-
-        Raises:
-            CorruptLogError: Its records contradict each other.
-        """
-        for key in self.queues:
-            self.queues.delete(*key)
-        try:
-            return self.walk(self.log.min_offset)
-        except DamagedQueueError as error:
-            raise CorruptLogError(f"records of the log contradict each other: {error}") from error
+        """Make all consume queues anew, from the log alone: up to where its records contradict."""
+        limit = MAX_OFFSET
+        while True:
+            for key in self.queues:
+                self.queues.delete(*key)
+            try:
+                return self.walk(self.log.min_offset, limit)
+            except MisplacedRecordError as error:
+                logger.error("records of the log contradict each other", fault=str(error))
+                # Queues are put one after the other: the next walk may find one in front of it.
+                limit = error.log_offset
 
 
 def lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:

@@ -154,7 +154,9 @@ def _recover(
         # the offsets of records that came after those they told of.
         logger.warning("consume queues are missing and are rebuilt from the log")
         retract(directory, promises)
-        walker.rebuild()
+        if (rebuilt := walker.rebuild()).end < end:
+            # The next start, which finds all queues retracted, may cut it.
+            _give_up(directory, rebuilt.end, end, is_damage_cut=False)
         folded = fold(directory, log, queues, index, last_store_timestamp, may_be_foreign=True)
         for place, queue_end in folded.state.queue_ends.items():
             if lacks(queues, place, queue_end):  # all it had has expired
