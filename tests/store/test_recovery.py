@@ -235,3 +235,23 @@ async def test_a_record_in_the_wrong_place_is_found_by_a_rebuild_for_the_sake_of
     cut = await MessageStore.open(tmp_path, replace(SETTINGS, is_damage_cut=True), SystemClock())
     assert cut.queue_range("orders", 0) == (0, 7)
     await cut.close()
+
+
+async def test_damage_amid_a_log_of_which_nothing_else_is_left_gives_up_no_segment(
+    tmp_path: Path,
+) -> None:
+    await fill(tmp_path)
+    whole, commitlog = tmp_path / "commitlog", tmp_path / "restored" / "commitlog"
+    shutil.copytree(whole, commitlog)
+    [first, *_] = names = sorted(path.name for path in commitlog.iterdir())
+    content = (commitlog / first).read_bytes()
+    (commitlog / first).write_bytes(content.replace(b"7\x06orders", b"8\x06orders", 1))
+
+    with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
+        await opened(tmp_path / "restored")
+
+    assert sorted(path.name for path in commitlog.iterdir()) == names
+    (commitlog / first).write_bytes(content)
+    restored = await opened(tmp_path / "restored")
+    assert restored.queue_range("orders", 0) == (0, COUNT)
+    await restored.close()

@@ -133,8 +133,9 @@ def _recover(
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
     known = set() if is_orderly else {key for key in queues if queues.queue(*key).max_offset}
     walked = _walked(directory, promises, walker, start)
-    if walked.end < flushed:
-        _give_up(directory, walked.end, flushed, is_damage_cut=settings.is_damage_cut)
+    durable = flushed if checkpoint else _surely_durable(log)
+    if walked.end < durable:
+        _give_up(directory, walked.end, durable, is_damage_cut=settings.is_damage_cut)
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
     index.truncate(end)
     for _ in queues.delete_expired(log.min_offset):
@@ -193,6 +194,14 @@ def _walked(directory: Path, promises: Checkpoint, walker: Walker, start: int) -
         logger.warning("consume queues do not fit the log and are rebuilt", reason=str(error))
         retract(directory, promises)
         return walker.rebuild()
+
+
+def _surely_durable(log: CommitLog) -> int:
+    """Return up to where no record of a log without a checkpoint, as of a backup, can be torn.
+
+    No flush takes so long that what it has left to the next reaches back further.
+    """
+    return log.segments[-2:][0].base_offset if log.segments else 0
 
 
 def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) -> None:
