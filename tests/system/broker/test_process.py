@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -218,3 +219,17 @@ def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
             with forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}):
                 route = httpx.get(f"{url}/v1/topics/orders/route?wait_seconds=30")
                 assert route.json()["brokers"][0]["urls"]["0"] == {"default": broker.url}
+
+
+def test_a_send_that_never_arrives_whole_is_no_error_when_the_broker_stops(tmp_path: Path) -> None:
+    with running(MODULE, settings(tmp_path, STOP_SECONDS="1")) as process:
+        url = httpx.URL(process.url)
+        head = (
+            b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        )
+        with socket.create_connection((url.host, url.port)) as client:
+            client.sendall(head + b"Content-Length: 500\r\n\r\n{")
+            assert httpx.get(f"{process.url}/healthz").status_code == 200  # and has seen the other
+            assert process.stop() == 0
+
+    assert [event for event in process.log if event.get("level") == "error"] == []

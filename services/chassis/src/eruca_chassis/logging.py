@@ -56,7 +56,7 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
     logging.getLogger("httpx").setLevel(max(number, logging.WARNING))
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(max(number, logging.WARNING))
-    uvicorn_log.filters = [_is_no_cancelled_request]
+    uvicorn_log.filters = [_is_no_cancelled_request, _cancels_something]
 
 
 @contextmanager
@@ -91,6 +91,11 @@ def _is_no_cancelled_request(record: logging.LogRecord) -> bool:
     # A stop that takes too long cancels requests, which uvicorn says once; not with a traceback
     # for each of them.
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+def _cancels_something(record: logging.LogRecord) -> bool:
+    # A request that has not arrived whole is a connection without a task: "Cancel 0 running …".
+    return not (str(record.msg).startswith("Cancel %s") and record.args == (0,))
 
 
 def _renderers(style: LogStyle) -> list[Processor]:
