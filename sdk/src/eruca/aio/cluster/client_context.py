@@ -3,7 +3,9 @@
 :class:`eruca.AsyncClient` makes one of these and hands it to whatever it makes. None of them knows
 the client, nor, but for their order of closing, one another.
 
-What only some programs use (httpx, the models of routes and brokers) is loaded when it is used.
+Routes' models and httpx are loaded with the first client: not with ``import eruca``, nor in the
+middle of the first send, whose time-out they would take. What only administration uses is loaded
+when it is used.
 
 Concurrency rule: the client's.
 """
@@ -22,7 +24,6 @@ from eruca.core.client_settings import ClientSettings
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.broker_api import BrokerApi
-    from eruca.aio.cluster.routes import Routes
 
 HELD_CONNECTIONS_MAX: Final = 10_000  # to one service, which holds no more requests by default
 
@@ -70,25 +71,15 @@ class ClientContext:
         )
         self.transport = transport or HttpxTransport(ssl_context=ssl_context)
         self.name_servers = NameServers(settings.namesrv_urls, self.transport)
-        self._routes: Routes | None = None
+        from eruca.aio.cluster.routes import Routes
+
+        self.routes = Routes(
+            self.name_servers, network=settings.network, timeout=settings.timeout_seconds
+        )
         self._broker_api: BrokerApi | None = None
         self._children: dict[Child, None] = {}  # in the order they were made
         self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
-
-    @property
-    def routes(self) -> Routes:
-        """The routes; raises ClosedError if they are first needed too late."""
-        if self._routes is None:
-            from eruca.aio.cluster.routes import Routes  # pydantic models: 0.2 s, when first needed
-
-            self.check_open()
-            self._routes = Routes(
-                self.name_servers,
-                network=self.settings.network,
-                timeout=self.settings.timeout_seconds,
-            )
-        return self._routes
 
     @property
     def broker_api(self) -> BrokerApi:
@@ -145,8 +136,7 @@ class ClientContext:
             if isinstance(outcome, BaseException):
                 errors.append(outcome)
         self._is_closed = True
-        if self._routes is not None:
-            await self._routes.close()
+        await self.routes.close()
         transports = [self.hot_transport, self.transport]
         if self.held_transport is not self.hot_transport:
             transports.append(self.held_transport)

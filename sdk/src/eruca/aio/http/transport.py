@@ -8,6 +8,7 @@ or httpx's client by one that goes through a proxy.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -102,6 +103,7 @@ class HttpxTransport:
     def __init__(
         self, client: httpx.AsyncClient | None = None, *, ssl_context: ssl.SSLContext | None = None
     ) -> None:
+        importlib.import_module("httpx")  # takes 0.1 s and more, which no request's time-out has
         self._client = client
         self._carrier: httpx.AsyncHTTPTransport | None = None  # of a client of our own
         self._ssl_context = ssl_context
@@ -120,7 +122,7 @@ class HttpxTransport:
     ) -> HttpResponse:
         """Return the answer, within *timeout* seconds."""
         self._ownership.check()
-        import httpx  # takes 0.1 s and more, which whoever only sends need not spend
+        import httpx
 
         if self._is_closed:
             raise ClosedError("the client is closed")
