@@ -38,6 +38,7 @@ from eruca.contract.wire import (
     MAX_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
+from eruca.core.checked_numbers import check_count
 from eruca.core.messages.log_block import LogBlock, LogRecord
 
 if TYPE_CHECKING:
@@ -73,10 +74,9 @@ class AsyncLogFollower:
         if isinstance(from_offset, str):
             if from_offset not in ("earliest", "latest"):
                 raise ValidationError(f"from_offset: {from_offset!r} is no place in a log")
-        elif from_offset < 0:
-            raise ValidationError(f"from_offset: {from_offset} is below 0")
-        if not 1 <= max_bytes <= LOG_READ_SIZE_MAX:
-            raise ValidationError(f"max_bytes: {max_bytes} is not from 1 to {LOG_READ_SIZE_MAX}")
+        else:
+            check_count("from_offset", from_offset, 0)
+        check_count("max_bytes", max_bytes, 1, LOG_READ_SIZE_MAX)
         self._context = context
         self._broker_name = broker_name
         self._start = from_offset

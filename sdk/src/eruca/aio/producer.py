@@ -34,7 +34,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.core.checked_names import check_group
-from eruca.core.client_settings import checked_seconds
+from eruca.core.checked_numbers import check_count, check_range, checked_seconds
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 from eruca.core.producing.batching import (
@@ -86,10 +86,12 @@ class AsyncProducer:
     ) -> None:
         if group is not None:
             check_group(group)
-        if max_in_flight < 1 or retries < 0 or linger_ms < 0 or buffer_max_bytes < 1:
-            raise ValidationError(
-                "max_in_flight and buffer_max_bytes are at least 1, retries and linger_ms 0"
-            )
+        check_range("linger_ms", linger_ms, 0)
+        check_count("max_in_flight", max_in_flight, 1)
+        check_count("buffer_max_bytes", buffer_max_bytes, 1)
+        check_count("retries", retries, 0)
+        if compression_threshold is not None:
+            check_count("compression_threshold", compression_threshold, 0)
         self._context = context
         self._group = group
         self._limits = BatchLimits(batch_max_count, batch_max_bytes)

@@ -40,6 +40,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
+from eruca.core.checked_numbers import check_count
 from eruca.core.consuming.receiving import Failures, ReceiveRounds
 from eruca.core.consuming.simple_settings import (
     RECEIVE_COUNT_DEFAULT,
@@ -117,8 +118,7 @@ class AsyncSimpleConsumer:
             ErucaError: No broker answered while waiting.
         """
         self._check_usable()
-        if not 1 <= max_count <= DELIVERY_COUNT_MAX:
-            raise ValidationError(f"max_count: {max_count} is not within 1 to {DELIVERY_COUNT_MAX}")
+        check_count("max_count", max_count, 1, DELIVERY_COUNT_MAX)
         seconds = self._settings.invisible_seconds
         if invisible_seconds is not None:
             check_invisible(invisible_seconds)

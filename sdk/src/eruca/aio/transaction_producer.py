@@ -33,7 +33,7 @@ from eruca.aio.transactions.checkers import Checkers
 from eruca.aio.transactions.decisions import Decisions
 from eruca.aio.transactions.half_sender import HalfSender
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
-from eruca.core.client_settings import checked_seconds
+from eruca.core.checked_numbers import checked_seconds
 from eruca.core.failure_text import text_of_error
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue

@@ -11,13 +11,13 @@ ERUCA_QUERY_URLS           query services, likewise
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.urls import checked_url
+from eruca.core.checked_numbers import checked_seconds
 
 NAMESRV_URLS_DEFAULT: Final = "http://127.0.0.1:9876"
 NETWORK_DEFAULT: Final = "default"
@@ -60,13 +60,6 @@ class ClientSettings:
             network or environment.get("ERUCA_NETWORK") or NETWORK_DEFAULT,
             checked_seconds(seconds, seconds_source),
         )
-
-
-def checked_seconds(value: float, name: str) -> float:
-    """Return a time-out; it must be more than nothing and less than for ever."""
-    if not 0 < value < math.inf:
-        raise ValidationError(f"{name}: {value!r} is no number of seconds above 0")
-    return value
 
 
 def checked_urls(

@@ -702,3 +702,26 @@ async def test_a_number_is_no_queue_to_send_to() -> None:
             await producer.send_many([message(), message()], queue=3)  # type: ignore[arg-type]
 
     assert hot.requests == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("linger_ms", float("nan"), "linger_ms: nan is not 0 or more"),
+        ("linger_ms", float("inf"), "linger_ms: inf is not 0 or more"),
+        ("batch_max_count", 1.5, "batch_max_count: 1.5 is no whole number"),
+        ("batch_max_bytes", 0, "batch_max_bytes: 0 is not from 1 to"),
+        ("max_in_flight", 0, "max_in_flight: 0 is not 1 or more"),
+        ("max_in_flight", float("nan"), "max_in_flight: nan is no whole number"),
+        ("buffer_max_bytes", 0, "buffer_max_bytes: 0 is not 1 or more"),
+        ("compression_threshold", -1, "compression_threshold: -1 is not 0 or more"),
+        ("retries", -1, "retries: -1 is not 0 or more"),
+        ("send_timeout", float("nan"), "send_timeout: nan is no number of seconds"),
+    ],
+)
+async def test_a_number_that_means_nothing_is_refused_by_name(
+    option: str, value: float, said: str
+) -> None:
+    async with eruca.AsyncClient() as client:
+        with pytest.raises(ValidationError, match=said):
+            client.producer(**{option: value})  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Final
 
 from eruca.contract.errors import ValidationError
 from eruca.core.checked_names import check_group, check_topic
+from eruca.core.checked_numbers import check_count, check_range
 from eruca.core.consuming.pull_positions import (
     OUT_OF_RANGE_POLICIES,
     START_POSITIONS,
@@ -74,10 +75,10 @@ class PullSettings:
                 f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"
                 f" {', '.join(OUT_OF_RANGE_POLICIES)}"
             )
-        if prefetch_count < 1 or prefetch_bytes < 1:
-            raise ValidationError("prefetch_count and prefetch_bytes are at least 1")
-        if auto_commit_seconds is not None and not auto_commit_seconds >= 0:
-            raise ValidationError(f"auto_commit_seconds: {auto_commit_seconds} is below 0")
+        check_count("prefetch_count", prefetch_count, 1)
+        check_count("prefetch_bytes", prefetch_bytes, 1)
+        if auto_commit_seconds is not None:
+            check_range("auto_commit_seconds", auto_commit_seconds, 0)
         return cls(
             group,
             several,

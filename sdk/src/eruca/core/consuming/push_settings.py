@@ -18,6 +18,7 @@ from eruca.contract.limits import (
 )
 from eruca.core.allocation import AllocationStrategy, Averagely
 from eruca.core.checked_names import check_group
+from eruca.core.checked_numbers import check_count, check_range
 from eruca.core.consuming.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
 from eruca.core.consuming.orderly_result import SUSPEND_SECONDS_DEFAULT
 from eruca.core.consuming.pull_settings import check_aware
@@ -112,18 +113,18 @@ class PushSettings:
             raise ValidationError(f"start: {self.start!r} is neither earliest nor latest, no time")
 
     def _check_numbers(self) -> None:
-        _check_range("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
-        _check_range("batch_max_count", self.batch_max_count, 1, BATCH_COUNT_MAX)
-        _check_range("queue_max_count", self.queue_max_count, 1, 65_535)
-        _check_range("max_span", self.max_span, 1, 65_535)
-        _check_range("queue_max_bytes", self.queue_max_bytes, 1, 2**40)
-        _check_range("max_bytes", self.max_bytes, 1, 2**40)
-        _check_range(
+        check_count("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
+        check_count("batch_max_count", self.batch_max_count, 1, BATCH_COUNT_MAX)
+        check_count("queue_max_count", self.queue_max_count, 1, 65_535)
+        check_count("max_span", self.max_span, 1, 65_535)
+        check_count("queue_max_bytes", self.queue_max_bytes, 1, 2**40)
+        check_count("max_bytes", self.max_bytes, 1, 2**40)
+        check_range(
             "session_seconds", self.session_seconds, SESSION_SECONDS_MIN, SESSION_SECONDS_MAX
         )
-        _check_range("commit_seconds", self.commit_seconds, 0.0, 60.0)
+        check_range("commit_seconds", self.commit_seconds, 0.0, 60.0)
         if self.retry_max_times is not None:
-            _check_range("retry_max_times", self.retry_max_times, 0, RETRY_TIMES_MAX)
+            check_count("retry_max_times", self.retry_max_times, 0, RETRY_TIMES_MAX)
         for name in ("consume_timeout", "suspend_seconds", "stop_timeout"):
             if not getattr(self, name) > 0:
                 raise ValidationError(f"{name}: {getattr(self, name)} is not above 0")
@@ -138,8 +139,3 @@ class PushSettings:
                 "on_poison: keys can only be parked with auto_commit",
                 fix="a commit by hand covers a whole queue, and so would a rollback",
             )
-
-
-def _check_range(name: str, value: float, lowest: float, highest: float) -> None:
-    if not lowest <= value <= highest:
-        raise ValidationError(f"{name}: {value} is not from {lowest:g} to {highest:g}")

@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import INVISIBLE_SECONDS_MAX, INVISIBLE_SECONDS_MIN
 from eruca.core.checked_names import check_group, check_topic
+from eruca.core.checked_numbers import check_range
 from eruca.core.consuming.pull_settings import check_aware
 from eruca.core.filters.sql92 import Sql92Filter
 from eruca.core.filters.subscription_filter import Filter, subscription_of
@@ -59,11 +60,7 @@ class SimpleSettings:
 
 def check_invisible(seconds: float) -> None:
     """Raise ValidationError for a time that no broker hands messages out for."""
-    if not INVISIBLE_SECONDS_MIN <= seconds <= INVISIBLE_SECONDS_MAX:
-        raise ValidationError(
-            f"invisible_seconds: {seconds:g} is not within {INVISIBLE_SECONDS_MIN:g} to"
-            f" {INVISIBLE_SECONDS_MAX:g}"
-        )
+    check_range("invisible_seconds", seconds, INVISIBLE_SECONDS_MIN, INVISIBLE_SECONDS_MAX)
 
 
 def _subscriptions(

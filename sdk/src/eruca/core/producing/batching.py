@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from eruca.contract.errors import ValidationError
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX
+from eruca.core.checked_numbers import check_count
 
 BATCH_COUNT_DEFAULT: Final = 1_000
 BATCH_SIZE_DEFAULT: Final = 2 * 1024 * 1024  # bytes, by estimate
@@ -28,14 +28,8 @@ class BatchLimits:
     size_max: int = BATCH_SIZE_DEFAULT  # bytes
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count_max <= BATCH_COUNT_MAX:
-            raise ValidationError(
-                f"batch_max_count: {self.count_max} is not from 1 to {BATCH_COUNT_MAX}"
-            )
-        if not 1 <= self.size_max <= BODY_SIZE_MAX:
-            raise ValidationError(
-                f"batch_max_bytes: {self.size_max} is not from 1 to {BODY_SIZE_MAX}"
-            )
+        check_count("batch_max_count", self.count_max, 1, BATCH_COUNT_MAX)
+        check_count("batch_max_bytes", self.size_max, 1, BODY_SIZE_MAX)
 
 
 def linger_seconds(

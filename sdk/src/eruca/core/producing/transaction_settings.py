@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import CHECK_IMMUNITY_SECONDS_MAX, CHECKS_TAKEN_MAX
 from eruca.core.checked_names import check_group
-from eruca.core.client_settings import checked_seconds
+from eruca.core.checked_numbers import check_count, checked_seconds
 from eruca.core.producing.transactions import HalfMessage, TransactionCheck, Verdict
 from eruca.core.routing.latency_fault import LatencyProfile
 from eruca.core.routing.services import TXN_CHECKER
@@ -57,12 +57,8 @@ class TransactionSettings:
         check_group(group)
         if check is not None and not callable(check):
             raise ValidationError(f"check: {check!r} is no function")
-        if not 1 <= check_concurrency <= CHECKS_TAKEN_MAX:
-            raise ValidationError(
-                f"check_concurrency: {check_concurrency} is not within 1 to {CHECKS_TAKEN_MAX}"
-            )
-        if retries < 0:
-            raise ValidationError(f"retries: {retries} is below 0")
+        check_count("check_concurrency", check_concurrency, 1, CHECKS_TAKEN_MAX)
+        check_count("retries", retries, 0)
         return cls(
             group,
             check,
