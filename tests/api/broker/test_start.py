@@ -63,7 +63,7 @@ async def test_queues_leave_half_of_a_small_limit_of_open_files_to_connections(
 ) -> None:
     queues = {"read_queue_count": 16, "write_queue_count": 16}
     others = psutil.Process().num_fds()  # that this process has open already
-    with open_files_limit(others + 100):
+    with open_files_limit(2 * (others + 50)):  # half of it is enough for everything else
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         async with open_broker(tmp_path) as broker, client_of(broker) as client:
             for number in range(limit // 16 + 1):
