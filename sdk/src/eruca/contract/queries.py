@@ -221,8 +221,8 @@ class Timeline(Answer):
     message_id: str | None
     places: list[StoredMessage] = Field(description="where it lies or lay, the oldest first")
     events: list[LifeEvent] = Field(
-        description="in the order in which they happened; 1000 at most, then `incomplete` says "
-        "that there are more"
+        description=f"in the order in which they happened; {LIST_LIMIT_MAX} at most, then "
+        "`incomplete` says that there are more"
     )
     groups: list[GroupProgress]
     read_model: list[ReadModelPosition]

@@ -33,6 +33,7 @@ from eruca.contract.records import (
 from eruca.contract.wire import PullStatus
 from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.damage import RESTORE_FIX, damaged_record
 from eruca_broker.store.index.index_file import DamagedIndexError
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
@@ -189,11 +190,7 @@ class Reader:
                 record = decode_record(view, start, check_crc=is_proved)
             except DamagedRecordError as error:
                 if _own_offset(view, start) == log_offset:
-                    raise RecordNotFoundError(
-                        f"the record at log offset {log_offset} is damaged: {error}",
-                        fix="restore the log's file from a replica or a backup while the broker is "
-                        "stopped",
-                    ) from error
+                    raise damaged_record(log_offset, error) from error
             else:
                 if record.log_offset == log_offset:
                     return record
@@ -249,8 +246,7 @@ class Reader:
                 raise UnavailableError(
                     f"the record at log offset {segment.base_offset + position} is damaged, and "
                     "where the next one starts is not known",
-                    fix="restore the log's file from a replica or a backup while the broker is "
-                    "stopped",
+                    fix=RESTORE_FIX,
                 )
             if position > start and position + size - start > max_bytes:
                 break

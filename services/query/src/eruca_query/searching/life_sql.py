@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Select, func, select, text, tuple_
 
+from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.queries import LifeEventKind
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.group_standing import Standings
@@ -26,7 +27,7 @@ from eruca_query.searching.read_view import ReadView
 
 GROUPS_MAX: Final = 200  # of whom it is looked up since when they are past a message
 PLACES_MAX: Final = 64  # of one message that are looked at: it may have been sent again and again
-EVENTS_MAX: Final = 1_000  # of one message that are told: a client may give one id to all it sends
+EVENTS_MAX: Final = LIST_LIMIT_MAX  # of one message that are told: a client may give all one id
 
 
 async def events_of(

@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 from zlib_ng import zlib_ng
 
 from eruca.contract import properties as names
-from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.names import RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.records import (
@@ -35,6 +34,7 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca.core.messages.delay_levels import LEVELS_DEFAULT, DelayLevels, queue_of_level
+from eruca_broker.core.damage import damaged_record
 
 DELAYED_TOPICS: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))
 LEVELS: Final = DelayLevels.parse(LEVELS_DEFAULT)
@@ -185,11 +185,7 @@ def rewritten(
     """
     head, body, properties = _parts_of(raw)
     if zlib_ng.crc32(body) & BODY_CRC_MASK != int.from_bytes(head[_BODY_CRC]):
-        raise RecordNotFoundError(
-            f"the record at log offset {int.from_bytes(head[_LOG_OFFSET])} is damaged: its body "
-            "does not match its CRC",
-            fix="restore the log's file from a replica or a backup while the broker is stopped",
-        )
+        raise damaged_record(int.from_bytes(head[_LOG_OFFSET]), "its body does not match its CRC")
     properties = _kept(properties, without)
     if added:
         properties += names.encode_properties(added).encode()

@@ -25,6 +25,7 @@ from eruca.contract.transaction_events import (
     TransactionParked,
     decode_transaction_event,
 )
+from eruca_broker.core.damage import RESTORE_FIX, damaged_record
 from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.store.dispatcher import INDEX_BACKLOG_MAX
 from eruca_broker.store.message_store import MessageStore
@@ -162,8 +163,8 @@ def told_whose(live: LiveTransaction) -> Iterator[None]:
     except RecordNotFoundError as error:
         raise RecordNotFoundError(
             f"the message of transaction {live.transaction_id!r} cannot be read: {error.detail}",
-            fix="restore the log's file from a replica or a backup while the broker is stopped, "
-            f"or give the message up: eruca txn rollback {live.transaction_id} --reason TEXT",
+            fix=f"{RESTORE_FIX}, or give the message up: "
+            f"eruca txn rollback {live.transaction_id} --reason TEXT",
         ) from error
 
 
@@ -171,7 +172,4 @@ def _decoded(raw: memoryview, log_offset: int, *, is_proved: bool) -> Record:
     try:
         return decode_record(raw, check_crc=is_proved)
     except DamagedRecordError as error:
-        raise RecordNotFoundError(
-            f"the record at log offset {log_offset} is damaged: {error}",
-            fix="restore the log's file from a replica or a backup while the broker is stopped",
-        ) from error
+        raise damaged_record(log_offset, error) from error
