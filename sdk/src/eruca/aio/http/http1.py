@@ -17,10 +17,12 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
 from eruca.aio.http.http1_connection import ConnectionLostError, Http1Connection
+from eruca.aio.http.known_answers import KnownAnswers
 from eruca.aio.http.ownership import Ownership
 from eruca.aio.http.transport import (
     ConnectTimeoutError,
@@ -51,6 +53,7 @@ class Http1Transport:
         self._response_size_max = response_size_max
         self._hosts: dict[str, _HostPool] = {}
         self._busy: set[Http1Connection] = set()
+        self._known = KnownAnswers()
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0  # uvloop's handle of what is due at once cannot tell
         self._ownership = Ownership()
@@ -116,7 +119,7 @@ class Http1Transport:
         if tls and self._ssl_context is None:
             self._ssl_context = ssl.create_default_context()
         _, connection = await loop.create_connection(
-            lambda: Http1Connection(place, self._response_size_max),
+            lambda: Http1Connection(place, self._response_size_max, self._known),
             host,
             port,
             ssl=self._ssl_context if tls else None,
@@ -300,13 +303,23 @@ class _HostPool:
 def _request_head(
     method: str, target: str, host: str, headers: Sequence[tuple[str, str]], size: int
 ) -> bytes:
+    if method in _SAFE_METHODS:
+        begin = _head_begin(method, target, host, tuple(headers))  # hardly ever the same again
+        if not size:
+            return begin + b"\r\n"
+    else:
+        begin = _known_head_begin(method, target, host, tuple(headers))
+    return b"%bcontent-length: %d\r\n\r\n" % (begin, size)
+
+
+def _head_begin(method: str, target: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
     lines = [f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n"]
     for name, value in headers:
         lines.append(f"{name}: {value}\r\n")
-    if size or method not in _SAFE_METHODS:
-        lines.append(f"content-length: {size}\r\n")
-    lines.append("\r\n")
-    head = "".join(lines)
+    begin = "".join(lines)
     # Or a value could smuggle in a header, or a second request.
-    assert head.count("\n") == len(lines) + 1, "a line break in the target or a header"
-    return head.encode("latin-1")
+    assert begin.count("\n") == len(lines) + 1, "a line break in the target or a header"
+    return begin.encode("latin-1")
+
+
+_known_head_begin: Final = lru_cache(maxsize=256)(_head_begin)

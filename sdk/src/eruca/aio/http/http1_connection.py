@@ -5,7 +5,8 @@ written whole (a broker refuses what it will not read): the rest is then not wri
 counts, and the connection is given up, because the peer would take the rest for a next request.
 
 The parser reads heads, and bodies whose size the head does not tell. What is missing of any other
-body once its head is complete goes past the parser, which would only copy it.
+body once its head is complete goes past the parser, which would only copy it; and a short answer
+whose head is known from before (:mod:`.known_answers`) does not reach it at all.
 
 Whether a failed request may be repeated depends on what left this process and what came back, so
 the error says so: :attr:`ConnectionLostError.nothing_received`.
@@ -21,6 +22,7 @@ from typing import Final, cast
 
 import httptools
 
+from eruca.aio.http.known_answers import KnownAnswers
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import TransportError
 from eruca.contract.records import Buffer
@@ -44,11 +46,12 @@ class ConnectionLostError(TransportError):
 class Http1Connection(asyncio.Protocol):
     """A connection to one server; made by the pool, used by one request at a time."""
 
-    def __init__(self, place: str, response_size_max: int) -> None:
+    def __init__(self, place: str, response_size_max: int, known: KnownAnswers) -> None:
         self.deadline = 0.0  # of the request under way, by the loop's clock
         self.used_count = 0
         self.place = place  # for errors
         self._response_size_max = response_size_max
+        self._known = known
         # Chunks of a few bytes each may double an answer; more than that is no answer.
         self._received_size_max = 2 * response_size_max + HEADERS_SIZE_MAX
         self._transport: asyncio.Transport | None = None
@@ -130,9 +133,14 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse; anything that is no HTTP ends the connection."""
-        if self._answer is None or self._answer.done():
+        answer = self._answer
+        if answer is None or answer.done():
             # Nobody asked: a server that talks out of turn is not understood any more.
             self.abort()
+            return
+        begins = not self._received_size
+        if begins and (response := self._known.read(data)) is not None:
+            self._hand_over(response, keeps_alive=True)
             return
         self._received_size += len(data)
         if self._missing_size:
@@ -146,7 +154,9 @@ class Http1Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._fail(TransportError(f"{self.place}: the server changed to another protocol"))
         else:
-            if not self._in_body and self._received_size > HEADERS_SIZE_MAX:
+            if begins and answer.done() and not self._is_closed:
+                self._known.learn(data, answer.result())
+            elif not self._in_body and self._received_size > HEADERS_SIZE_MAX:
                 self._fail(TransportError(f"{self.place}: headers exceed {HEADERS_SIZE_MAX} bytes"))
             elif self._received_size > self._received_size_max:
                 self._fail(TransportError(f"{self.place}: the answer has no end"))
@@ -233,7 +243,6 @@ class Http1Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Hand over the answer, or wait for the real one after an interim answer."""
         status = self._parser.get_status_code()
-        answer = self._answer
         if status < 200:
             interim_count = self._interim_count + 1
             received_size = self._received_size
@@ -247,6 +256,10 @@ class Http1Connection(asyncio.Protocol):
         response = HttpResponse(status, self._headers, body)
         keeps_alive = self._parser.should_keep_alive() and self._has_length_or_none(status)
         self._reset()
+        self._hand_over(response, keeps_alive=keeps_alive)
+
+    def _hand_over(self, response: HttpResponse, *, keeps_alive: bool) -> None:
+        answer = self._answer
         if answer is not None and not answer.done():
             answer.set_result(response)
         if not keeps_alive or not self._is_written:

@@ -1,0 +1,64 @@
+"""Heads of answers that have come before, byte for byte: parsed once, found by a look-up.
+
+A broker answers one send like the next: with few different heads, and a short receipt. Parsing is
+a function of a head's bytes alone where an answer begins, so what the parser has made of them once
+holds for the next time, whichever server sends them.
+
+Only answers that come in one piece and say how long they are take this way. Those to pulls do not:
+they are long, hardly two of them are equally long, and so no two heads are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from eruca.aio.http.transport import HttpResponse
+
+HEAD_END: Final = b"\r\n\r\n"
+KNOWN_ANSWERS_MAX: Final = 256
+KNOWN_HEAD_SIZE_MAX: Final = 1_024  # bytes
+KNOWN_BODY_SIZE_MAX: Final = 1_024  # bytes of the body behind it
+
+
+class _Known(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    size: int  # bytes of the whole answer
+
+
+class KnownAnswers:
+    """The heads that a client has met, on all its connections."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Known] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def read(self, data: bytes) -> HttpResponse | None:
+        """Return the answer that *data* is, all of it, if its head is known; else None."""
+        body_at = data.find(HEAD_END, 0, KNOWN_HEAD_SIZE_MAX) + len(HEAD_END)
+        known = self._known.get(data[:body_at])
+        if known is None or known.size != len(data):
+            return None
+        return HttpResponse(known.status, known.headers, data[body_at:])
+
+    def learn(self, data: bytes, answer: HttpResponse) -> None:
+        """Remember the head in *data*, which was parsed to *answer*, if it may come again."""
+        body_at = data.find(HEAD_END, 0, KNOWN_HEAD_SIZE_MAX) + len(HEAD_END)
+        head, headers, body_size = data[:body_at], answer.headers, len(answer.body)
+        is_plain = (
+            body_size <= KNOWN_BODY_SIZE_MAX
+            and body_at + body_size == len(data)
+            and headers.get("content-length") == str(body_size)
+            and "transfer-encoding" not in headers
+            # One line each, and nothing in front: else the parser may have seen its end elsewhere.
+            and head.count(b"\n") == head.count(b"\r\n") == len(headers) + 2
+            and head.startswith(b"HTTP/1.1 %d" % answer.status)
+        )
+        if not is_plain:
+            return
+        if len(self._known) >= KNOWN_ANSWERS_MAX:
+            self._known.clear()
+        self._known[head] = _Known(answer.status, headers, len(data))
