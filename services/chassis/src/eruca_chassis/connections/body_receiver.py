@@ -12,10 +12,26 @@ The parser, which has seen no end of the request, is replaced by a new one behin
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Callable
 from typing import Final
 
 LARGE_BODY_SIZE_MIN: Final = 128 * 1024  # bytes still to come, from which this is worth its cost
+
+_new_bytearray = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_new_bytearray.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t)
+_new_bytearray.restype = ctypes.py_object
+
+
+def new_buffer(size: int) -> bytearray:
+    """Return *size* bytes that may be anything, for one who fills them all before they are read.
+
+    ``bytearray(size)`` would write zeros first: a twentieth of what storing a megabyte costs.
+
+    Source: Python's C API, ``PyByteArray_FromStringAndSize`` without a string.
+    """
+    buffer: bytearray = _new_bytearray(None, size)
+    return buffer
 
 
 class BodyReceiver(asyncio.BufferedProtocol):

@@ -49,6 +49,7 @@ from eruca_chassis.asgi import (
     problem_headers,
     size_said,
 )
+from eruca_chassis.connections.body_receiver import new_buffer
 from eruca_chassis.connections.pieces import Piece
 from eruca_chassis.metrics import RouteMetrics
 
@@ -343,7 +344,7 @@ class Exchange:
 
     def gather(self) -> memoryview:
         """Give the body one buffer of its announced size; return the part that is to be filled."""
-        buffer = bytearray(self._paid)
+        buffer = new_buffer(self._paid)
         buffer[: self._size] = b"".join(self.chunks)
         self.chunks = [buffer]
         return memoryview(buffer)[self._size :]
