@@ -13,6 +13,7 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 TOPIC: Final = "bench"
 BODY_SIZE: Final = 1024
 QUEUES: Final = 8
+_DISTINCT_BYTES: Final = 16 * 1024 * 1024  # of batches that are made before the first comes again
 
 
 def records(count: int, *, queue_id: int = 0, first: int = 0) -> list[bytes]:
@@ -34,11 +35,28 @@ def records(count: int, *, queue_id: int = 0, first: int = 0) -> list[bytes]:
     ]
 
 
+def distinct_batches(count: int, *, queue_id: int = 0) -> list[bytes]:
+    """Return batches of *count*, no two messages with a key in common.
+
+    As real ones have it: a batch that comes again at once meets its own keys in the key index.
+    """
+    batches = max(_DISTINCT_BYTES // (count * BODY_SIZE), 1)
+    return [
+        encode_batch(records(count, queue_id=queue_id, first=number * count))
+        for number in range(batches)
+    ]
+
+
 def batch_request(count: int, *, queue_id: int = 0, first: int = 0) -> bytes:
     """Return the request that sends a batch."""
+    return request_of(encode_batch(records(count, queue_id=queue_id, first=first)), queue_id)
+
+
+def request_of(batch: bytes, queue_id: int = 0) -> bytes:
+    """Return the request that sends *batch*."""
     return request(
         "POST",
         f"/v1/topics/{TOPIC}/queues/{queue_id}/records",
-        encode_batch(records(count, queue_id=queue_id, first=first)),
+        batch,
         f"content-type: {RECORDS_MEDIA_TYPE}",
     )

@@ -7,12 +7,20 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bench.batches import BODY_SIZE, QUEUES, TOPIC, batch_request
+from bench.batches import (
+    BODY_SIZE,
+    QUEUES,
+    TOPIC,
+    batch_request,
+    distinct_batches,
+    records,
+    request_of,
+)
 from bench.load import Load, request, run_load
 from bench.machine import LOAD_CORE, cpu_seconds
 from bench.report import Report
 from bench.servers import Server, broker, raw_server
-from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 
 # A log that is not growing into memory nobody has used yet, and does not reach its half meanwhile.
 WARM: Final[dict[str, Any]] = {"warm_segments": "true", "segment_size": "2000000000"}
@@ -36,7 +44,7 @@ def run(report: Report, seconds: float) -> None:
         report.ratio("batch-rate", rate / sink)
         with broker(flush_mode="sync", **WARM) as server:
             create_topic(server)
-            raw_rate = per_cpu_second(raw, [_sink(1)], connections=64, seconds=seconds)[0]
+            raw_rate, _ = _sink(raw, seconds)
             rate, load = per_cpu_second(server, [batch_request(1)], connections=64, seconds=seconds)
             report.ratio("single-sync", rate / raw_rate)
             report.figure("single record, group commit, p99", f"{load.percentile(0.99):.0f} us")
@@ -66,8 +74,13 @@ def per_cpu_second(
     return load.requests / used, load
 
 
+def _sink(raw: Server, seconds: float) -> tuple[float, Load]:
+    upload = _to_sink(encode_batch(records(1)))
+    return per_cpu_second(raw, [upload], connections=64, seconds=seconds)
+
+
 def _singles(report: Report, raw: Server, server: Server, seconds: float) -> float:
-    sink, sink_load = per_cpu_second(raw, [_sink(1)], connections=64, seconds=seconds)
+    sink, sink_load = _sink(raw, seconds)
     record, load = per_cpu_second(server, [batch_request(1)], connections=64, seconds=seconds)
     text = json.dumps({"body": {"text": "x" * BODY_SIZE}, "tag": "AA", "keys": ["key-1"]})
     message = request("POST", f"/v1/topics/{TOPIC}/messages", text.encode(), _JSON)
@@ -93,11 +106,13 @@ def _batches(report: Report, raw: Server, count: int) -> float:
 
 def _batch_turn(raw: Server, count: int) -> tuple[float, float, float]:
     """Return how batches fare beside the same uploads discarded: the ratio, and the two rates."""
-    discarded, _ = per_cpu_second(raw, [_sink(count)], connections=8, seconds=_BATCH_SECONDS)
+    batches = distinct_batches(count)
+    uploads = list(map(_to_sink, batches))
+    discarded, _ = per_cpu_second(raw, uploads, connections=8, seconds=_BATCH_SECONDS)
     with broker(**WARM) as server:
         create_topic(server)
-        batch = [batch_request(count)]
-        stored, _ = per_cpu_second(server, batch, connections=8, seconds=_BATCH_SECONDS)
+        requests = list(map(request_of, batches))
+        stored, _ = per_cpu_second(server, requests, connections=8, seconds=_BATCH_SECONDS)
     return stored / discarded, stored, discarded
 
 
@@ -120,10 +135,9 @@ def _pulls(report: Report, raw: Server, server: Server, seconds: float) -> None:
         report.ratio(key, pulled / fixed)
 
 
-def _sink(count: int) -> bytes:
-    """Return a request to the raw server with the same body as a batch's."""
-    body = batch_request(count).split(b"\r\n\r\n", 1)[1]
-    return request("POST", "/sink", body)
+def _to_sink(batch: bytes) -> bytes:
+    """Return a request to the raw server with the same body."""
+    return request("POST", "/sink", batch)
 
 
 def _answer_size(server: Server, path: str) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.batches import TOPIC, batch_request
-from bench.http_rows import create_topic, per_cpu_second
+from bench.http_rows import WARM, create_topic, per_cpu_second
 from bench.load import Load, request, run_load
-from bench.machine import cpu_seconds, private_memory
+from bench.machine import LOAD_CORE, SERVER_CORE, cpu_seconds, private_memory
 from bench.report import Report
 from bench.servers import Server, broker
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
@@ -28,26 +28,23 @@ def run(report: Report, seconds: float) -> None:
 
 
 def _two(report: Report, seconds: float) -> None:
-    """One broker, then two side by side on the same core: does sharing nothing cost anything?"""
+    """One broker, then two, each on a core of its own: does sharing nothing cost anything?
+
+    A broker's load always comes from the other core.
+    """
     singles = [batch_request(1)]
-    with broker() as first:
-        create_topic(first)
+    with broker(**WARM) as first, broker(core=LOAD_CORE, **WARM) as second:
+        for server in (first, second):
+            create_topic(server)
         alone, _ = per_cpu_second(first, singles, connections=64, seconds=seconds)
-        with broker() as second:
-            create_topic(second)
-            pair = (first, second)
-            before = sum(cpu_seconds(server.process_id) for server in pair)
-            loads: list[Load] = []
 
-            def load(server: Server) -> None:
-                loads.append(run_load(server.port, singles, connections=32, seconds=seconds))
+        def load(server: Server, core: int) -> Load:
+            return run_load(server.port, singles, connections=32, seconds=seconds, core=core)
 
-            threads = [threading.Thread(target=load, args=(server,)) for server in pair]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            used = sum(cpu_seconds(server.process_id) for server in pair) - before
+        before = cpu_seconds(first.process_id) + cpu_seconds(second.process_id)
+        with ThreadPoolExecutor() as threads:
+            loads = list(threads.map(load, (first, second), (LOAD_CORE, SERVER_CORE)))
+        used = cpu_seconds(first.process_id) + cpu_seconds(second.process_id) - before
     together = sum(each.requests for each in loads) / used
     report.figure("two brokers", f"{together:,.0f} single records per CPU-s; one {alone:,.0f}")
     report.ratio("two-brokers", together / alone)

@@ -60,7 +60,9 @@ def name_server() -> Iterator[Server]:
 
 
 @contextmanager
-def broker(directory: Path | None = None, **settings: str) -> Iterator[Server]:
+def broker(
+    directory: Path | None = None, *, core: int = SERVER_CORE, **settings: str
+) -> Iterator[Server]:
     """Run a broker on a store of its own; *settings* are ``ERUCA_BROKER_*`` without the prefix."""
     with TemporaryDirectory(prefix="eruca-bench-") as temporary:
         port = _free_port()
@@ -70,13 +72,16 @@ def broker(directory: Path | None = None, **settings: str) -> Iterator[Server]:
             "ERUCA_BROKER_NAMESRV_URLS": "",
             **{f"ERUCA_BROKER_{name.upper()}": value for name, value in settings.items()},
         }
-        with _running([sys.executable, "-m", "eruca_broker"], environment) as process_id:
+        command = [sys.executable, "-m", "eruca_broker"]
+        with _running(command, environment, core) as process_id:
             _wait_for(f"http://127.0.0.1:{port}/readyz")
             yield Server(process_id, port)
 
 
 @contextmanager
-def _running(command: list[str], environment: dict[str, str]) -> Iterator[int]:
+def _running(
+    command: list[str], environment: dict[str, str], core: int = SERVER_CORE
+) -> Iterator[int]:
     process = subprocess.Popen(
         command,
         env=os.environ | environment,
@@ -84,7 +89,7 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[int]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    os.sched_setaffinity(process.pid, {SERVER_CORE})
+    os.sched_setaffinity(process.pid, {core})
     try:
         yield process.pid
     finally:

@@ -6,14 +6,15 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import uvloop
 
-from bench.batches import QUEUES, TOPIC, records
+from bench.batches import QUEUES, TOPIC, distinct_batches, records
 from bench.report import Report
 from eruca.contract.records import Host
 from eruca.contract.wire import encode_batch
@@ -66,9 +67,10 @@ async def _storage_function(report: Report) -> None:
         store = await _open(directory)
         spent = {}
         for count, rounds in ((100, 2_000), (1000, 400)):
-            body = _body(count, 0)
-            spent[count] = await _cpu_of(lambda: store.append(_check(body)), rounds)  # noqa: B023
-            raw = _pwrite_cpu(Path(directory) / "raw", body, rounds)
+            bodies = distinct_batches(count)
+            following = cycle(bodies)
+            spent[count] = await _cpu_of(lambda: store.append(_check(next(following))), rounds)  # noqa: B023
+            raw = _pwrite_cpu(Path(directory) / "raw", bodies, rounds)
             report.figure(
                 f"storage function, batch of {count}",
                 f"{count / spent[count]:,.0f} messages per CPU-s; pwrite {count / raw:,.0f}",
@@ -95,12 +97,12 @@ async def _cpu_of(append: Callable[[], Awaitable[object]], rounds: int) -> float
     return (time.thread_time() - before) / rounds
 
 
-def _pwrite_cpu(path: Path, data: bytes, rounds: int) -> float:
+def _pwrite_cpu(path: Path, bodies: Sequence[bytes], rounds: int) -> float:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
         for _ in range(2):  # the first round makes the pages that the second finds
             before = time.thread_time()
-            for number in range(rounds):
+            for number, data in zip(range(rounds), cycle(bodies), strict=False):
                 os.pwrite(descriptor, data, number * len(data))
         return (time.thread_time() - before) / rounds
     finally:
