@@ -23,7 +23,7 @@ from eruca_broker.core.index.layout import (
     file_size,
     slot_position,
 )
-from eruca_broker.store.index import index_file, index_pages, key_index
+from eruca_broker.store.index import index_pages, key_index, look_ups
 from eruca_broker.store.index.index_file import DamagedIndexError
 from eruca_broker.store.index.key_index import KeyIndex
 from support.limits import file_size_limit, open_files_limit
@@ -253,7 +253,7 @@ def test_an_empty_index_has_no_end(tmp_path: Path) -> None:
     index.close()
 
 
-@pytest.mark.parametrize("passed_count", [1, 2, index_file._PASSED_COUNT])
+@pytest.mark.parametrize("passed_count", [1, 2, look_ups._PASSED_COUNT])
 @given(rows_lists, st.integers(-3000, 60_000), st.integers(-3000, 60_000))
 @settings(max_examples=60, deadline=None)
 def test_no_record_stored_in_the_window_is_left_out_of_the_candidates(
@@ -271,8 +271,8 @@ def test_no_record_stored_in_the_window_is_left_out_of_the_candidates(
     for key_hash in {row[0] for row in rows}:
         wanted = [o for h, o, stored in reversed(rows) if h == key_hash and begin <= stored <= end]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(index_file, "_PASSED_COUNT", passed_count)
-            patch.setattr(index_file, "_SEARCH_COUNT", 2)
+            patch.setattr(look_ups, "_PASSED_COUNT", passed_count)
+            patch.setattr(look_ups, "_SEARCH_COUNT", 2)
             candidates = list(index.candidates(key_hash, begin, end))
 
         assert [offset for offset in candidates if offset in wanted] == wanted
@@ -643,7 +643,7 @@ def test_what_a_broken_chain_led_to_is_found_all_the_same(
 def test_the_entries_behind_a_broken_chain_are_read_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_file, "_SEARCH_COUNT", 3)
+    monkeypatch.setattr(look_ups, "_SEARCH_COUNT", 3)
     digests = closed(tmp_path)
     index = open_index(tmp_path, digests=digests)
     overwrite(tmp_path / "index" / FIRST_NAME, entry_position(SLOTS, 8) + 16, b"\x7f")

@@ -35,6 +35,7 @@ from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.index.index_file import IndexFile
 from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.index.look_ups import select
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 
 Case = dict[str, Any]
@@ -209,7 +210,7 @@ def run_index_file(case: Case) -> None:
             _assert_queries(loaded, case)  # with slots read from the file
             if "reload_query" in case:
                 query = case["reload_query"]
-                found = loaded.select(index_hash(query["key"]), 64, 0, (1 << 63) - 1)
+                found = select(loaded, index_hash(query["key"]), 64, 0, (1 << 63) - 1)
                 assert found == query["expected_offsets"]
             loaded.load_slots()
             assert np.array_equal(loaded.slots, file.slots)  # type: ignore[arg-type]
@@ -231,7 +232,7 @@ def _assert_queries(file: IndexFile, case: Case) -> None:
     assert (file.room == 0) == case["expected_full"]
     for query in case["queries"]:
         begin, end = query["begin"], query["end"]
-        found = file.select(index_hash(query["key"]), query["max"], begin, end)
+        found = select(file, index_hash(query["key"]), query["max"], begin, end)
         assert found == query["expected_offsets"], query
         assert header.overlaps(begin, end) == query["expected_time_matched"], query
 

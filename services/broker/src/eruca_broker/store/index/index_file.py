@@ -8,8 +8,7 @@ Crash rule: the header is written last, after the entries it counts have been fl
 beyond it do not exist. The slots of a file that is not full are never believed: they are computed
 from its entries, which also proves that entries and chains fit together.
 
-Damage rule: a full file may rot on the disk while it is used. Where a slot's chain turns out to be
-broken, the entries themselves are searched instead, which takes longer and finds the same.
+Keys are looked up by :mod:`eruca_broker.store.index.look_ups`.
 
 Source: RocketMQ 5.3, ``IndexFile``.
 """
@@ -17,7 +16,7 @@ Source: RocketMQ 5.3, ``IndexFile``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -42,9 +41,6 @@ from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.index import index_pages
 
-_BLOCK_COUNT: Final = 204  # entries read with one that is wanted: 4 KiB cost hardly more than 20 B
-_SEARCH_COUNT: Final = 1 << 18  # entries searched at a time where no chain leads: 5 MiB
-_PASSED_COUNT: Final = 2_048  # entries of a chain whose walk costs what searching those does
 _UNCOUNTED: Final = -1  # slots in use, where load_slots has yet to count them
 
 Int64Array = NDArray[np.int64]
@@ -65,14 +61,6 @@ class Added(NamedTuple):
     previous: Sequence[int] | NDArray[np.int32]
 
 
-class _Searched(NamedTuple):
-    """A stretch of a file's entries, and which of them have a hash."""
-
-    first: int  # number of the first one
-    block: bytes  # the entries
-    rows: list[int]  # that have it, counted from the first, newest first
-
-
 class IndexFile:
     """An index file; made by :meth:`create` or :meth:`load`. Used from one thread.
 
@@ -83,6 +71,7 @@ class IndexFile:
         is_flushed: Whether nothing has changed since the last flush was begun.
         digest: Of a full file, once it is known.
         is_damaged: Whether a chain has been found broken.
+        hash_slots: How many slots it has.
     """
 
     def __init__(
@@ -94,7 +83,7 @@ class IndexFile:
         self.is_flushed = True
         self.digest: int | None = None
         self.is_damaged = False
-        self._hash_slots = hash_slots
+        self.hash_slots = hash_slots
         self._max_entries = max_entries
         self._open_files = files
         self._saved_header: IndexHeader | None = None  # when the slots were last written
@@ -168,7 +157,7 @@ class IndexFile:
         """
         assert self.slots is not None, self.path
         header = self.header
-        keys = (hashes.astype(np.uint32) % np.uint32(self._hash_slots)).astype(np.int64)
+        keys = (hashes.astype(np.uint32) % np.uint32(self.hash_slots)).astype(np.int64)
         previous, used = chain(self.slots, keys, header.index_count)
         begin = header.begin_timestamp if header.index_count > 1 else int(timestamps[0])
         rows: IndexEntries = np.empty(len(hashes), ENTRY_DTYPE)
@@ -203,7 +192,7 @@ class IndexFile:
         for number, (key_hash, offset, timestamp) in enumerate(
             zip(hashes, offsets, timestamps, strict=True), header.index_count
         ):
-            key = key_hash % self._hash_slots
+            key = key_hash % self.hash_slots
             older = slots.item(key)
             slots[key] = number
             seconds = seconds_since(counted_from, timestamp)
@@ -232,37 +221,39 @@ class IndexFile:
 
     def entry(self, number: int) -> IndexEntry:
         """Return entry *number*."""
-        return IndexEntry(*ENTRY.unpack(self._read(number, 1)))
+        return IndexEntry(*ENTRY.unpack(self.read(number, 1)))
 
-    def select(self, key_hash: int, count: int, begin: int, end: int) -> list[int]:
-        """Return up to *count* log offsets by RocketMQ's rule, newest first.
+    def read(self, number: int, count: int) -> bytes:
+        """Return *count* entries from entry *number* on, as they lie in the file.
 
-        The time of an entry is the file's begin plus whole seconds; the search ends at the first
-        entry of the slot that is older than *begin*.
+        Raises:
+            DamagedIndexError: The file ends before.
         """
-        found: list[int] = []
-        if count <= 0:
-            return found
-        for _, entry in self._walk(key_hash, self.header.index_count):
-            stored_at = self.header.begin_timestamp + entry.seconds * 1000
-            if entry.key_hash == key_hash and begin <= stored_at <= end:
-                found.append(entry.log_offset)
-            if stored_at < begin or len(found) == count:
-                break
+        descriptor = self._open_files.descriptor(self.path)
+        found = index_pages.read_entries(descriptor, self.hash_slots, number, count)
+        if len(found) < count * ENTRY_SIZE:
+            raise DamagedIndexError(f"{self.path}: it ends before entry {number + count - 1}")
         return found
 
-    def candidates(self, key_hash: int, begin: int, end: int) -> Iterator[int]:
-        """Yield the log offset of every record that may have the key, newest first.
+    def newest(self, slot: int) -> int:
+        """Return the number of a slot's newest entry; 0 where it has none."""
+        slots = self.slots
+        if slots is not None:
+            return slots.item(slot)
+        number = index_pages.read_slot(self._open_files.descriptor(self.path), slot)
+        # One beyond the entries is taken for empty by RocketMQ, too.
+        return number if 0 < number < self.header.index_count else 0
 
-        None that was stored from *begin* to *end* is left out, but others may come along: the
-        index knows hashes, and time only to the second; of its first entry not even that.
-        """
-        for number, entry in self._walk(key_hash, self._end_of(end)):
-            stored_from = self.header.begin_timestamp + entry.seconds * 1000
-            if number > 1 and stored_from + 999 < begin:
-                return
-            if entry.key_hash == key_hash and (number == 1 or stored_from <= end):
-                yield entry.log_offset
+    def note_damage(self, fault: str) -> None:
+        """Note that a chain is broken; the first one is logged."""
+        if not self.is_damaged:
+            self.is_damaged = True
+            _log.error(
+                "a file of the key index is damaged; look-ups of some keys take longer",
+                file=self.path,
+                fault=fault,
+                fix="check the disk; stopped in order and started again, the broker rebuilds it",
+            )
 
     def load_slots(self) -> None:
         """Compute the slot table from the entries, so that more can be added.
@@ -270,12 +261,12 @@ class IndexFile:
         Raises:
             DamagedIndexError: The entries' chains or order are not what this gives.
         """
-        slots = np.zeros(self._hash_slots, np.int32)
+        slots = np.zeros(self.hash_slots, np.int32)
         used_slots = 0
         last_offset = -1
         descriptor = self._open_files.descriptor(self.path)
         for first, data in index_pages.entry_chunks(
-            descriptor, self._hash_slots, self.header.index_count
+            descriptor, self.hash_slots, self.header.index_count
         ):
             rows = np.frombuffer(data, ENTRY_DTYPE)
             hashes = rows["key_hash"].astype(np.int64)
@@ -283,7 +274,7 @@ class IndexFile:
             if hashes.min() < 0 or offsets[0] < last_offset or (np.diff(offsets) < 0).any():
                 raise DamagedIndexError(f"{self.path}: entries from {first} on are out of order")
             last_offset = int(offsets[-1])
-            previous, used = chain(slots, hashes % self._hash_slots, first)
+            previous, used = chain(slots, hashes % self.hash_slots, first)
             if not np.array_equal(previous, rows["previous"]):
                 raise DamagedIndexError(f"{self.path}: chains from {first} on are broken")
             used_slots += used
@@ -352,7 +343,7 @@ class IndexFile:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return index_pages.digest_of(
-                descriptor, self.header, self._hash_slots, with_slots=self.room == 0
+                descriptor, self.header, self.hash_slots, with_slots=self.room == 0
             )
         finally:
             os.close(descriptor)
@@ -362,96 +353,8 @@ class IndexFile:
         self._open_files.forget(self.path)
         os.unlink(self.path)  # noqa: PTH108 - paths are strings here
 
-    def _end_of(self, time: int) -> int:
-        """Return the number behind the last entry stored at *time* or before, as seconds tell."""
-        header = self.header
-        if header.end_timestamp <= time:
-            return header.index_count
-        seconds = (time - header.begin_timestamp) // 1000
-        return partition_point(
-            2, header.index_count, lambda number: self.entry(number).seconds <= seconds
-        )
-
-    def _walk(self, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
-        """Yield number and entry of all in the hash's slot before entry *end*, newest first.
-
-        They may have any hash; behind a break of the slot's chain, and before it has been followed
-        up to *end*, it is all entries of that hash.
-
-        A chain leads to *end* only through all that is newer, which may be many. So they are passed
-        in turns with a search from *end* on down for the first entry of the hash: whichever gets
-        there first, it costs at most twice what it alone would have cost.
-        """
-        slot = key_hash % self._hash_slots
-        number, newer = self._newest(slot), self.header.index_count
-        passed, searched = 0, self._blocks_with(key_hash, end)
-        low = high = 0
-        block = b""
-        while number:
-            entry = None
-            if 0 < number < newer:
-                if not low <= number < high:
-                    low, high = max(number - _BLOCK_COUNT + 1, 0), number + 1
-                    block = self._read(low, high - low)
-                entry = IndexEntry(*ENTRY.unpack_from(block, (number - low) * ENTRY_SIZE))
-            if entry is None or entry.key_hash % self._hash_slots != slot:
-                self._note_damage(f"in slot {slot}, behind entry {newer} comes {number}")
-                yield from self._search(key_hash, min(newer, end))
-                return
-            number, newer = entry.previous, number
-            if newer < end:
-                yield newer, entry
-                continue
-            passed += 1
-            if passed % _PASSED_COUNT == 0:
-                found = next(searched)
-                if found.rows:
-                    number, newer = found.first + found.rows[0], end
-                elif found.first == 1:  # there is none
-                    return
-
-    def _search(self, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
-        """Yield number and entry of all of that hash before entry *end*, newest first."""
-        for first, block, rows in self._blocks_with(key_hash, end):
-            for row in rows:
-                yield first + row, IndexEntry(*ENTRY.unpack_from(block, row * ENTRY_SIZE))
-
-    def _blocks_with(self, key_hash: int, end: int) -> Iterator[_Searched]:
-        """Yield stretches of the entries before entry *end*, the newest first."""
-        for last in range(end, 1, -_SEARCH_COUNT):
-            first = max(last - _SEARCH_COUNT, 1)
-            block = self._read(first, last - first)
-            hashes = np.frombuffer(block, ENTRY_DTYPE)["key_hash"]
-            yield _Searched(first, block, np.flatnonzero(hashes == key_hash)[::-1].tolist())
-
-    def _note_damage(self, fault: str) -> None:
-        if not self.is_damaged:
-            self.is_damaged = True
-            _log.error(
-                "a file of the key index is damaged; look-ups of some keys take longer",
-                file=self.path,
-                fault=fault,
-                fix="check the disk; stopped in order and started again, the broker rebuilds it",
-            )
-
-    def _newest(self, slot: int) -> int:
-        slots = self.slots
-        if slots is not None:
-            return slots.item(slot)
-        number = index_pages.read_slot(self._open_files.descriptor(self.path), slot)
-        return (
-            number if 0 < number < self.header.index_count else 0
-        )  # RocketMQ, too, takes it for empty
-
-    def _read(self, number: int, count: int) -> bytes:
-        descriptor = self._open_files.descriptor(self.path)
-        found = index_pages.read_entries(descriptor, self._hash_slots, number, count)
-        if len(found) < count * ENTRY_SIZE:
-            raise DamagedIndexError(f"{self.path}: it ends before entry {number + count - 1}")
-        return found
-
     def _write(self, data: memoryview, added: Added) -> None:
-        position = entry_position(self._hash_slots, added.header.index_count)
+        position = entry_position(self.hash_slots, added.header.index_count)
         try:
             index_pages.write_all(self._open_files.descriptor(self.path), data, position)
         except OSError:

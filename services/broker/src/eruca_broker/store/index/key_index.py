@@ -35,6 +35,7 @@ from eruca_broker.core.index.layout import (
 )
 from eruca_broker.store.files.directories import make_directory, sync_directory
 from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.index import look_ups
 from eruca_broker.store.index.index_file import Added, DamagedIndexError, IndexFile, KeyHashes
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
@@ -227,7 +228,7 @@ class KeyIndex:
         found: list[int] = []
         for file in reversed(self._files):
             if file.header.overlaps(begin, end):
-                found += file.select(key_hash, count - len(found), begin, end)
+                found += look_ups.select(file, key_hash, count - len(found), begin, end)
             if file.header.begin_timestamp < begin or len(found) >= count:
                 break
         return found
@@ -244,7 +245,7 @@ class KeyIndex:
             if header.end_timestamp + 999 < begin:  # a cut file knows its end to the second
                 return
             if header.begin_timestamp <= end:
-                yield from file.candidates(key_hash, begin, end)
+                yield from look_ups.candidates(file, key_hash, begin, end)
 
     def truncate(self, log_offset: int) -> None:
         """Remove the entries of records at or behind *log_offset*."""
