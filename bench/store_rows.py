@@ -189,7 +189,7 @@ async def _recovery(report: Report) -> None:
         body = _body(1000, 0)
         while store.log_max_offset < _GIB:
             await store.append(_check(body))
-        count = store.queue_range(TOPIC, 0)[1]
+        count = store.queues.range(TOPIC, 0)[1]
         await store.close()
         path = Path(directory) / "store"
         (path / "checkpoint").unlink()
@@ -198,7 +198,7 @@ async def _recovery(report: Report) -> None:
         settings = StoreSettings(store_host=_HOST)
         store = await MessageStore.open(path, settings, SystemClock())
         elapsed = time.perf_counter() - began
-        assert store.queue_range(TOPIC, 0)[1] == count
+        assert store.queues.range(TOPIC, 0)[1] == count
         await store.close()
         began = time.perf_counter()
         store = await MessageStore.open(path, settings, SystemClock())

@@ -197,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
         for topic in [*model.topics, EVENTS_TOPIC]:
             for queue_id in range(3):
                 key = topic, queue_id
-                assert self.store.queue_range(*key) == model.range(key), key
+                assert self.store.queues.range(*key) == model.range(key), key
         assert self.store.log_max_offset == self.end
         assert {p.log_offset for p in self.store.projections() if p.name != "key_index"} == {
             self.end
@@ -240,14 +240,14 @@ class StoreMachine(RuleBasedStateMachine):
                 for text in keys_of(record):
                     self.check_key(key[0], text)
         for deleted in set(TOPICS) - self.model.topics.keys():
-            assert self.store.queue_range(deleted, 0) == (0, 0)
+            assert self.store.queues.range(deleted, 0) == (0, 0)
 
     def check_read(
         self, key: Key, offset: int, tags: set[str] | None, count: int, size: int
     ) -> None:
         low, high = self.model.range(key)
         codes = None if tags is None else frozenset(map(tags_code, tags))
-        got = self.store.read(*key, offset, max_count=count, max_bytes=size, tag_codes=codes)
+        got = self.store.queues.read(*key, offset, max_count=count, max_bytes=size, tag_codes=codes)
         assert (got.min_offset, got.max_offset) == (low, high)
         if not low <= offset < high:
             expected = {
@@ -277,8 +277,8 @@ class StoreMachine(RuleBasedStateMachine):
         for time in (at - 1, at, at + 1):
             lower = next((r.queue_offset for r in queue if r.store_timestamp >= time), high)
             upper = max((r.queue_offset for r in queue if r.store_timestamp <= time), default=low)
-            assert self.store.offset_by_time(*key, time) == lower
-            assert self.store.offset_by_time(*key, time, upper=True) == upper
+            assert self.store.queues.offset_by_time(*key, time) == lower
+            assert self.store.queues.offset_by_time(*key, time, upper=True) == upper
 
     def check_key(self, topic: str, text: str) -> None:
         found = self.store.by_key(topic, text, max_count=10**6, begin_ms=0, end_ms=2**62)

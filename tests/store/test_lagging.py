@@ -88,10 +88,10 @@ async def send(store: MessageStore, body: bytes, queue_id: int = 0) -> None:
 
 
 def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
-    low, high = store.queue_range("orders", queue_id)
+    low, high = store.queues.range("orders", queue_id)
     if low == high:
         return []
-    read = store.read("orders", queue_id, low, max_count=1_000, max_bytes=1 << 20)
+    read = store.queues.read("orders", queue_id, low, max_count=1_000, max_bytes=1 << 20)
     return [record.body for record in read.records()]
 
 
@@ -126,7 +126,7 @@ async def test_who_reads_a_queue_that_lags_is_told_where_its_messages_end(
 
     assert bodies(store) == [b"before"]
     with pytest.raises(UnavailableError, match="consume queue 0 of 'orders'") as told:
-        store.read("orders", 0, 1, max_count=1, max_bytes=1)
+        store.queues.read("orders", 0, 1, max_count=1, max_bytes=1)
     assert "safe in the log" in (told.value.fix or "")
     queues, _, state = store.projections()
     assert queues.failure == os.strerror(errno.EIO)
@@ -152,7 +152,7 @@ async def test_a_queue_catches_up_from_the_log_once_its_file_can_be_written(
     assert ("orders", 0) in arrived
     assert [p.failure for p in store.projections()] == [None] * 3
     await send(store, b"100")
-    assert store.queue_range("orders", 0) == (0, 101)
+    assert store.queues.range("orders", 0) == (0, 101)
 
 
 async def test_a_checkpoint_does_not_promise_what_a_queue_lacks(

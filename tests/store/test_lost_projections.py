@@ -55,8 +55,8 @@ async def fill(store: MessageStore) -> None:
     await store.change(OffsetsCommitted("g", [CommittedOffset("orders", 1, 17)]))
     await send("orders", 0, 70, keys="all")
     assert store.by_key("orders", "k1", max_count=1, begin_ms=0, end_ms=2**62)  # all is indexed
-    assert store.queue_range("rare", 1) == (3, 3)
-    assert store.queue_range("passing", 0) == (0, 2)
+    assert store.queues.range("rare", 1) == (3, 3)
+    assert store.queues.range("passing", 0) == (0, 2)
 
 
 @pytest.fixture(scope="module", params=["stopped", "killed"])
@@ -121,7 +121,7 @@ async def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(directory: 
 
     assert receipt.queue_offset == 3
     store = await MessageStore.open(directory, SETTINGS, CLOCK)
-    assert store.queue_range("rare", 1) == (3, 4)
+    assert store.queues.range("rare", 1) == (3, 4)
     await store.close()
 
 
@@ -229,14 +229,14 @@ async def test_queues_of_which_nothing_is_left_are_looked_for_once(
     (directory / "abort").touch()  # as after a kill
     for _ in range(3):
         store = await MessageStore.open(directory, SETTINGS, CLOCK)
-        assert store.queue_range("rare", 1) == (3, 3)
+        assert store.queues.range("rare", 1) == (3, 3)
         await store.checkpoint()
         await abandon(store)
 
     assert len(walks) == 1
     store = await MessageStore.open(directory, SETTINGS, CLOCK)
     receipt = await store.append(batch("rare", 1, [b"more"]))
-    assert (receipt.queue_offset, store.queue_range("rare", 1)) == (3, (3, 4))
+    assert (receipt.queue_offset, store.queues.range("rare", 1)) == (3, (3, 4))
     await store.close()
 
 
@@ -263,6 +263,6 @@ async def test_after_a_crash_a_queue_that_lost_its_file_has_what_lies_before_the
 
     for _ in range(2):
         store = await MessageStore.open(tmp_path, SETTINGS, CLOCK)
-        assert store.queue_range("orders", 0) == (0, 20)
-        assert store.queue_range("orders", 1) == (0, 20)
+        assert store.queues.range("orders", 0) == (0, 20)
+        assert store.queues.range("orders", 1) == (0, 20)
         await store.close()

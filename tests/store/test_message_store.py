@@ -40,8 +40,8 @@ from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.receipts import Receipt
+from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.reader import Reader
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from support.clocks import ManualClock
 from support.disks import ForgetfulDisk
@@ -83,9 +83,9 @@ async def send(store: MessageStore, *bodies: bytes, queue_id: int = 0) -> Receip
 def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
     """Return the bodies that a consumer of a queue of ``orders`` gets."""
     found = []
-    low, high = store.queue_range("orders", queue_id)
+    low, high = store.queues.range("orders", queue_id)
     for offset in range(low, high):
-        read = store.read("orders", queue_id, offset, max_count=1, max_bytes=1)
+        read = store.queues.read("orders", queue_id, offset, max_count=1, max_bytes=1)
         [record] = read.slices
         found.append(decode_record(record).body)
     return found
@@ -190,7 +190,7 @@ async def test_with_synchronous_flush_nothing_is_seen_before_it_is_flushed(
 
     assert store.log_max_offset > end  # the kernel has it
     assert store.visible_offset == before
-    assert store.queue_range("orders", 0) == (0, 0)
+    assert store.queues.range("orders", 0) == (0, 0)
     assert len(store.log_read(0, 1 << 20).records) == before
     with pytest.raises(RecordNotFoundError):
         store.record(end)
@@ -403,13 +403,13 @@ async def test_a_look_up_looks_at_nothing_of_a_deleted_topic(
     await store.change(ORDERS)
     await send(store, b"new")
     looked_at: list[int] = []
-    record = Reader.record
+    record = LogReader.record
 
-    def look_at(self: Reader, log_offset: int, **more: Any) -> Record:  # noqa: ANN401
+    def look_at(self: LogReader, log_offset: int, **more: Any) -> Record:  # noqa: ANN401
         looked_at.append(log_offset)
         return record(self, log_offset, **more)
 
-    monkeypatch.setattr(Reader, "record", look_at)
+    monkeypatch.setattr(LogReader, "record", look_at)
 
     assert found_by_key(store) == [b"new"]
     assert len(looked_at) == 1
@@ -538,7 +538,7 @@ async def test_a_segment_whose_snapshot_a_crash_prevented_gets_another(
         path.unlink()
     store = await opened(tmp_path, settings)
     assert store.state.topics.keys() == {"orders", EVENTS_TOPIC}
-    assert store.queue_range("orders", 0)[1] > 0
+    assert store.queues.range("orders", 0)[1] > 0
     await store.close()
 
 
@@ -685,7 +685,7 @@ async def test_an_acknowledged_message_that_no_queue_has_room_for_is_there_later
 
     assert receipt.queue_offset == 0
     assert store.refusal is None  # nothing is short: the queue lags, and holds up no other
-    assert store.queue_range("orders", 3) == (0, 0)
+    assert store.queues.range("orders", 3) == (0, 0)
     await store.close()
     assert (tmp_path / "abort").exists()
     (queue_files / "3").unlink()
@@ -953,9 +953,9 @@ async def test_what_goes_and_what_it_was_superseded_by_are_flushed_first(tmp_pat
     assert store.flushed_offset == store.visible_offset
 
     assert store.log_min_offset == 3 * store.segment_size
-    low, high = store.queue_range("orders", 0)
+    low, high = store.queues.range("orders", 0)
     assert 0 < low < high
-    read = store.read("orders", 0, 0, max_count=1, max_bytes=1)
+    read = store.queues.read("orders", 0, 0, max_count=1, max_bytes=1)
     assert (read.status, read.next_offset) == (PullStatus.OFFSET_TOO_SMALL, low)
     await store.close()
 

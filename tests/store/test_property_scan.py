@@ -17,7 +17,7 @@ from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import property_scan
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.reader import QueueRead
+from eruca_broker.store.queue_reader import QueueRead
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 
@@ -66,7 +66,7 @@ def read(  # as a pull of queue 0 does
     max_bytes: int = PLENTY,
     scan_work_max: int = PLENTY,
 ) -> QueueRead:
-    return store.read(
+    return store.queues.read(
         "orders",
         0,
         offset,
@@ -124,7 +124,7 @@ async def test_the_first_match_comes_whatever_its_size(store: MessageStore) -> N
 async def test_a_pull_that_finds_nothing_says_how_far_it_got(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca_broker.store.reader.SCAN_RECORDS_MAX", 15)
+    monkeypatch.setattr("eruca_broker.store.queue_reader.SCAN_RECORDS_MAX", 15)
 
     nothing = read(store, "n > 1000", 10)
 
@@ -135,7 +135,7 @@ async def test_a_pull_that_finds_nothing_says_how_far_it_got(
 async def test_the_stretch_that_is_looked_at_is_bounded(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = store.read("orders", 0, 0, max_count=COUNT, max_bytes=PLENTY)
+    whole = store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=PLENTY)
     monkeypatch.setattr(property_scan, "SCAN_SIZE_MAX", whole.size // 2)
 
     assert COUNT // 3 < read(store, "n > 1000").next_offset < COUNT * 2 // 3
@@ -154,4 +154,4 @@ async def test_the_work_done_is_told(store: MessageStore) -> None:
     one, all_of_them = (read(store, "n = 0", max_count=count).scan_work for count in (1, 2))
 
     assert 0 < one < all_of_them / (COUNT // 2)
-    assert store.read("orders", 0, 0, max_count=COUNT, max_bytes=PLENTY).scan_work == 0
+    assert store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=PLENTY).scan_work == 0

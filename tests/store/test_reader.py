@@ -14,7 +14,7 @@ from eruca.contract.errors import UnavailableError
 from eruca.contract.hashing import tags_code
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.state.events import TopicPut
-from eruca_broker.store import reader
+from eruca_broker.store import pull_slices
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
@@ -53,8 +53,8 @@ async def test_few_and_many_entries_are_read_alike(
     answers = []
     for few_max in (0, COUNT):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(reader, "FEW_MAX", few_max)
-            read = store.read(
+            patched.setattr(pull_slices, "FEW_MAX", few_max)
+            read = store.queues.read(
                 "orders", 0, offset, max_count=max_count, max_bytes=max_bytes, tag_codes=codes
             )
         answers.append((read.status, read.next_offset, read.sizes, read.size, read.slices))
@@ -87,7 +87,7 @@ async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_b
     field: tuple[int, int],
     few_max: int,
 ) -> None:
-    monkeypatch.setattr(reader, "FEW_MAX", few_max)
+    monkeypatch.setattr(pull_slices, "FEW_MAX", few_max)
     position, size = field
     file = min((tmp_path / "consumequeue" / "orders" / "0").iterdir())
     with file.open("r+b") as entries:
@@ -95,10 +95,10 @@ async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_b
         entries.write(b"\x01".ljust(size, b"\0"))
 
     with pytest.raises(UnavailableError, match="the consume queue 0 of 'orders' is damaged"):
-        store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
+        store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
 
-    assert store.read("orders", 0, 4, max_count=COUNT, max_bytes=1 << 30).count == COUNT - 4
-    assert store.read("orders", 1, 0, max_count=COUNT, max_bytes=1 << 30).count > 0
+    assert store.queues.read("orders", 0, 4, max_count=COUNT, max_bytes=1 << 30).count == COUNT - 4
+    assert store.queues.read("orders", 1, 0, max_count=COUNT, max_bytes=1 << 30).count > 0
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["written to", "known by its digest"])
@@ -117,13 +117,13 @@ async def test_a_queue_that_was_found_damaged_is_told_of_and_made_anew_by_the_ne
         with file.open("r+b") as entries:
             entries.write(b"\x01")
         with pytest.raises(UnavailableError, match="an entry is wrong"):
-            store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
+            store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
         queues, *_ = store.projections()
         assert "consume queue 0 of 'orders' is damaged" in (queues.failure or "")
         await store.close()
 
         store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
 
-        assert store.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30).count == 2
+        assert store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30).count == 2
         assert [p.failure for p in store.projections()] == [None] * 3
         await store.close()

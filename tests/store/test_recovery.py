@@ -86,7 +86,7 @@ async def test_a_kill_amid_the_rebuild_of_a_damaged_queue_leads_to_a_whole_rebui
             await opened(tmp_path)
 
     store = await opened(tmp_path)
-    assert store.queue_range("orders", 0) == (0, COUNT)
+    assert store.queues.range("orders", 0) == (0, COUNT)
     assert {key_count(store, number) for number in range(0, COUNT, 100)} == {1}
     await store.close()
 
@@ -98,10 +98,10 @@ async def test_queues_begin_where_the_log_does_after_a_restart(tmp_path: Path) -
 
     store = await opened(tmp_path)
 
-    low, high = store.queue_range("orders", 0)
+    low, high = store.queues.range("orders", 0)
     assert 0 < low < high == COUNT
-    assert store.stored_at_ms("orders", 0, low) is not None
-    assert store.read("orders", 0, low, max_count=1, max_bytes=1).next_offset == low + 1
+    assert store.queues.stored_at_ms("orders", 0, low) is not None
+    assert store.queues.read("orders", 0, low, max_count=1, max_bytes=1).next_offset == low + 1
     assert store.record(int(second.name)).log_offset == int(second.name)
     await store.close()
 
@@ -206,14 +206,14 @@ async def test_a_record_in_the_wrong_place_is_damage_that_can_be_given_up(
         await opened(tmp_path)
 
     cut = await MessageStore.open(tmp_path, replace(SETTINGS, is_damage_cut=True), SystemClock())
-    assert cut.queue_range("orders", 0) == (0, 2)
+    assert cut.queues.range("orders", 0) == (0, 2)
     # Nothing in front of it is given up, in whichever queue.
-    assert cut.queue_range("orders", 1) == (0, 3 if place < 2 else 2)
+    assert cut.queues.range("orders", 1) == (0, 3 if place < 2 else 2)
     await cut.append(batch("orders", 0, [b"third"]))
-    assert cut.queue_range("orders", 0) == (0, 3)
+    assert cut.queues.range("orders", 0) == (0, 3)
     await cut.close()
     again = await opened(tmp_path)
-    assert again.queue_range("orders", 0) == (0, 3)
+    assert again.queues.range("orders", 0) == (0, 3)
     await again.close()
 
 
@@ -233,7 +233,7 @@ async def test_a_record_in_the_wrong_place_is_found_by_a_rebuild_for_the_sake_of
             await opened(tmp_path)
 
     cut = await MessageStore.open(tmp_path, replace(SETTINGS, is_damage_cut=True), SystemClock())
-    assert cut.queue_range("orders", 0) == (0, 7)
+    assert cut.queues.range("orders", 0) == (0, 7)
     await cut.close()
 
 
@@ -253,5 +253,5 @@ async def test_damage_amid_a_log_of_which_nothing_else_is_left_gives_up_no_segme
     assert sorted(path.name for path in commitlog.iterdir()) == names
     (commitlog / first).write_bytes(content)
     restored = await opened(tmp_path / "restored")
-    assert restored.queue_range("orders", 0) == (0, COUNT)
+    assert restored.queues.range("orders", 0) == (0, COUNT)
     await restored.close()

@@ -44,7 +44,7 @@ async def test_no_tear_parts_a_dead_letter_from_the_end_of_its_delivery(tmp_path
 
         store = await MessageStore.open(copy, SETTINGS, ManualClock())
         unfinished = store.state.leases.unfinished_count
-        letters = store.queue_range(LETTERS, 0)[1]
+        letters = store.queues.range(LETTERS, 0)[1]
         await store.close()
         shutil.rmtree(copy)
 
@@ -65,7 +65,7 @@ async def given_up(directory: Path) -> tuple[int, int]:
     fence = await store.change(lease)
     await store.checkpoint()
     began = store.log_max_offset
-    read = store.read("orders", 0, 0, max_count=1, max_bytes=1)
+    read = store.queues.read("orders", 0, 0, max_count=1, max_bytes=1)
     letters = letter_batches("g", [DeadDelivery(memoryview(read.slices[0]), 1)])
     nacked = DeliveriesNacked("g", [QueueNacks("orders", 0, [], [HeldLease(0, fence)])])
     size = sum(one.size for one in letters)

@@ -54,7 +54,7 @@ def test_a_timer_is_pending_or_its_message_delivered(tmp_path: Path) -> None:
 
             store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
 
-            delivered = sum(store.queue_range("orders", queue_id)[1] for queue_id in (0, 1))
+            delivered = sum(store.queues.range("orders", queue_id)[1] for queue_id in (0, 1))
             is_whole = offset == end
             assert (len(store.timers), delivered) == ((0, COUNT) if is_whole else (COUNT, 0))
             assert await Timers(store, clock).fire() == (0 if is_whole else COUNT)
@@ -81,7 +81,7 @@ def test_a_dead_letter_is_redriven_or_not_at_all(tmp_path: Path) -> None:
 
             store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
 
-            delivered = sum(store.queue_range("orders", queue_id)[1] for queue_id in (0, 1))
+            delivered = sum(store.queues.range("orders", queue_id)[1] for queue_id in (0, 1))
             known = [store.state.redriven.redriven_at("g", letter) for letter in (4, 5)]
             is_whole = offset == end
             assert (known, delivered) == (([17, 17], 2) if is_whole else ([None, None], 0))

@@ -93,7 +93,7 @@ def log_files(directory: Path) -> dict[str, bytes]:
 async def bodies_in(directory: Path, settings: StoreSettings = SETTINGS) -> list[bytes]:
     """Open the store, see that it takes messages, and return the bodies that were in it."""
     store = await MessageStore.open(directory, settings, ManualClock())
-    offset = store.queue_range("orders", 0)[1]
+    offset = store.queues.range("orders", 0)[1]
     receipt = await store.append(batch("orders", 0, [b"behind the tail"]))
     assert receipt.queue_offset == offset
     await store.close()
@@ -312,7 +312,7 @@ async def test_a_missing_first_segment_is_as_if_retention_had_deleted_it(tmp_pat
 
     store = await MessageStore.open(left.directory, SETTINGS, ManualClock())
 
-    assert store.queue_range("orders", 0) == (kept[0].queue_offset, kept[-1].queue_offset + 1)
+    assert store.queues.range("orders", 0) == (kept[0].queue_offset, kept[-1].queue_offset + 1)
     key = kept[0].property_map()[UNIQ_KEY]
     found = store.by_key("orders", key, max_count=9, begin_ms=0, end_ms=2**62)
     assert kept[0] in found

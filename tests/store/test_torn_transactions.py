@@ -118,7 +118,7 @@ def test_the_last_step_of_a_story_has_happened_or_not(tmp_path: Path, story: lis
 
 def seen(broker: TransactionStore) -> object:
     """Return what can be seen of the transaction and its message."""
-    queue = broker.store.queue_range(TOPIC, 0), len(broker.store.timers)
+    queue = broker.store.queues.range(TOPIC, 0), len(broker.store.timers)
     try:
         return broker.views.get(ID), queue
     except TransactionNotFoundError:

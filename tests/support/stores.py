@@ -120,16 +120,18 @@ def all_answers(store: MessageStore) -> dict[str, object]:
 
 
 def _queue_answers(store: MessageStore, topic: str, queue_id: int) -> list[object]:
-    low, high = store.queue_range(topic, queue_id)
+    low, high = store.queues.range(topic, queue_id)
     answers: list[object] = [low, high]
     for tags in (None, frozenset({tags_code("red")}), frozenset({tags_code("red"), 7})):
-        read = store.read(topic, queue_id, low, max_count=10_000, max_bytes=1 << 30, tag_codes=tags)
+        read = store.queues.read(
+            topic, queue_id, low, max_count=10_000, max_bytes=1 << 30, tag_codes=tags
+        )
         answers += [read.status, read.next_offset, read.sizes, b"".join(read.slices)]
     times = sorted(
-        {store.stored_at_ms(topic, queue_id, offset) or 0 for offset in range(low, high)}
+        {store.queues.stored_at_ms(topic, queue_id, offset) or 0 for offset in range(low, high)}
     )
     for time in times:
         for asked in (time - 1, time, time + 1):
-            lower = store.offset_by_time(topic, queue_id, asked)
-            answers += [lower, store.offset_by_time(topic, queue_id, asked, upper=True)]
+            lower = store.queues.offset_by_time(topic, queue_id, asked)
+            answers += [lower, store.queues.offset_by_time(topic, queue_id, asked, upper=True)]
     return answers

@@ -281,9 +281,11 @@ async def _messages(broker: Broker, topic: str) -> list[eruca.ReceivedMessage]:
     found: list[eruca.ReceivedMessage] = []
     for queue_id in range(max(known.read_queue_count, known.write_queue_count)):
         queue = eruca.MessageQueue(topic, name, queue_id)
-        offset, end = store.queue_range(topic, queue_id)
+        offset, end = store.queues.range(topic, queue_id)
         while offset < end:
-            read = store.read(topic, queue_id, offset, max_count=_READ_COUNT, max_bytes=_READ_SIZE)
+            read = store.queues.read(
+                topic, queue_id, offset, max_count=_READ_COUNT, max_bytes=_READ_SIZE
+            )
             sizes = [size for (size,) in struct.iter_unpack(">I", read.sizes)]
             found += decode_messages(queue, b"".join(read.slices), sizes)
             offset = read.next_offset

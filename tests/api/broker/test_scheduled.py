@@ -531,7 +531,7 @@ async def test_the_most_properties_that_may_wait_at_a_level_can_be_carried_forwa
     await nothing_waits(app)
 
     assert (broker.timers.counts.fired, broker.timers.counts.dropped) == (expected, 0)
-    assert broker.store.queue_range("orders", 1) == (0, expected)
+    assert broker.store.queues.range("orders", 1) == (0, expected)
 
 
 async def test_messages_that_no_segment_holds_together_are_delivered_one_after_the_other(
@@ -582,7 +582,7 @@ async def test_the_largest_message_that_may_wait_can_be_delivered(
 
         assert await listed(client) == []
         assert broker_of(app).timers.counts.dropped == 0
-        found = broker_of(app).store.queue_range("orders", 1)[1]
+        found = broker_of(app).store.queues.range("orders", 1)[1]
         assert found == broker_of(app).timers.counts.fired > 1
 
 
@@ -660,6 +660,6 @@ async def test_a_topic_with_no_queues_to_write_to_takes_what_was_accepted_and_st
         await nothing_waits(app)
 
         assert [message["queue_offset"] for message in await pull(client)] == [0]
-        assert broker_of(app).store.queue_range("other", 0)[1] == 1
+        assert broker_of(app).store.queues.range("other", 0)[1] == 1
         refused = await client.post("/topics/orders/messages", json={"body": {"text": "new"}})
         assert (refused.status_code, refused.json()["code"]) == (403, "permission-denied")

@@ -34,8 +34,8 @@ from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.index.key_index import TIMESTAMP_MAX, KeyIndex
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.reader import Reader
 
 Case = dict[str, Any]
 _TRANSACTION: Final = int(SysFlag.ROLLBACK)  # as a mask
@@ -45,14 +45,14 @@ class _Projections(NamedTuple):
     queues: ConsumeQueues
     key_index: KeyIndex
     dispatcher: Dispatcher
-    reader: Reader
+    reader: LogReader
 
 
 @contextmanager
 def _projections(directory: Path, log: CommitLog) -> Iterator[_Projections]:
     queues = ConsumeQueues(directory / "consumequeue", entries_per_file=8)
     index = KeyIndex.open(directory / "index", hash_slots=16, max_entries=8)
-    yield _Projections(queues, index, Dispatcher(log, queues, index), Reader(log, queues, index))
+    yield _Projections(queues, index, Dispatcher(log, queues, index), LogReader(log, index))
     queues.close()
     index.close()
 

@@ -95,15 +95,17 @@ async def test_a_damaged_queue_keeps_no_segment_from_being_deleted(tmp_path: Pat
     await loop_of(store, ALL_MAY_GO).step()
 
     assert store.log_min_offset > 0
-    assert store.queue_range("orders", 1)[0] > 0
+    assert store.queues.range("orders", 1)[0] > 0
     queues, *_ = store.projections()
     assert "consume queue 0 of 'orders' is damaged" in (queues.failure or "")
     await store.close()
 
     store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
-    first, end = store.queue_range("orders", 0)
+    first, end = store.queues.range("orders", 0)
     assert (first > 0, end) == (True, 30)
-    assert store.read("orders", 0, first, max_count=30, max_bytes=1 << 20).count == end - first
+    assert (
+        store.queues.read("orders", 0, first, max_count=30, max_bytes=1 << 20).count == end - first
+    )
     assert [projection.failure for projection in store.projections()] == [None] * 3
     await store.close()
 

@@ -52,10 +52,10 @@ class Running:
 
     @property
     def delivered(self) -> list[bytes]:
-        first, end = self.store.queue_range(TOPIC, 0)
+        first, end = self.store.queues.range(TOPIC, 0)
         found = []
         for offset in range(first, end):
-            read = self.store.read(TOPIC, 0, offset, max_count=1, max_bytes=1)
+            read = self.store.queues.read(TOPIC, 0, offset, max_count=1, max_bytes=1)
             piece = bytes(read.slices[0])
             found.append(piece[88 : 88 + int.from_bytes(piece[84:88])])
         return found

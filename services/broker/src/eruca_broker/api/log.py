@@ -27,7 +27,7 @@ from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.leaving import leaving
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
 from eruca_broker.core.records.rendering import plain_body, render_log_record
-from eruca_broker.store.reader import LogRead
+from eruca_broker.store.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.negotiation import accept_of

@@ -256,7 +256,7 @@ class DeadLetters:
         offset = max(start, first)
         end = min(end, offset + LOOKED_AT_MAX)
         while offset < end:
-            read = self._work.store.read(
+            read = self._work.store.queues.read(
                 dead_letter_topic(group), 0, offset, max_count=end - offset, max_bytes=_READ_SIZE
             )
             for dead_letter, raw in enumerate(read.raws(), offset):
@@ -275,7 +275,7 @@ class DeadLetters:
         return max(next_id, first) if next_id < end else None
 
     def _range(self, group: str) -> tuple[int, int]:
-        return self._work.store.queue_range(dead_letter_topic(group), 0)
+        return self._work.store.queues.range(dead_letter_topic(group), 0)
 
     def _check(self, group: str) -> None:
         if dead_letter_topic(group) not in self._work.store.state.topics:

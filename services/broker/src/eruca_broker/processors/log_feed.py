@@ -13,8 +13,8 @@ from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.records import Record
 from eruca_broker.core.consuming.held_pulls import Position
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
+from eruca_broker.store.log_reader import LogRead
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.reader import LogRead
 
 
 class LogFeed:

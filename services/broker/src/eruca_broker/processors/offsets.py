@@ -55,15 +55,15 @@ class Offsets:
         self._topics.check_queue(topic, queue_id)
         is_upper = boundary == "upper"
         ms = ms_of(timestamp) if is_upper else ms_not_before(timestamp)
-        offset = self._store.offset_by_time(name, queue_id, ms, upper=is_upper)
+        offset = self._store.queues.offset_by_time(name, queue_id, ms, upper=is_upper)
         return OffsetByTime(
             topic=name, queue_id=queue_id, timestamp=timestamp, boundary=boundary, offset=offset
         )
 
     def _of_queue(self, topic: str, queue_id: int) -> QueueOffsets:
-        first, end = self._store.queue_range(topic, queue_id)
-        earliest = self._store.stored_at_ms(topic, queue_id, first) if first < end else None
-        latest = self._store.stored_at_ms(topic, queue_id, end - 1) if first < end else None
+        first, end = self._store.queues.range(topic, queue_id)
+        earliest = self._store.queues.stored_at_ms(topic, queue_id, first) if first < end else None
+        latest = self._store.queues.stored_at_ms(topic, queue_id, end - 1) if first < end else None
         return QueueOffsets(
             queue_id=queue_id,
             min_offset=first,

@@ -22,7 +22,7 @@ from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
-from eruca_broker.store.reader import QueueRead
+from eruca_broker.store.queue_reader import QueueRead
 
 
 class PullCounts:
@@ -157,7 +157,7 @@ class Puller:
         scan_work_max: int = SCAN_WORK_MAX,
     ) -> QueueRead:
         self._topics.for_pulling(queue.topic, queue.queue_id, include_system=queue.include_system)
-        return self._store.read(
+        return self._store.queues.read(
             queue.topic,
             queue.queue_id,
             queue.offset,
@@ -180,13 +180,13 @@ class Puller:
         faults: dict[int, UnavailableError] = {}
         for index, queue in enumerate(queues):
             try:
-                end = self._store.queue_range(queue.topic, queue.queue_id)[1]
+                end = self._store.queues.range(queue.topic, queue.queue_id)[1]
             except UnavailableError as error:
                 faults[index] = error
                 continue
             if queue.offset != end or (asked is not None and asked[index].offset != queue.offset):
                 with_news.append(index)
-            elif (lag := self._store.lag_of(queue.topic, queue.queue_id)) is not None:
+            elif (lag := self._store.queues.lag_of(queue.topic, queue.queue_id)) is not None:
                 faults[index] = lag
         sections = []
         count, size, work = limits.max_count, limits.max_bytes, SCAN_WORK_MAX
@@ -222,7 +222,7 @@ def examine(store: MessageStore, position: Position) -> Examined:
     """
     try:
         # Of no matter which size: only whether there is one is asked.
-        read = store.read(
+        read = store.queues.read(
             *position.queue,
             position.offset,
             max_count=1,

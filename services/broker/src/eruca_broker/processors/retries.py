@@ -107,9 +107,9 @@ class Retries:
         )
 
     def _read(self, message: SendBack, pointer: str) -> _Stored:
-        first, end = self._work.store.queue_range(message.topic, message.queue_id)
+        first, end = self._work.store.queues.range(message.topic, message.queue_id)
         if first <= message.queue_offset < end:
-            read = self._work.store.read(
+            read = self._work.store.queues.read(
                 message.topic, message.queue_id, message.queue_offset, max_count=1, max_bytes=1
             )
             if read.slices:

@@ -235,7 +235,7 @@ class Topics:
             )
 
     def _kept_by_the_system(self, name: str) -> Topic | None:
-        count = self._store.queue_count(name) if is_system_topic(name) else 0
+        count = self._store.queues.count(name) if is_system_topic(name) else 0
         return Topic(name, count, count, "r") if count else None
 
     def _check_room(self, name: str, count_max: int) -> None:

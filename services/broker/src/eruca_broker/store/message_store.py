@@ -4,7 +4,8 @@ This is what the rest of the broker sees. It owns the parts and lets each do its
 
     writer      appends, group commit            store/writer.py
     dispatcher  log → consume queues, key index  store/dispatcher.py, store/index_follower.py
-    reader      pulls, look-ups, the log feed    store/reader.py
+    queues      pulls                            store/queue_reader.py
+    log reader  look-ups, the log feed           store/log_reader.py
     state       topics, groups, offsets          core/state/state.py, a fold over control records
     timers      messages that wait               core/state/timers.py, told by queues and events
     retention   how the oldest segments go       store/retention.py
@@ -36,14 +37,10 @@ import structlog
 
 from eruca.contract.errors import (
     ErucaError,
-    RecordNotFoundError,
     StoreFailedError,
-    UnavailableError,
 )
-from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
-from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.state.events import (
     EVENTS_QUEUE_ID,
@@ -65,13 +62,13 @@ from eruca_broker.store.files.directory_lock import lock_directory
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
-from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
+from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt
-from eruca_broker.store.property_scan import SCAN_WORK_MAX
+from eruca_broker.store.log_reader import LogRead, LogReader
+from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, queue_failed
+from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
-from eruca_broker.store.reader import LogRead, QueueRead, Reader
 from eruca_broker.store.recovery.recovery import Recovered, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
@@ -127,8 +124,11 @@ class MessageStore:
         self._log: CommitLog = recovered.log
         self._queues: ConsumeQueues = recovered.queues
         self._index: KeyIndex = recovered.index
-        self._reader = Reader(self._log, self._queues, self._index)
+        self._log_reader = LogReader(self._log, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
+        self.queues = QueueReader(
+            self._log, self._queues, self._dispatcher, self.state, self._log_reader
+        )
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._checkpoints = Checkpoints(directory, self._queues, self._index)
         self._saving_config = asyncio.Lock()
@@ -298,148 +298,17 @@ class MessageStore:
 
     # --- Reading ----------------------------------------------------------------------------------
 
-    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first offset that is still there and the one the next message becomes.
-
-        Raises:
-            UnavailableError: The queue's files cannot be read.
-        """
-        try:
-            return self._queue_range(topic, queue_id)
-        except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
-
-    def lag_of(self, topic: str, queue_id: int) -> UnavailableError | None:
-        """Return why a queue lacks messages that are in the log; None where it does not."""
-        key = (topic, queue_id)
-        lag = self._dispatcher.lagging.get(key)
-        return None if lag is None else queue_failed(key, lag.error)
-
-    def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        queue = self._queues.existing(topic, queue_id)
-        if queue is None or queue.min_offset == queue.max_offset:
-            end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))
-            return end, end
-        return queue.min_offset, queue.max_offset
-
-    def queue_count(self, topic: str) -> int:
-        """Return how many queues of *topic* there are, or were: one more than the last one's id."""
-        ids = range(QUEUE_COUNT_MAX - 1, -1, -1)
-        return next(
-            (i + 1 for i in ids if (topic, i) in self._queues or self._ended_at(topic, i)), 0
-        )
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        tag_codes: frozenset[int] | None = None,
-        sql92: Sql92Filter | None = None,
-        scan_work_max: int = SCAN_WORK_MAX,
-    ) -> QueueRead:
-        """Return messages of a queue from *offset* on, at most so many and so large.
-
-        Args:
-            topic: An existing topic.
-            queue_id: One of its queues.
-            offset: Queue offset of the first message wanted.
-            max_count: How many at most.
-            max_bytes: How large at most, all together; the first one comes all the same.
-            tag_codes: Hashes of the tags wanted, or None for every message.
-            sql92: What the messages' properties must meet; not together with *tag_codes*.
-            scan_work_max: What looking at properties may cost; see ``store.property_scan``.
-
-        Raises:
-            UnavailableError: The queue's files cannot be read, or lack what comes at *offset*.
-        """
-        try:
-            lowest, highest = self._queue_range(topic, queue_id)
-            if offset >= highest and (lag := self.lag_of(topic, queue_id)) is not None:
-                raise lag
-            return self._reader.read(
-                self._queues.existing(topic, queue_id),
-                offset,
-                min_offset=lowest,
-                max_offset=highest,
-                max_count=max_count,
-                max_bytes=max_bytes,
-                tag_codes=tag_codes,
-                sql92=sql92,
-                scan_work_max=scan_work_max,
-            )
-        except OutsideLogError as error:
-            raise self._queues.distrust(topic, queue_id, f"an entry is wrong: {error}") from error
-        except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
-    ) -> int:
-        """Return the first offset stored at or after a time, or the last at or before it.
-
-        Raises:
-            UnavailableError: The queue's files cannot be read.
-        """
-        lowest, highest = self.queue_range(topic, queue_id)
-        queue = self._queues.existing(topic, queue_id)
-        if queue is None or lowest == highest:
-            return highest
-        try:
-            found = self._reader.offset_by_time(queue, timestamp_ms, upper=upper)
-        except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
-        return min(max(found, lowest), highest)
-
-    def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return when a message was stored, or None where there is none, or it is damaged.
-
-        The damage, which may be its queue's, is logged: it must not hide what else is asked for.
-        """
-        lowest, highest = self.queue_range(topic, queue_id)
-        queue = self._queues.existing(topic, queue_id)
-        if queue is None or not lowest <= queue_offset < highest:
-            return None
-        try:
-            return self._reader.record(queue.entry(queue_offset).log_offset).store_timestamp
-        except RecordNotFoundError as error:
-            fault = error.detail
-        except (OSError, DamagedQueueError) as error:
-            fault = queue_failed((topic, queue_id), error).detail
-        logger.error(
-            "a damaged message does not tell its time",
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            fault=fault,
-        )
-        return None
-
-    def log_offset_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return where a message lies that the queue has.
-
-        Raises:
-            UnavailableError: The queue's files cannot be read.
-        """
-        try:
-            return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
-        except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
-
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
-        return self._reader.record(log_offset, self.visible_offset)
+        return self._log_reader.record(log_offset, self.visible_offset)
 
     def raw_record(self, log_offset: int) -> memoryview:
         """Return the bytes of a record that is known to start there; raises RecordNotFoundError."""
-        return self._reader.raw(log_offset)
+        return self._log_reader.raw(log_offset)
 
     def log_read(self, from_offset: int, max_bytes: int) -> LogRead:
         """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
-        return self._reader.read_log(from_offset, max_bytes, self.visible_offset)
+        return self._log_reader.read_log(from_offset, max_bytes, self.visible_offset)
 
     def by_key(
         self,
@@ -472,7 +341,7 @@ class MessageStore:
         known = self.state.topics.get(topic)
         if not is_latest_left_out:
             self._index_follower.catch_up()  # so that a client finds what it has just sent
-        return self._reader.by_key(
+        return self._log_reader.by_key(
             topic,
             key,
             max_count=max_count,
@@ -645,13 +514,10 @@ class MessageStore:
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 
     def _stored_next_offset(self, topic: str, queue_id: int) -> int:
-        return self.queue_range(topic, queue_id)[1]
+        return self.queues.range(topic, queue_id)[1]
 
     def _first_offset(self, topic: str, queue_id: int) -> int:
-        return self.queue_range(topic, queue_id)[0]
-
-    def _ended_at(self, topic: str, queue_id: int) -> int:
-        return self.state.queue_ends.get((topic, queue_id), 0)
+        return self.queues.range(topic, queue_id)[0]
 
     def _published(self, appended: Sequence[Appended], events: Sequence[tuple[Event, int]]) -> None:
         for event, log_offset in events:

@@ -130,7 +130,7 @@ async def test_what_retention_takes_unread_is_told_once_for_each_group_and_topic
     lags = GroupLags(store)
 
     await retain(store, lags)
-    first = [store.queue_range("orders", queue_id)[0] for queue_id in (0, 1)]
+    first = [store.queues.range("orders", queue_id)[0] for queue_id in (0, 1)]
     [line] = told(capsys.readouterr().out)
     await lags.measure()
     lost = max(first[0] - 1, 0) + first[1]

@@ -68,7 +68,7 @@ from eruca_broker.processors.pull_message import (
     Section,
     position_of,
 )
-from eruca_broker.store.reader import QueueRead
+from eruca_broker.store.queue_reader import QueueRead
 from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, BodyLimit, Exchange
 
 _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)

@@ -145,7 +145,7 @@ class Leasing:
             except UnavailableError as fault:
                 faults.append(fault)
                 continue
-            if (lag := self._store.lag_of(*queue)) is not None:
+            if (lag := self._store.queues.lag_of(*queue)) is not None:
                 faults.append(lag)
         if not (is_last or handful.leased):
             handful.changes = [change for change in handful.changes if change.event.finished]
@@ -161,7 +161,7 @@ class Leasing:
 
     def _look_at(self, look: _Look, queue: Queue) -> Choice:
         known = self._known(look.group, queue)
-        lowest, _ = self._store.queue_range(*queue)
+        lowest, _ = self._store.queues.range(*queue)
         begin = max(known.position, lowest)
         created_at = self._store.state.topics[queue[0]].created_at
         before = look.scanned.get(queue)
@@ -215,7 +215,7 @@ class Leasing:
                 attempts_max=look.group.settings.retry_max_times + 1,
             ),
             now_ms=look.now_ms,
-            min_offset=self._store.queue_range(*queue)[0],
+            min_offset=self._store.queues.range(*queue)[0],
             order_key=order_key if look.group.settings.ordered else None,
         )
 

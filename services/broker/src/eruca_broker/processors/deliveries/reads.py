@@ -47,7 +47,7 @@ class DeliveryReader:
 
     def raw(self, queue: Queue, offset: int) -> memoryview | None:
         """Return the record of the message at *offset*, or None where retention has deleted it."""
-        read = self._store.read(*queue, offset, max_count=1, max_bytes=1)
+        read = self._store.queues.read(*queue, offset, max_count=1, max_bytes=1)
         return memoryview(read.slices[0]) if read.status is PullStatus.FOUND else None
 
     def message(self, queue: Queue, offset: int) -> Record | None:
@@ -66,11 +66,11 @@ class DeliveryReader:
     ) -> LookAhead:
         """Return what *wanted* lets through from *position* on: some, where there is any."""
         found: dict[int, Record] = {}
-        _, end = self._store.queue_range(*queue)
+        _, end = self._store.queues.range(*queue)
         for _ in range(READS_MAX):
             if position >= end or found:
                 break
-            read = self._store.read(
+            read = self._store.queues.read(
                 *queue,
                 position,
                 max_count=max(count, READ_COUNT if wanted.sql92 else 1),

@@ -80,7 +80,7 @@ def standing(store: MessageStore, group: Group, queue: Queue) -> Standing | None
     position = group.position(queue)
     if position is None and name == retry_topic(group.name):
         position = 0  # where every group begins in its own retry topic
-    return Standing(position, *store.queue_range(name, queue_id))
+    return Standing(position, *store.queues.range(name, queue_id))
 
 
 def queues_of(group: Group) -> list[Queue]:
@@ -130,7 +130,7 @@ class GroupLags:
                 if stands.lag:
                     queue_offset = stands.end - stands.lag
                     with suppress(UnavailableError):  # whoever reads it is told
-                        lies = self._store.log_offset_of(topic, queue_id, queue_offset)
+                        lies = self._store.queues.log_offset_of(topic, queue_id, queue_offset)
                         if lies < log_offset:
                             place = (lies, queue_id, queue_offset)
                             oldest[topic] = min(oldest.get(topic, place), place)
@@ -139,7 +139,9 @@ class GroupLags:
                 count += 1
                 is_told = count <= LOSSES_TOLD_MAX
                 stored_at_ms = (
-                    self._store.stored_at_ms(topic, queue_id, queue_offset) if is_told else None
+                    self._store.queues.stored_at_ms(topic, queue_id, queue_offset)
+                    if is_told
+                    else None
                 )
                 unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
         return unread

@@ -188,7 +188,7 @@ class PositionsOfGroups:
         queue: Queue,
         to: Literal["earliest", "latest"] | ResetToOffset | datetime,
     ) -> QueueReset:
-        first, end = self._store.queue_range(*queue)
+        first, end = self._store.queues.range(*queue)
         match to:
             case "earliest":
                 target = first
@@ -201,7 +201,7 @@ class PositionsOfGroups:
                         detail, errors=[{"pointer": "/body/to/offset", "detail": detail}]
                     )
             case datetime():
-                target = self._store.offset_by_time(*queue, ms_not_before(to))
+                target = self._store.queues.offset_by_time(*queue, ms_not_before(to))
         return QueueReset(
             queue_id=queue[1],
             from_offset=group.position(queue),
@@ -216,7 +216,7 @@ class PositionsOfGroups:
         lag: int | None = None
         oldest: int | None = None
         if stands is not None and (lag := stands.lag):
-            oldest = self._store.stored_at_ms(name, queue_id, stands.end - lag)
+            oldest = self._store.queues.stored_at_ms(name, queue_id, stands.end - lag)
         return CommittedOffset(
             topic=name,
             queue_id=queue_id,

@@ -297,7 +297,7 @@ def check_ends(
     behind: dict[int, str] = {}
     for index, place in enumerate(positions):
         if place.offset:
-            end = store.queue_range(place.topic, place.queue_id)[1]
+            end = store.queues.range(place.topic, place.queue_id)[1]
             if place.offset > end:
                 queue = f"queue {place.queue_id} of {place.topic!r}"
                 behind[index] = f"{place.offset} lies behind {queue}, which ends at {end}"
@@ -322,7 +322,7 @@ def _granted(group: Group, queue: Queue, store: MessageStore) -> GrantedLock:
         topic=queue[0],
         queue_id=queue[1],
         token=group.locks[queue].token,
-        next_offset=store.queue_range(*queue)[0] if position is None else position,
+        next_offset=store.queues.range(*queue)[0] if position is None else position,
         committed_offset=group.offsets.get(queue),
         started=start_position(group.starts.get(queue)),
     )

@@ -73,17 +73,19 @@ class Starts:
             if group.position((name, queue_id)) is not None:
                 continue
             if is_known:
-                yield QueueStart(queue_id, self._store.queue_range(name, queue_id)[0], "added")
+                yield QueueStart(queue_id, self._store.queues.range(name, queue_id)[0], "added")
             else:
                 yield self._start(group, (name, queue_id), since_ms)
 
     def _start(self, group: Group, queue: Queue, since_ms: int | None) -> QueueStart:
-        first, end = self._store.queue_range(*queue)
+        first, end = self._store.queues.range(*queue)
         start = group.settings.start
         if isinstance(start, int):
-            return QueueStart(queue[1], self._store.offset_by_time(*queue, start), "time")
+            return QueueStart(queue[1], self._store.queues.offset_by_time(*queue, start), "time")
         if start == "earliest":
             return QueueStart(queue[1], first, "earliest")
         if since_ms is not None:
-            return QueueStart(queue[1], self._store.offset_by_time(*queue, since_ms), "since")
+            return QueueStart(
+                queue[1], self._store.queues.offset_by_time(*queue, since_ms), "since"
+            )
         return QueueStart(queue[1], end, "latest")

@@ -38,8 +38,8 @@ from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.config.delay_offsets import steps
 from eruca_broker.store.index.key_index import TIMESTAMP_MAX
 from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.reader import Reader
 from eruca_broker.store.state.timers_fold import delayed_queues, rows_of_entries
 
 _COPIES_MAX: Final = 1_000  # records of one unique id in one topic: more than any group retries
@@ -72,7 +72,7 @@ def has_let_go(log: CommitLog, first: int) -> bool:
 
 
 def imported(
-    directory: Path, queues: ConsumeQueues, reader: Reader, min_offset: int, last_stored_ms: int
+    directory: Path, queues: ConsumeQueues, reader: LogReader, min_offset: int, last_stored_ms: int
 ) -> TimerRows:
     """Return the timers that RocketMQ has left pending in the store in *directory*.
 
@@ -101,7 +101,7 @@ def imported(
 
 
 def take_over(
-    pending: TimerRows, queues: ConsumeQueues, reader: Reader, last_stored_ms: int
+    pending: TimerRows, queues: ConsumeQueues, reader: LogReader, last_stored_ms: int
 ) -> TimerRows:
     """Return those of Eruca's *pending* timers that RocketMQ has left pending, and its own.
 
@@ -129,7 +129,7 @@ def _timer_ids(queues: ConsumeQueues) -> Int64Array:
     return np.concatenate(parts)
 
 
-def _still_waiting(log_offsets: Iterable[int], reader: Reader, last_stored_ms: int) -> TimerRows:
+def _still_waiting(log_offsets: Iterable[int], reader: LogReader, last_stored_ms: int) -> TimerRows:
     """Return the timers of those messages of the timer topic, in log order, that still wait."""
     waiting: dict[_Identity, int] = {}
     recalled: set[_Identity] = set()
@@ -155,7 +155,7 @@ def _still_waiting(log_offsets: Iterable[int], reader: Reader, last_stored_ms: i
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def _is_delivered(identity: _Identity, log_offset: int, reader: Reader) -> bool:
+def _is_delivered(identity: _Identity, log_offset: int, reader: LogReader) -> bool:
     """Tell whether the message that waits at *log_offset* is in its real topic, too."""
     records = reader.by_key(
         identity.topic,

@@ -26,9 +26,9 @@ from eruca_broker.core.records.half_messages import HALF_PLACE, OP_PLACE, finish
 from eruca_broker.core.records.scheduled import Destination
 from eruca_broker.core.state.transactions import LiveTransaction, Transactions
 from eruca_broker.store.config.delay_offsets import first_since, steps
+from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.reader import Reader
 
 CHECKS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
@@ -39,7 +39,7 @@ _Stored = dict[str, list[tuple[int, LiveTransaction]]]  # by id, with the half m
 
 
 def imported_transactions(
-    queues: ConsumeQueues, reader: Reader, progress: Progress
+    queues: ConsumeQueues, reader: LogReader, progress: Progress
 ) -> list[LiveTransaction]:
     """Return the transactions that RocketMQ has left pending, oldest first.
 
@@ -75,7 +75,7 @@ def imported_transactions(
 def take_over(
     transactions: Transactions,
     queues: ConsumeQueues,
-    reader: Reader,
+    reader: LogReader,
     progress: Progress,
     since: int,
 ) -> bool:
@@ -134,7 +134,7 @@ def _is_over(places: Sequence[int], finished: set[int], passed: int) -> bool:
     return max(places) < passed or not finished.isdisjoint(places)
 
 
-def _half_of(live: LiveTransaction, reader: Reader) -> Record:
+def _half_of(live: LiveTransaction, reader: LogReader) -> Record:
     """Return a pending transaction's half message: right behind its event, if it has one."""
     record = reader.record(live.offset)
     if record.topic == HALF_PLACE.topic:
@@ -154,7 +154,7 @@ def _finished(ops: Iterable[tuple[int, Record]]) -> set[int]:
 
 def _records(
     queues: ConsumeQueues,
-    reader: Reader,
+    reader: LogReader,
     place: Destination,
     first_of: Callable[[ConsumeQueue], int],
 ) -> Iterator[tuple[int, Record]]:

@@ -32,9 +32,9 @@ from eruca_broker.core.state.timers_events import TimerRows
 from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.reader import Reader
 from eruca_broker.store.state import imported_timers
 from eruca_broker.store.state.imported_transactions import (
     CHECKS_GROUP,
@@ -79,7 +79,7 @@ def fold(
     """
     state, timers = BrokerState(), TimersFold()
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
-    reader = Reader(log, queues, index)
+    reader = LogReader(log, index)
     first = _latest_snapshot(queue, reader) if queue is not None else None
     if first is None and log.end_offset > log.min_offset:
         _import(directory, state, queues)
@@ -118,7 +118,7 @@ def _timers(rows: TimerRows) -> PendingTimers:
     return pending
 
 
-def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:
+def _latest_snapshot(queue: ConsumeQueue, reader: LogReader) -> int | None:
     """Return the queue offset of the first part of the latest whole snapshot."""
 
     def part_at(offset: int) -> StateSnapshot | None:
@@ -142,7 +142,7 @@ def _latest_snapshot(queue: ConsumeQueue, reader: Reader) -> int | None:
     return None
 
 
-def _events(queue: ConsumeQueue, reader: Reader, first: int) -> Iterator[tuple[Event, Entry]]:
+def _events(queue: ConsumeQueue, reader: LogReader, first: int) -> Iterator[tuple[Event, Entry]]:
     for offset in range(first, queue.max_offset):
         entry = queue.entry(offset)
         yield decode_event(reader.record(entry.log_offset).body), entry
@@ -171,7 +171,7 @@ def _with_known_order(put: TopicPut, state: BrokerState) -> TopicPut:
     return msgspec.structs.replace(put, order_config=known.order_config)
 
 
-def _import_transactions(state: BrokerState, queues: ConsumeQueues, reader: Reader) -> None:
+def _import_transactions(state: BrokerState, queues: ConsumeQueues, reader: LogReader) -> None:
     progress = state.group_offsets(CHECKS_GROUP)
     for live in imported_transactions(queues, reader, progress):
         if state.transactions.get(live.transaction_id) is None:

@@ -1,0 +1,220 @@
+"""Reading the log: single records, by where they lie or by a key, and stretches of it.
+
+Source: RocketMQ 5.3, ``DefaultMessageStore.queryMessage``, ``CommitLog.getData``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Final, NamedTuple
+
+import structlog
+
+from eruca.contract.errors import RecordNotFoundError, UnavailableError
+from eruca.contract.hashing import key_hash
+from eruca.contract.properties import KEYS, UNIQ_KEY, split_keys
+from eruca.contract.records import (
+    MAGIC_BLANK,
+    RECORD_SIZE_MIN,
+    DamagedRecordError,
+    Record,
+    RecordLayout,
+    decode_record,
+    layout_of,
+)
+from eruca_broker.core.damage import RESTORE_FIX, damaged_record
+from eruca_broker.store.index.index_file import DamagedIndexError
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.log.commit_log import CommitLog
+
+_SYS_FLAG: Final = slice(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
+
+_log = structlog.get_logger()
+
+
+class LogRead(NamedTuple):
+    """A stretch of the log: whole records, back to back."""
+
+    records: memoryview
+    next_offset: int  # where to read on; beyond the records where a segment's rest is unused
+    min_offset: int
+    max_offset: int
+
+
+class LogReader:
+    """Reads the log of one store, which its key index helps to find records in."""
+
+    def __init__(self, log: CommitLog, index: KeyIndex) -> None:
+        self._log = log
+        self._index = index
+
+    @property
+    def min_offset(self) -> int:
+        """Log offset of the first record that is still there."""
+        return self._log.min_offset
+
+    def record(
+        self, log_offset: int, end_offset: int | None = None, *, is_proved: bool = True
+    ) -> Record:
+        """Return the record that starts at *log_offset*.
+
+        Args:
+            log_offset: Where its first byte lies.
+            end_offset: Where the log ends for whoever asks; None for its own end.
+            is_proved: Whether one whose body has rotted is none.
+
+        Raises:
+            RecordNotFoundError: None does; for an offset inside a record, too.
+        """
+        end = self._log.written_offset if end_offset is None else end_offset
+        segment = self._log.segment_at(log_offset)
+        if segment is not None and log_offset < end:
+            view, start = memoryview(segment.buffer), log_offset - segment.base_offset
+            try:
+                record = decode_record(view, start, check_crc=is_proved)
+            except DamagedRecordError as error:
+                if _own_offset(view, start) == log_offset:
+                    raise damaged_record(log_offset, error) from error
+            else:
+                if record.log_offset == log_offset:
+                    return record
+        raise RecordNotFoundError(
+            f"no record starts at log offset {log_offset}; the log holds "
+            f"{self._log.min_offset} to {end}"
+        )
+
+    def raw(self, log_offset: int) -> memoryview:
+        """Return the bytes of the record that starts at *log_offset*; raises as ``record`` does."""
+        segment = self._log.segment_at(log_offset)
+        if segment is not None:
+            view, start = memoryview(segment.buffer), log_offset - segment.base_offset
+            size = int.from_bytes(view[start : start + 4])
+            if (
+                _own_offset(view, start) == log_offset
+                and RECORD_SIZE_MIN <= size <= len(view) - start
+            ):
+                return view[start : start + size]
+        raise RecordNotFoundError(f"no record starts at log offset {log_offset}")
+
+    def read_log(self, from_offset: int, max_bytes: int, end_offset: int) -> LogRead:
+        """Return whole records from *from_offset* on, at most up to the end of their segment.
+
+        Raises:
+            RecordNotFoundError: No record starts there.
+            UnavailableError: One does, and it or another of them is damaged. That is not for good,
+                and no reason to begin anew elsewhere: its file may be restored.
+        """
+        lowest = self._log.min_offset
+        if from_offset == end_offset:
+            return LogRead(memoryview(b""), from_offset, lowest, end_offset)
+        segment = self._log.segment_at(from_offset)
+        if segment is None or from_offset > end_offset:
+            raise RecordNotFoundError(
+                f"log offset {from_offset} is outside the log, {lowest} to {end_offset}",
+                fix=f"read from {lowest} on",
+            )
+        start = from_offset - segment.base_offset
+        position, limit = start, min(segment.size, end_offset - segment.base_offset)
+        following = from_offset
+        view = memoryview(segment.buffer)
+        while position < limit:
+            size = int.from_bytes(view[position : position + 4])
+            magic = int.from_bytes(view[position + 4 : position + 8])
+            if magic == MAGIC_BLANK:
+                following = segment.end_offset
+                break
+            is_record = _own_offset(view, position) == segment.base_offset + position
+            if not is_record or not RECORD_SIZE_MIN <= size <= limit - position:
+                if 0 < position == start:  # nobody knows whether a record should start here
+                    raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
+                raise UnavailableError(
+                    f"the record at log offset {segment.base_offset + position} is damaged, and "
+                    "where the next one starts is not known",
+                    fix=RESTORE_FIX,
+                )
+            if position > start and position + size - start > max_bytes:
+                break
+            position += size
+            following = segment.base_offset + position
+        return LogRead(view[start:position], following, lowest, end_offset)
+
+    def store_timestamp(self, log_offset: int) -> int | None:
+        """Return when the record at *log_offset* was stored, in ms since the epoch.
+
+        Its head tells, whatever has become of its body; None where not even that can be read.
+        """
+        try:
+            raw = self.raw(log_offset)
+        except RecordNotFoundError:
+            return None
+        at = layout_of(int.from_bytes(raw[_SYS_FLAG])).store_timestamp
+        return int.from_bytes(raw[at : at + 8])
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        since_offset: int,
+        unindexed: Iterable[int] = (),
+        is_proved: bool = True,
+    ) -> list[Record]:
+        """Return the newest records of *topic* that have *key* as unique id or among their keys.
+
+        The index knows hashes and seconds; the records themselves decide. Of those at the log
+        offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
+        is not looked at, however much it is. Records whose bodies have rotted are left out, unless
+        they need not be *is_proved*.
+
+        Raises:
+            UnavailableError: The index cannot be read; what it leads to must not seem not to exist.
+        """
+        found = []
+        indexed = self._indexed(key_hash(topic, key), begin_ms, end_ms)
+        lowest = max(since_offset, self._log.min_offset)
+        for record in self._candidates(chain(unindexed, indexed), lowest, is_proved=is_proved):
+            properties = record.property_map()
+            if (
+                record.topic == topic
+                and begin_ms <= record.store_timestamp <= end_ms
+                and (properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS)))
+            ):
+                found.append(record)
+                if len(found) == max_count:
+                    break
+        return found
+
+    def _indexed(self, hashed: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        try:
+            yield from self._index.candidates(hashed, begin_ms, end_ms)
+        except (DamagedIndexError, OSError) as error:
+            _log.error("the key index cannot be read", fault=str(error))
+            raise UnavailableError(
+                "the key index cannot be read, so nobody knows what has the key",
+                fix="the broker's log names the file; without its directory index/, the broker "
+                "makes it anew when it starts",
+            ) from error
+
+    def _candidates(
+        self, log_offsets: Iterable[int], lowest: int, *, is_proved: bool
+    ) -> Iterator[Record]:
+        """Yield the records at *log_offsets*, newest first, down to the log offset *lowest*."""
+        last = -1
+        for offset in log_offsets:
+            if offset < lowest:
+                return
+            if offset != last:  # a record may have the same key twice
+                last = offset
+                with suppress(RecordNotFoundError):  # of an index file damaged unnoticed
+                    yield self.record(offset, is_proved=is_proved)
+
+
+def _own_offset(view: memoryview, start: int) -> int:
+    """Return the log offset that a record tells."""
+    at = start + RecordLayout.LOG_OFFSET
+    return int.from_bytes(view[at : at + 8])

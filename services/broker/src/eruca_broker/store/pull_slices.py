@@ -1,0 +1,149 @@
+"""What a pull takes of a queue's entries, and the slices of the log that hold it.
+
+Messages that one producer batch put into one queue lie back to back, so neighbours are joined into
+one slice before anything is sent. A few entries are chosen one by one, more of them by columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.property_scan import Scan
+
+FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
+
+
+class PullSlices(NamedTuple):
+    """What a pull takes."""
+
+    sizes: bytes  # u32 big-endian per record
+    slices: list[memoryview]  # of the log
+    size: int  # bytes of all slices
+    end: int  # entries that are done with
+    work: int = 0  # what a filter over properties has cost
+
+
+def take(
+    log: CommitLog,
+    entries: Entries,
+    max_count: int,
+    max_bytes: int,
+    tag_codes: frozenset[int] | None,
+) -> PullSlices:
+    """Return the first messages of *entries*: so many, and so large but for the first one.
+
+    Args:
+        log: Where they lie.
+        entries: Of one queue, in order.
+        max_count: How many at most.
+        max_bytes: How large at most, all together.
+        tag_codes: Hashes of the tags wanted, or None for every message.
+
+    Raises:
+        OutsideLogError: An entry is wrong.
+    """
+    if len(entries) <= FEW_MAX:
+        few = _choose_few(entries, max_count, max_bytes, tag_codes)
+        return _slices(log, few.rows, few.size, few.end)
+    many = _choose_many(entries, max_count, max_bytes, tag_codes)
+    sizes = many.entries["size"].tobytes()  # big-endian, as the wire has them
+    slices = _slices_of_entries(log, many.entries, many.size) if sizes else []
+    return PullSlices(sizes, slices, many.size, many.end)
+
+
+def take_found(log: CommitLog, found: Scan) -> PullSlices:
+    """Return the messages that a filter over properties has let through."""
+    size = sum(size for _, size in found.rows)
+    return _slices(log, found.rows, size, found.end, found.work)
+
+
+def _slices(
+    log: CommitLog, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
+) -> PullSlices:
+    """Return the records at *rows*' log offsets, each of so many bytes."""
+    sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))
+    return PullSlices(sizes, list(_slices_of_rows(log, rows)), size, end, work)
+
+
+def _slices_of_rows(log: CommitLog, rows: Sequence[tuple[int, int]]) -> Iterator[memoryview]:
+    if not rows:
+        return
+    begin = end = rows[0][0]
+    for log_offset, size in rows:
+        if log_offset != end:
+            yield log.view(begin, end - begin)
+            begin = end = log_offset
+        end += size
+    yield log.view(begin, end - begin)
+
+
+def _slices_of_entries(log: CommitLog, entries: Entries, size: int) -> list[memoryview]:
+    starts, sizes = entries["log_offset"], entries["size"]
+    first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
+    if end - first == size:  # no two overlap, so there is room for nothing between them
+        return log.views([first], [end])
+    starts = starts.astype(np.int64)
+    ends = starts + sizes
+    breaks = np.flatnonzero(starts[1:] != ends[:-1])
+    begins = [first, *starts[breaks + 1].tolist()]
+    return log.views(begins, [*ends[breaks].tolist(), end])
+
+
+class _Few(NamedTuple):
+    """The messages that a pull of a few entries takes."""
+
+    rows: list[tuple[int, int]]  # log offset, size
+    size: int  # bytes of all of them
+    end: int  # entries that are done with
+
+
+def _choose_few(
+    entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
+) -> _Few:
+    """Choose messages as a pull may take them: at most so many, and so large but for the first."""
+    rows: list[tuple[int, int]] = []
+    total = 0
+    for index, (log_offset, size, tag_code) in enumerate(entries.tolist()):
+        if tag_codes is not None and tag_code not in tag_codes:
+            continue
+        if rows and (len(rows) == max_count or total + size > max_bytes):
+            return _Few(rows, total, index)
+        rows.append((log_offset, size))
+        total += size
+    return _Few(rows, total, len(entries))
+
+
+class _Many(NamedTuple):
+    """The messages that a pull of more entries takes."""
+
+    entries: Entries
+    size: int  # bytes of all of them
+    end: int  # entries that are done with
+
+
+def _choose_many(
+    entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
+) -> _Many:
+    """Choose as :func:`_choose_few` does, by columns."""
+    end = len(entries)
+    matching = None
+    if tag_codes is not None:
+        matching = np.flatnonzero(np.isin(entries["tags_code"].astype(np.int64), list(tag_codes)))
+        if len(matching) > max_count:
+            end = int(matching[max_count])
+            matching = matching[:max_count]
+        entries = entries[matching]
+    size = int(np.add.reduce(entries["size"], dtype=np.int64))
+    if size > max_bytes:
+        total = np.cumsum(entries["size"], dtype=np.int64)
+        count = max(1, int(np.searchsorted(total, max_bytes, side="right")))
+        if count < len(entries):
+            end = count if matching is None else int(matching[count])
+            entries, size = entries[:count], int(total[count - 1])
+    return _Many(entries, size, end)

@@ -1,0 +1,258 @@
+"""Reading queues: from a queue's entries to slices of the log, without touching a message.
+
+Source: RocketMQ 5.3, ``DefaultMessageStore.getMessage``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import RecordNotFoundError, UnavailableError
+from eruca.contract.limits import QUEUE_COUNT_MAX
+from eruca.contract.records import DamagedRecordError, Record, decode_record
+from eruca.contract.wire import PullStatus
+from eruca.core.filters.sql92 import Sql92Filter
+from eruca_broker.core.state.state import BrokerState
+from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
+from eruca_broker.store.log_reader import LogReader
+from eruca_broker.store.property_scan import SCAN_RECORDS_MAX, SCAN_WORK_MAX, ScanLimits, scan
+from eruca_broker.store.pull_slices import take, take_found
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.lagging import queue_failed
+from eruca_broker.store.queues.queue_files import DamagedQueueError
+
+SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class QueueRead:
+    """What a pull of one queue found."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    sizes: bytes = b""  # u32 big-endian per record, as the wire has it
+    slices: list[memoryview] = field(default_factory=list)  # the records, in order
+    size: int = 0  # bytes of all slices
+    scan_work: int = 0  # what a filter over properties has cost; see store.property_scan
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return len(self.sizes) // 4
+
+    def records(self) -> Iterator[Record]:
+        """Yield the messages, decoded, for who does not pass on their bytes.
+
+        One that has been damaged on the disk comes as it is; where its parts cannot be told apart
+        any more it is passed over, and that is logged: it must not hold up those behind it.
+        """
+        sizes = struct.iter_unpack(">I", self.sizes)
+        for piece in self.slices:
+            position = 0
+            while position < len(piece):
+                try:
+                    yield decode_record(piece, position, check_crc=False)
+                except DamagedRecordError as error:
+                    _log.error("a damaged message is passed over", fault=str(error))
+                position += next(sizes)[0]
+
+    def raws(self) -> Iterator[memoryview]:
+        """Yield the messages' records as they lie in the log, each for itself."""
+        sizes = struct.iter_unpack(">I", self.sizes)
+        for piece in self.slices:
+            position = 0
+            while position < len(piece):
+                end = position + next(sizes)[0]
+                yield piece[position:end]
+                position = end
+
+
+class QueueReader:
+    """Reads the queues of one store.
+
+    Args:
+        log: The store's.
+        queues: Its consume queues.
+        dispatcher: Knows which of them lag.
+        state: Knows where deleted topics' queues ended.
+        log_reader: Of single records.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        dispatcher: Dispatcher,
+        state: BrokerState,
+        log_reader: LogReader,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._state = state
+        self._log_reader = log_reader
+
+    def range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the first offset that is still there and the one the next message becomes.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        try:
+            return self._range(topic, queue_id)
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
+
+    def lag_of(self, topic: str, queue_id: int) -> UnavailableError | None:
+        """Return why a queue lacks messages that are in the log; None where it does not."""
+        key = (topic, queue_id)
+        lag = self._dispatcher.lagging.get(key)
+        return None if lag is None else queue_failed(key, lag.error)
+
+    def count(self, topic: str) -> int:
+        """Return how many queues of *topic* there are, or were: one more than the last one's id."""
+        ids = range(QUEUE_COUNT_MAX - 1, -1, -1)
+        return next(
+            (i + 1 for i in ids if (topic, i) in self._queues or self._ended_at(topic, i)), 0
+        )
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        tag_codes: frozenset[int] | None = None,
+        sql92: Sql92Filter | None = None,
+        scan_work_max: int = SCAN_WORK_MAX,
+    ) -> QueueRead:
+        """Return messages of a queue from *offset* on, at most so many and so large.
+
+        Args:
+            topic: An existing topic.
+            queue_id: One of its queues.
+            offset: Queue offset of the first message wanted.
+            max_count: How many at most.
+            max_bytes: How large at most, all together; the first one comes all the same.
+            tag_codes: Hashes of the tags wanted, or None for every message.
+            sql92: What the messages' properties must meet; not together with *tag_codes*.
+            scan_work_max: What looking at properties may cost; see ``store.property_scan``.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read, or lack what comes at *offset*.
+        """
+        try:
+            lowest, highest = self._range(topic, queue_id)
+            if offset >= highest and (lag := self.lag_of(topic, queue_id)) is not None:
+                raise lag
+            queue = self._queues.existing(topic, queue_id)
+            if queue is None or not lowest <= offset < highest:
+                return _nothing(offset, lowest, highest)
+            if sql92 is not None:
+                entries = queue.entries(offset, min(SCAN_RECORDS_MAX, highest - offset))
+                limits = ScanLimits(max_count, max_bytes, scan_work_max)
+                taken = take_found(self._log, scan(self._log, entries, sql92, limits))
+            else:
+                looked_at = max_count if tag_codes is None else SCAN_COUNT_MAX
+                entries = queue.entries(offset, min(looked_at, highest - offset))
+                taken = take(self._log, entries, max_count, max_bytes, tag_codes)
+        except OutsideLogError as error:
+            raise self._queues.distrust(topic, queue_id, f"an entry is wrong: {error}") from error
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
+        return QueueRead(
+            PullStatus.FOUND if taken.slices else PullStatus.NO_MATCHED_MESSAGE,
+            offset + taken.end,
+            lowest,
+            highest,
+            taken.sizes,
+            taken.slices,
+            taken.size,
+            taken.work,
+        )
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
+    ) -> int:
+        """Return the first offset stored at or after a time, or the last at or before it.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        lowest, highest = self.range(topic, queue_id)
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None or lowest == highest:
+            return highest
+        try:
+            found = queue.offset_by_time(
+                timestamp_ms, upper=upper, store_time_of=self._log_reader.store_timestamp
+            )
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
+        return min(max(found, lowest), highest)
+
+    def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return when a message was stored, or None where there is none, or it is damaged.
+
+        The damage, which may be its queue's, is logged: it must not hide what else is asked for.
+        """
+        lowest, highest = self.range(topic, queue_id)
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None or not lowest <= queue_offset < highest:
+            return None
+        try:
+            return self._log_reader.record(queue.entry(queue_offset).log_offset).store_timestamp
+        except RecordNotFoundError as error:
+            fault = error.detail
+        except (OSError, DamagedQueueError) as error:
+            fault = queue_failed((topic, queue_id), error).detail
+        _log.error(
+            "a damaged message does not tell its time",
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            fault=fault,
+        )
+        return None
+
+    def log_offset_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return where a message lies that the queue has.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        try:
+            return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
+        except (OSError, DamagedQueueError) as error:
+            raise queue_failed((topic, queue_id), error) from error
+
+    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None or queue.min_offset == queue.max_offset:
+            end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))
+            return end, end
+        return queue.min_offset, queue.max_offset
+
+    def _ended_at(self, topic: str, queue_id: int) -> int:
+        return self._state.queue_ends.get((topic, queue_id), 0)
+
+
+def _nothing(offset: int, lowest: int, highest: int) -> QueueRead:
+    """Return what a pull finds at an *offset* that has no message, and where to go on."""
+    if offset < lowest:
+        return QueueRead(PullStatus.OFFSET_TOO_SMALL, lowest, lowest, highest)
+    if offset > highest:
+        return QueueRead(PullStatus.OFFSET_TOO_LARGE, highest, lowest, highest)
+    return QueueRead(PullStatus.NO_NEW_MESSAGE, offset, lowest, highest)
