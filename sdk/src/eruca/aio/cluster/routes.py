@@ -1,13 +1,10 @@
 """The routes a client works with: fetched when first needed, then kept fresh in the background.
 
 A cached route is used whatever its age, so nobody waits for a refresh. The routes asked for first
-are *watched*: a request with their ETag is held by the name server until they change, so a broker
-that comes or goes is known at once. The others, and all while a name server holds no more requests,
-are asked for again every 30 s. A watch that fails begins anew after a pause that doubles, or as
-soon as a name server answers something else; one that is held by a name server which another
-request has turned away from begins anew at the one in use. Whoever meets a failed broker or a topic
-that is not where it should be calls :meth:`Routes.refresh_soon`, at most one request per topic and
-second.
+are watched (:mod:`eruca.aio.cluster.route_watches`), so that a broker that comes or goes is known
+at once; the others, and all while a name server holds no more requests, are asked for again every
+30 s. Whoever meets a failed broker or a topic that is not where it should be calls
+:meth:`Routes.refresh_soon`, at most one request per topic and second.
 
 A name server that has just started knows no routes yet, or parts of them. So "not found" counts
 only when all of them say it, and never against a route that is already at hand: if the topic is
@@ -33,12 +30,12 @@ from typing import Final
 from eruca.aio.cluster.broker_api import parsed
 from eruca.aio.cluster.name_servers import NameServers
 from eruca.aio.cluster.outages import Outages
-from eruca.aio.http.transport import HttpResponse, path_segment, problem_error
+from eruca.aio.cluster.route_watches import REFRESH_SECONDS, RouteWatches, route_target
+from eruca.aio.http.transport import HttpResponse, problem_error
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
     NoRouteError,
-    OverloadedError,
     TopicNotFoundError,
     TransportError,
 )
@@ -50,9 +47,7 @@ from eruca.contract.models import (
     RouteBroker,
     TopicRoute,
 )
-from eruca.core.checked_names import check_topic
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.pauses import doubled
 from eruca.core.routing.route_table import (
     CachedRoute,
     PublishView,
@@ -61,15 +56,10 @@ from eruca.core.routing.route_table import (
     publish_view,
 )
 
-REFRESH_SECONDS: Final = 30.0  # RocketMQ's pollNameServerInterval
 REFRESH_GAP_SECONDS: Final = 1.0  # between two requests for one topic that failures ask for
 TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does not grow for ever
 
-WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
-WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
-WATCH_PAUSE_SECONDS: Final = 0.5  # from one to the next; something in between may not hold them
 NEW_TOPIC_SECONDS: Final = 1.0  # how long a topic may be known to its brokers only
-WATCH_REST_SECONDS: Final = 0.5  # of a watch that failed; doubles, up to REFRESH_SECONDS
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
@@ -77,17 +67,6 @@ _FETCHES_AT_ONCE: Final = 8  # of the background refresh
 _WAIT_NOTE: Final = "a consumer made with wait_for_topics=True waits for it"
 
 _logger = logging.getLogger(__name__)
-
-
-class _Watch:
-    """One route that is watched, while its task runs."""
-
-    __slots__ = ("asked_url", "is_wanted_again", "task")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.asked_url: str | None = None  # of the name server first asked; None: not just now
-        self.is_wanted_again = asyncio.Event()  # while it rests
 
 
 class Routes:
@@ -104,12 +83,7 @@ class Routes:
         self._auto_views: dict[str, tuple[PublishView, float]] = {}  # and when each ends
         self._wake = asyncio.Event()
         self._refresher: asyncio.Task[None] | None = None
-        self._watches: dict[str, _Watch] = {}
-        self._watch_outages = Outages(
-            _logger,
-            failed="the route of %s is not watched just now: %s",
-            over="the route of %s is watched again",
-        )
+        self._watches = RouteWatches(name_servers, self._table, self._take_in, timeout=timeout)
         self._refresh_outages = Outages(
             _logger,
             failed="the route of %s stays as it was: %s",
@@ -263,8 +237,7 @@ class Routes:
     async def close(self) -> None:
         """End the background work."""
         self._is_closed = True
-        tasks = [*self._fetches.values()]
-        tasks += [watch.task for watch in self._watches.values() if watch.task is not None]
+        tasks = [*self._fetches.values(), *self._watches.tasks()]
         if self._refresher is not None:
             tasks.append(self._refresher)
         for task in tasks:
@@ -323,7 +296,7 @@ class Routes:
     async def _request_route(self, topic: str) -> None:
         loop = asyncio.get_running_loop()
         self._fetched_at[topic] = loop.time()
-        target = _route_target(topic)
+        target = route_target(topic)
         cached = self._table.get(topic)
         error: ErucaError | None = None
         for _ in self._name_servers.urls:
@@ -332,7 +305,7 @@ class Routes:
             answer = await self._name_servers.request(
                 "GET", target, headers=headers, timeout=self._timeout
             )
-            self._rouse_watches()
+            self._watches.rouse()
             if answer.status == 304 and cached is not None:
                 self._table.confirm(topic, now_ms=loop.time() * 1000)
                 return
@@ -359,8 +332,7 @@ class Routes:
             changed = self._table.put(route, etag=answer.headers.get("etag"), now_ms=now_ms)
         except ValueError as error:
             raise TransportError(f"the route of {topic} could not be read: {error}") from error
-        if topic not in self._watches and len(self._watches) < WATCHES_MAX:
-            self._begin_watch(topic)
+        self._watches.begin(topic)
         topics = self._table.topics()
         if len(topics) > TOPICS_MAX:
             oldest = min(topics, key=lambda name: self._fetched_at.get(name, 0.0))
@@ -371,74 +343,6 @@ class Routes:
             for listener in tuple(self._listeners):
                 listener(topic)
         return 0.0
-
-    def _begin_watch(self, topic: str) -> None:
-        watch = self._watches[topic] = _Watch()
-        watch.task = asyncio.create_task(self._watch(topic, watch), name=f"eruca watch {topic}")
-
-    def _rouse_watches(self) -> None:
-        """A name server has answered: watches go on there."""
-        url = self._name_servers.current_url
-        for topic, watch in tuple(self._watches.items()):
-            watch.is_wanted_again.set()
-            if watch.task is not None and watch.asked_url not in (None, url):
-                watch.task.cancel()
-                self._begin_watch(topic)
-
-    async def _watch(self, topic: str, watch: _Watch) -> None:
-        """Keep one route up to date by held requests."""
-        loop = asyncio.get_running_loop()
-        failures = 0
-        kept_out: str | None = None  # ETag of a route that is not used yet
-        while (cached := self._table.get(topic)) is not None and cached.etag is not None:
-            asked_at = loop.time()
-            try:
-                answer = await self._held_route(topic, watch, kept_out or cached.etag)
-                settling = 0.0
-                if answer.status == 200:
-                    settling = self._take_in(topic, answer)
-                elif kept_out is None:
-                    self._table.confirm(topic, now_ms=loop.time() * 1000)
-                kept_out = answer.headers.get("etag") if settling else None
-                pause = WATCH_PAUSE_SECONDS if kept_out else max(WATCH_PAUSE_SECONDS, settling)
-                failures = 0
-            except OverloadedError as error:
-                self._watch_outages.failed(topic, error)
-                await asyncio.sleep(REFRESH_SECONDS)
-            except ErucaError as error:
-                self._watch_outages.failed(topic, error)
-                await self._rest(watch, _rest_seconds(failures))
-                failures += 1
-            else:
-                self._watch_outages.answered(topic)
-                await asyncio.sleep(asked_at + pause - loop.time())
-        self._watch_outages.forget(topic)
-        self._watches.pop(topic)
-
-    async def _held_route(self, topic: str, watch: _Watch, etag: str) -> HttpResponse:
-        """Return a name server's answer: another route than that of *etag*, or 304."""
-        watch.asked_url = self._name_servers.current_url
-        try:
-            answer = await self._name_servers.request(
-                "GET",
-                f"{_route_target(topic)}?wait_seconds={WATCH_SECONDS:g}",
-                headers=[("if-none-match", etag)],
-                timeout=self._timeout,
-                held_seconds=WATCH_SECONDS,
-            )
-        finally:
-            watch.asked_url = None
-        if answer.status not in (200, 304):
-            raise problem_error(answer, f"route of {topic}")
-        return answer
-
-    async def _rest(self, watch: _Watch, seconds: float) -> None:
-        """Leave the name servers alone for a while, less if one of them answers something else."""
-        watch.is_wanted_again.clear()
-        await asyncio.sleep(WATCH_REST_SECONDS)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds - WATCH_REST_SECONDS):
-                await watch.is_wanted_again.wait()
 
     async def _refresh_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
@@ -471,19 +375,9 @@ class Routes:
             self._refresh_outages.answered(topic)
 
 
-def _rest_seconds(failures: int) -> float:
-    """Return how long a watch rests that has failed so often before, in a row."""
-    return doubled(WATCH_REST_SECONDS, failures, REFRESH_SECONDS)
-
-
 def _settling_seconds(answer: HttpResponse) -> float:
     value = answer.headers.get(SETTLING_HEADER, "")
     return min(float(value), REFRESH_SECONDS) if value.isascii() and value.isdigit() else 0.0
-
-
-def _route_target(topic: str) -> str:
-    check_topic(topic)
-    return f"/v1/topics/{path_segment(topic)}/route"
 
 
 def _route_to_all(topic: str, brokers: BrokerList) -> TopicRoute:

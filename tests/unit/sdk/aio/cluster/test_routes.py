@@ -12,7 +12,8 @@ import pytest
 
 import eruca
 from eruca.aio.cluster.name_servers import NameServers
-from eruca.aio.cluster.routes import WATCHES_MAX, Routes
+from eruca.aio.cluster.route_watches import WATCHES_MAX
+from eruca.aio.cluster.routes import Routes
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import OverloadedError, TopicNotFoundError, TransportError
 from support.scripted_transport import (
@@ -221,7 +222,7 @@ async def test_one_that_holds_no_request_is_asked_again_only_after_a_while(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a cache in between may do."""
-    monkeypatch.setattr("eruca.aio.cluster.routes.WATCH_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("eruca.aio.cluster.route_watches.WATCH_PAUSE_SECONDS", 60.0)
 
     async def answer(request: Request) -> HttpResponse:
         if "wait_seconds" in request.target and status == 304:
@@ -364,7 +365,7 @@ async def test_a_watch_that_rests_goes_on_when_a_name_server_answers_something_e
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("eruca.aio.cluster.routes._rest_seconds", lambda _failures: 3_600.0)
+    monkeypatch.setattr("eruca.aio.cluster.route_watches._rest_seconds", lambda _failures: 3_600.0)
     async with routes_of() as (routes, server, transport):
         server.put("orders", "a")
         await routes.publish_view("orders")

@@ -1,0 +1,161 @@
+"""Watched routes: held requests by which a client knows at once of a broker that comes or goes.
+
+A request with a route's ETag is held by the name server until the route changes. A watch that fails
+begins anew after a pause that doubles, or as soon as a name server answers something else; one that
+is held by a name server which another request has turned away from begins anew at the one in use.
+A name server that holds no more requests is left alone for as long as routes without a watch are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from eruca.aio.cluster.name_servers import NameServers
+from eruca.aio.cluster.outages import Outages
+from eruca.aio.http.transport import HttpResponse, path_segment, problem_error
+from eruca.contract.errors import ErucaError, OverloadedError
+from eruca.core.checked_names import check_topic
+from eruca.core.pauses import doubled
+from eruca.core.routing.route_table import ROUTE_AGE_MS_MAX, RouteTable
+
+REFRESH_SECONDS: Final = ROUTE_AGE_MS_MAX / 1_000  # of routes that are not watched
+WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
+WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
+WATCH_PAUSE_SECONDS: Final = 0.5  # from one to the next; something in between may not hold them
+WATCH_REST_SECONDS: Final = 0.5  # of a watch that failed; doubles, up to REFRESH_SECONDS
+
+_logger = logging.getLogger(__name__)
+
+
+class _Watch:
+    """One route that is watched, while its task runs."""
+
+    __slots__ = ("asked_url", "is_wanted_again", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.asked_url: str | None = None  # of the name server first asked; None: not just now
+        self.is_wanted_again = asyncio.Event()  # while it rests
+
+
+class RouteWatches:
+    """The watches of one client.
+
+    Args:
+        name_servers: Who are asked.
+        table: The routes; what has left it is watched no more.
+        take_in: Told a topic and the answer that has its route; returns how many seconds to leave
+            its name server alone, where that route is not used yet, or 0.
+        timeout: Of a request, in seconds, on top of the time it is held.
+    """
+
+    def __init__(
+        self,
+        name_servers: NameServers,
+        table: RouteTable,
+        take_in: Callable[[str, HttpResponse], float],
+        *,
+        timeout: float,
+    ) -> None:
+        self._name_servers = name_servers
+        self._table = table
+        self._take_in = take_in
+        self._timeout = timeout
+        self._watches: dict[str, _Watch] = {}
+        self._outages = Outages(
+            _logger,
+            failed="the route of %s is not watched just now: %s",
+            over="the route of %s is watched again",
+        )
+
+    def begin(self, topic: str) -> None:
+        """Watch a topic's route, unless it is watched already, or as many as may be are."""
+        if topic not in self._watches and len(self._watches) < WATCHES_MAX:
+            self._start(topic)
+
+    def rouse(self) -> None:
+        """Go on at the name server in use, which has just answered something else."""
+        url = self._name_servers.current_url
+        for topic, watch in tuple(self._watches.items()):
+            watch.is_wanted_again.set()
+            if watch.task is not None and watch.asked_url not in (None, url):
+                watch.task.cancel()
+                self._start(topic)
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Return the tasks that watch, for who ends them."""
+        return [watch.task for watch in self._watches.values() if watch.task is not None]
+
+    def _start(self, topic: str) -> None:
+        watch = self._watches[topic] = _Watch()
+        watch.task = asyncio.create_task(self._watch(topic, watch), name=f"eruca watch {topic}")
+
+    async def _watch(self, topic: str, watch: _Watch) -> None:
+        """Keep one route up to date by held requests."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        kept_out: str | None = None  # ETag of a route that is not used yet
+        while (cached := self._table.get(topic)) is not None and cached.etag is not None:
+            asked_at = loop.time()
+            try:
+                answer = await self._held_route(topic, watch, kept_out or cached.etag)
+                settling = 0.0
+                if answer.status == 200:
+                    settling = self._take_in(topic, answer)
+                elif kept_out is None:
+                    self._table.confirm(topic, now_ms=loop.time() * 1000)
+                kept_out = answer.headers.get("etag") if settling else None
+                pause = WATCH_PAUSE_SECONDS if kept_out else max(WATCH_PAUSE_SECONDS, settling)
+                failures = 0
+            except OverloadedError as error:
+                self._outages.failed(topic, error)
+                await asyncio.sleep(REFRESH_SECONDS)
+            except ErucaError as error:
+                self._outages.failed(topic, error)
+                await self._rest(watch, _rest_seconds(failures))
+                failures += 1
+            else:
+                self._outages.answered(topic)
+                await asyncio.sleep(asked_at + pause - loop.time())
+        self._outages.forget(topic)
+        self._watches.pop(topic)
+
+    async def _held_route(self, topic: str, watch: _Watch, etag: str) -> HttpResponse:
+        """Return a name server's answer: another route than that of *etag*, or 304."""
+        watch.asked_url = self._name_servers.current_url
+        try:
+            answer = await self._name_servers.request(
+                "GET",
+                f"{route_target(topic)}?wait_seconds={WATCH_SECONDS:g}",
+                headers=[("if-none-match", etag)],
+                timeout=self._timeout,
+                held_seconds=WATCH_SECONDS,
+            )
+        finally:
+            watch.asked_url = None
+        if answer.status not in (200, 304):
+            raise problem_error(answer, f"route of {topic}")
+        return answer
+
+    async def _rest(self, watch: _Watch, seconds: float) -> None:
+        """Leave the name servers alone for a while, less if one of them answers something else."""
+        watch.is_wanted_again.clear()
+        await asyncio.sleep(WATCH_REST_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds - WATCH_REST_SECONDS):
+                await watch.is_wanted_again.wait()
+
+
+def route_target(topic: str) -> str:
+    """Return where a name server tells a topic's route; raises ValidationError."""
+    check_topic(topic)
+    return f"/v1/topics/{path_segment(topic)}/route"
+
+
+def _rest_seconds(failures: int) -> float:
+    """Return how long a watch rests that has failed so often before, in a row."""
+    return doubled(WATCH_REST_SECONDS, failures, REFRESH_SECONDS)
