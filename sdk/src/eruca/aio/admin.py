@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from eruca.aio.cluster.broker_api import checked_request, parsed
 from eruca.aio.cluster.masters import Masters, known_by, on_each, on_those_that_know
+from eruca.aio.cluster.requests import checked_request, parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
 from eruca.aio.http.transport import (
     JSON_HEADER,
@@ -184,8 +184,7 @@ class AsyncAdmin:
         }
 
         async def put(name: str) -> TopicConfig:
-            config, _ = await api.put_topic(live[name], topic, wanted[name])
-            return config
+            return await api.put_topic(live[name], topic, wanted[name])
 
         configs = await on_each({name: name for name in wanted}, put)
         await self._context.routes.wait_until(topic, lambda route: _shows(route, configs))

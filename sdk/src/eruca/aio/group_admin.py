@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.cluster.broker_api import checked_request, parsed, send_model
 from eruca.aio.cluster.masters import Masters, answered, on_each, on_those_that_know
+from eruca.aio.cluster.requests import checked_request, parsed, send_model
 from eruca.aio.http.transport import HttpResponse, path_segment, target_of
 from eruca.contract.errors import ErucaError, GroupNotFoundError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
     GroupConfig,
     GroupList,
-    GroupOffsets,
     GroupSettings,
     MemberList,
     OffsetCommit,
-    OffsetCommits,
     OffsetReset,
     QueueReset,
     ResetAnswer,
@@ -39,7 +37,6 @@ from eruca.contract.groups import (
 )
 from eruca.contract.limits import (
     LIST_LIMIT_MAX,
-    OFFSET_COUNT_MAX,
     REDRIVE_COUNT_MAX,
     RETRY_TIMES_DEFAULT,
 )
@@ -252,9 +249,8 @@ class AsyncGroupAdmin:
         """
         check_group(group)
         urls = await (self._masters.all() if topic is None else self._masters.of_topic(topic))
-        target = target_of(f"{_path(group)}/offsets", topic=topic)
         answers = await on_each(
-            urls, lambda url: self._call(GroupOffsets, "GET", url, target), unanswered
+            urls, lambda url: self._context.broker_api.group_offsets(url, group, topic), unanswered
         )
         queues = {
             MessageQueue(offset.topic, broker_name, offset.queue_id): offset
@@ -281,12 +277,11 @@ class AsyncGroupAdmin:
                 commit = OffsetCommit(topic=queue.topic, queue_id=queue.queue_id, offset=offset)
             commits.setdefault(await self._masters.url_of(queue), []).append(commit)
 
-        async def store(url: str) -> None:
-            for first in range(0, len(commits[url]), OFFSET_COUNT_MAX):
-                part = OffsetCommits(offsets=commits[url][first : first + OFFSET_COUNT_MAX])
-                await self._send("PUT", url, f"{_path(group)}/offsets", part)
-
-        await on_each({url: url for url in commits}, store)
+        api = self._context.broker_api
+        await on_each(
+            {url: url for url in commits},
+            lambda url: api.commit_offsets(url, group, commits[url]),
+        )
 
     async def reset(
         self,

@@ -464,9 +464,7 @@ class AsyncPullConsumer:
                 return
 
     async def _store(self, offsets: Mapping[MessageQueue, int]) -> None:
-        from eruca.aio.cluster.broker_api import (
-            checked_request,  # pydantic: loaded when first needed
-        )
+        from eruca.aio.cluster.requests import checked_request  # pydantic: loaded when needed
         from eruca.contract.groups import OffsetCommit  # … as well
 
         assert self._settings.group is not None

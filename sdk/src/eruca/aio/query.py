@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.cluster.broker_api import parsed, utc_text
 from eruca.aio.cluster.instances import Instances
+from eruca.aio.cluster.requests import parsed, utc_text
 from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.queries import (

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eruca.aio.cluster.broker_api import parsed, send_model
 from eruca.aio.cluster.masters import Masters, answered, on_those_that_know
 from eruca.aio.cluster.merging import merged
+from eruca.aio.cluster.requests import parsed, send_model
 from eruca.aio.http.transport import HttpResponse, path_segment, target_of
 from eruca.contract.errors import ErucaError, ScheduledNotFoundError
 from eruca.contract.limits import LIST_LIMIT_MAX

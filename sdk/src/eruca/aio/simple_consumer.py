@@ -171,9 +171,7 @@ class AsyncSimpleConsumer:
             StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
             ErucaError: A broker did not answer; its messages come again in any case.
         """
-        from eruca.aio.cluster.broker_api import (
-            checked_request,  # pydantic: loaded when first needed
-        )
+        from eruca.aio.cluster.requests import checked_request  # pydantic: loaded when needed
         from eruca.contract.deliveries import DeliveryNacks  # … as well
 
         self._check_usable()

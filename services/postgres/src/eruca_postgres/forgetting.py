@@ -23,7 +23,7 @@ from sqlalchemy import ColumnElement, Select, delete, func, literal_column, sele
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.cluster.requests import parsed, send_model
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,

@@ -5,27 +5,23 @@ Shared by administration and consumers; each call is one request with the client
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Final, Literal, TypeVar
+from datetime import datetime
+from typing import Literal, TypeVar
 
 import msgspec
-import pydantic
 from pydantic import BaseModel
-from pydantic import ValidationError as PydanticError
 
+from eruca.aio.cluster.requests import ask, parsed, send_model, utc_text
 from eruca.aio.http.transport import (
-    JSON_HEADER,
     UNREADABLE,
     HttpResponse,
     HttpTransport,
     path_segment,
-    problem_error,
     target_of,
 )
-from eruca.contract.errors import TransportError, ValidationError
+from eruca.contract.errors import TransportError
 from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
+from eruca.contract.limits import OFFSET_COUNT_MAX
 from eruca.contract.messages import FoundMessages, LogRecordView
 from eruca.contract.models import (
     BrokerStatus,
@@ -38,8 +34,6 @@ from eruca.contract.models import (
 
 M = TypeVar("M", bound=BaseModel)
 
-COMMIT_COUNT_MAX: Final = 1_024  # offsets in one request, as OffsetCommits has it
-
 
 class BrokerApi:
     """Requests to brokers, each given by its URL."""
@@ -48,13 +42,10 @@ class BrokerApi:
         self._transport = transport
         self._timeout = timeout
 
-    async def put_topic(
-        self, url: str, topic: str, settings: TopicSettings
-    ) -> tuple[TopicConfig, bool]:
-        """Create a topic or change its settings; return it, and whether it is new."""
+    async def put_topic(self, url: str, topic: str, settings: TopicSettings) -> TopicConfig:
+        """Create a topic or change its settings; return it."""
         target = f"/v1/topics/{path_segment(topic)}"
-        answer = await self._send("PUT", url, target, settings.model_dump_json().encode())
-        return parsed(TopicConfig, answer, target), answer.status == 201
+        return parsed(TopicConfig, await self._send("PUT", url, target, settings), url + target)
 
     async def get_topic(self, url: str, topic: str) -> TopicConfig:
         """Return a topic as this broker has it."""
@@ -109,9 +100,17 @@ class BrokerApi:
     async def commit_offsets(self, url: str, group: str, commits: list[OffsetCommit]) -> None:
         """Store a group's offsets on this broker."""
         target = f"/v1/groups/{path_segment(group)}/offsets"
-        for start in range(0, len(commits), COMMIT_COUNT_MAX):
-            part = OffsetCommits(offsets=commits[start : start + COMMIT_COUNT_MAX])
-            await self._send("PUT", url, target, part.model_dump_json(exclude_none=True).encode())
+        for first in range(0, len(commits), OFFSET_COUNT_MAX):
+            part = OffsetCommits(offsets=commits[first : first + OFFSET_COUNT_MAX])
+            await send_model(  # most have no token
+                self._transport,
+                "PUT",
+                url,
+                target,
+                part,
+                timeout=self._timeout,
+                exclude_none=True,
+            )
 
     async def status(self, url: str) -> BrokerStatus:
         """Return who the broker is and how it is doing."""
@@ -151,86 +150,9 @@ class BrokerApi:
             raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
 
     async def _get(self, model: type[M], url: str, target: str) -> M:
-        return parsed(model, await self._send("GET", url, target), url + target)
+        return await ask(model, self._transport, "GET", url, target, timeout=self._timeout)
 
     async def _send(
-        self, method: str, url: str, target: str, body: bytes | None = None
+        self, method: str, url: str, target: str, body: BaseModel | None = None
     ) -> HttpResponse:
-        answer = await self._transport.request(
-            method,
-            url,
-            target,
-            headers=() if body is None else (JSON_HEADER,),
-            body=() if body is None else (body,),
-            timeout=self._timeout,
-        )
-        if answer.status >= 300:
-            raise problem_error(answer, f"{method} {url}{target}")
-        return answer
-
-
-async def send_model(
-    transport: HttpTransport,
-    method: str,
-    url: str,
-    target: str,
-    body: BaseModel | None = None,
-    *,
-    timeout: float,
-) -> HttpResponse:
-    """Send a request whose body, if any, is a model, and return its answer; raise a refusal."""
-    answer = await transport.request(
-        method,
-        url,
-        target,
-        headers=() if body is None else (JSON_HEADER,),
-        body=() if body is None else (body.model_dump_json(by_alias=True).encode(),),
-        timeout=timeout,
-    )
-    if answer.status >= 300:
-        raise problem_error(answer, f"{method} {url}{target}")
-    return answer
-
-
-@contextmanager
-def checked_request() -> Iterator[None]:
-    """Let a request be made of a caller's values; refuse what the contract does not allow in it.
-
-    Raises:
-        ValidationError: One of the values is not allowed: as the service would say.
-    """
-    try:
-        yield
-    except pydantic.ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False)
-        first = faults[0]
-        name = ".".join(map(str, first["loc"]))
-        reason = first["msg"].removeprefix("Value error, ")
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise ValidationError(f"{name}: {reason}; got {first['input']!r:.80}{more}") from None
-
-
-def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
-    """Return an answer's body as *model*."""
-    try:
-        return model.model_validate_json(answer.body)
-    except PydanticError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"])) or "body"
-        raise TransportError(
-            f"{what}: the answer cannot be read: {where}: {fault['msg']}",
-            fix="see whether the service that is meant answers there: eruca doctor",
-        ) from error
-
-
-def utc_text(moment: datetime) -> str:
-    """Return *moment* as RFC 3339 in UTC.
-
-    Raises:
-        ValidationError: It has no time zone, so it could mean any of a day's moments.
-    """
-    if moment.tzinfo is None:
-        raise ValidationError(
-            f"timestamp: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
-        )
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return await send_model(self._transport, method, url, target, body, timeout=self._timeout)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.cluster.requests import ask, send_model
 from eruca.aio.http.transport import HttpTransport, path_segment
 from eruca.contract.deliveries import (
     DeliveryAcks,
@@ -55,15 +55,20 @@ class DeliveryApi:
     async def nack(self, url: str, nacks: DeliveryNacks) -> list[NackResult]:
         """Give messages up; all of them or none."""
         target = f"{self._path}:nack"
-        answer = await send_model(
-            self._transport, "POST", url, target, nacks, timeout=self._timeout
+        answer = await ask(
+            NackResults, self._transport, "POST", url, target, body=nacks, timeout=self._timeout
         )
-        return parsed(NackResults, answer, url + target).results
+        return answer.results
 
     async def extend(self, url: str, extension: DeliveryExtension) -> ExtendedDeliveries:
         """Ask for more time; for all of them or none."""
         target = f"{self._path}:extend"
-        answer = await send_model(
-            self._transport, "POST", url, target, extension, timeout=self._timeout
+        return await ask(
+            ExtendedDeliveries,
+            self._transport,
+            "POST",
+            url,
+            target,
+            body=extension,
+            timeout=self._timeout,
         )
-        return parsed(ExtendedDeliveries, answer, url + target)

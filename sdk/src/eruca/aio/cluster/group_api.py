@@ -11,9 +11,8 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from eruca.aio.cluster.broker_api import parsed
+from eruca.aio.cluster.requests import parsed, send_model
 from eruca.aio.http.transport import (
-    JSON_HEADER,
     HttpResponse,
     HttpTransport,
     path_segment,
@@ -148,14 +147,6 @@ class GroupApi:
         *,
         timeout: float | None = None,
     ) -> HttpResponse:
-        answer = await self._transport.request(
-            method,
-            url,
-            target,
-            headers=() if body is None else (JSON_HEADER,),
-            body=() if body is None else (body.model_dump_json(by_alias=True).encode(),),
-            timeout=timeout or self._timeout,
+        return await send_model(
+            self._transport, method, url, target, body, timeout=timeout or self._timeout
         )
-        if answer.status >= 300:
-            raise problem_error(answer, f"{method} {url}{target}")
-        return answer

@@ -10,7 +10,7 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.cluster.requests import parsed, send_model
 from eruca.aio.http.transport import HttpResponse, path_segment, problem_error
 from eruca.contract.errors import (
     ErucaError,

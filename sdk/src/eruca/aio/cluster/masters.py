@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from eruca.aio.cluster.broker_api import parsed
+from eruca.aio.cluster.requests import parsed
 from eruca.aio.http.transport import HttpResponse, problem_error
 from eruca.contract.errors import (
     BrokerNotFoundError,

@@ -27,9 +27,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from eruca.aio.cluster.broker_api import parsed
 from eruca.aio.cluster.name_servers import NameServers
 from eruca.aio.cluster.outages import Outages
+from eruca.aio.cluster.requests import parsed
 from eruca.aio.cluster.route_watches import REFRESH_SECONDS, RouteWatches, route_target
 from eruca.aio.http.transport import HttpResponse, problem_error
 from eruca.contract.errors import (

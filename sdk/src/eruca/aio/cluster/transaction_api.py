@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.cluster.requests import ask
 from eruca.aio.http.transport import (
     JSON_HEADER,
     HttpTransport,
@@ -66,14 +66,12 @@ class TransactionApi:
         target = target_of(
             _PATH, state=state, producer_group=producer_group, cursor=cursor, limit=limit
         )
-        answer = await send_model(self._transport, "GET", url, target, timeout=timeout)
-        return parsed(TransactionList, answer, url + target)
+        return await ask(TransactionList, self._transport, "GET", url, target, timeout=timeout)
 
     async def get(self, url: str, transaction_id: str, *, timeout: float) -> TransactionDetail:
         """Return a transaction, also one that is over."""
         target = f"{_PATH}/{path_segment(transaction_id)}"
-        answer = await send_model(self._transport, "GET", url, target, timeout=timeout)
-        return parsed(TransactionDetail, answer, url + target)
+        return await ask(TransactionDetail, self._transport, "GET", url, target, timeout=timeout)
 
     async def _post(
         self,
@@ -115,16 +113,16 @@ class CheckApi:
             "wait_seconds": wait,
         }
         target = target_of(self._path, **query)
-        answer = await send_model(self._transport, "GET", url, target, timeout=self._timeout + wait)
-        return parsed(ProducerChecks, answer, url + target)
+        return await ask(
+            ProducerChecks, self._transport, "GET", url, target, timeout=self._timeout + wait
+        )
 
     async def answer(self, url: str, check_id: str, answer: CheckAnswer) -> CheckOutcome:
         """Say what is known."""
         target = f"/v1/checks/{path_segment(check_id)}"
-        response = await send_model(
-            self._transport, "POST", url, target, answer, timeout=self._timeout
+        return await ask(
+            CheckOutcome, self._transport, "POST", url, target, body=answer, timeout=self._timeout
         )
-        return parsed(CheckOutcome, response, url + target)
 
 
 def begin_body(request: NewTransaction) -> bytes:

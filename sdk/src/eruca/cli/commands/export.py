@@ -193,7 +193,7 @@ async def _parts(
     allow_incomplete: bool,
 ) -> ExportParts:
     """Return the parts that an earlier run has left, else those of a new plan."""
-    from eruca.aio.cluster.broker_api import utc_text
+    from eruca.aio.cluster.requests import utc_text
     from eruca.cli.exporting.parts import ExportParts
 
     found = None if restart else ExportParts.found(target, request)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from eruca.aio.cluster.broker_api import parsed, send_model
+from eruca.aio.cluster.requests import parsed, send_model
 from eruca.aio.http.transport import JSON_HEADER, path_segment, problem_error
 from eruca.contract.errors import (
     BrokerNotFoundError,

@@ -1,0 +1,100 @@
+"""Requests and answers that are models: made of a caller's values, sent, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import pydantic
+from pydantic import BaseModel
+
+from eruca.aio.http.transport import JSON_HEADER, HttpResponse, HttpTransport, problem_error
+from eruca.contract.errors import TransportError, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def ask(
+    model: type[M],
+    transport: HttpTransport,
+    method: str,
+    url: str,
+    target: str,
+    *,
+    body: BaseModel | None = None,
+    timeout: float,
+) -> M:
+    """Send a request as :func:`send_model` does, and return its answer as *model*."""
+    answer = await send_model(transport, method, url, target, body, timeout=timeout)
+    return parsed(model, answer, url + target)
+
+
+async def send_model(
+    transport: HttpTransport,
+    method: str,
+    url: str,
+    target: str,
+    body: BaseModel | None = None,
+    *,
+    timeout: float,
+    exclude_none: bool = False,
+) -> HttpResponse:
+    """Send a request whose body, if any, is a model, and return its answer; raise a refusal."""
+    text = "" if body is None else body.model_dump_json(by_alias=True, exclude_none=exclude_none)
+    answer = await transport.request(
+        method,
+        url,
+        target,
+        headers=() if body is None else (JSON_HEADER,),
+        body=(text.encode(),) if text else (),
+        timeout=timeout,
+    )
+    if answer.status >= 300:
+        raise problem_error(answer, f"{method} {url}{target}")
+    return answer
+
+
+@contextmanager
+def checked_request() -> Iterator[None]:
+    """Let a request be made of a caller's values; refuse what the contract does not allow in it.
+
+    Raises:
+        ValidationError: One of the values is not allowed: as the service would say.
+    """
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        first = faults[0]
+        name = ".".join(map(str, first["loc"]))
+        reason = first["msg"].removeprefix("Value error, ")
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise ValidationError(f"{name}: {reason}; got {first['input']!r:.80}{more}") from None
+
+
+def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
+    """Return an answer's body as *model*."""
+    try:
+        return model.model_validate_json(answer.body)
+    except pydantic.ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, fault["loc"])) or "body"
+        raise TransportError(
+            f"{what}: the answer cannot be read: {where}: {fault['msg']}",
+            fix="see whether the service that is meant answers there: eruca doctor",
+        ) from error
+
+
+def utc_text(moment: datetime) -> str:
+    """Return *moment* as RFC 3339 in UTC.
+
+    Raises:
+        ValidationError: It has no time zone, so it could mean any of a day's moments.
+    """
+    if moment.tzinfo is None:
+        raise ValidationError(
+            f"timestamp: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
+        )
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
