@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from eruca.aio.admin import AsyncAdmin as AsyncAdmin
     from eruca.aio.client import AsyncClient as AsyncClient
+    from eruca.aio.dead_letters import HeldDeadLetter as HeldDeadLetter
+    from eruca.aio.dead_letters import Redriven as Redriven
     from eruca.aio.group_admin import AsyncGroupAdmin as AsyncGroupAdmin
     from eruca.aio.group_admin import GroupLag as GroupLag
-    from eruca.aio.group_admin import HeldDeadLetter as HeldDeadLetter
-    from eruca.aio.group_admin import Redriven as Redriven
     from eruca.aio.handling import AsyncHandling as AsyncHandling
     from eruca.aio.log_follower import AsyncLogFollower as AsyncLogFollower
     from eruca.aio.producer import AsyncProducer as AsyncProducer
@@ -220,7 +220,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "GroupLag": "eruca.aio.group_admin",
     "HalfMessage": "eruca.core.producing.transactions",
     "Handling": "eruca.sync.handling",
-    "HeldDeadLetter": "eruca.aio.group_admin",
+    "HeldDeadLetter": "eruca.aio.dead_letters",
     "HeldScheduled": "eruca.aio.scheduled",
     "LatencyProfile": "eruca.core.routing.latency_fault",
     "LogBlock": "eruca.core.messages.log_block",
@@ -243,7 +243,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "QueueOffsets": "eruca.contract.models",
     "QueueReset": "eruca.contract.groups",
     "ReceivedMessage": "eruca.core.messages.received_message",
-    "Redriven": "eruca.aio.group_admin",
+    "Redriven": "eruca.aio.dead_letters",
     "SendResult": "eruca.core.producing.send_result",
     "SendResults": "eruca.core.producing.send_result",
     "SimpleConsumer": "eruca.sync.simple_consumer",

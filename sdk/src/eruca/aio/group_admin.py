@@ -9,7 +9,6 @@ Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,10 +16,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from eruca.aio.cluster.masters import Masters, answered, on_each, on_those_that_know
+from eruca.aio.cluster.group_api import group_path, unknown_group
+from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
 from eruca.aio.cluster.requests import checked_request, parsed, send_model
-from eruca.aio.http.transport import HttpResponse, path_segment, target_of
-from eruca.contract.errors import ErucaError, GroupNotFoundError, ValidationError
+from eruca.aio.dead_letters import DeadLetters, HeldDeadLetter, Redriven
+from eruca.aio.http.transport import HttpResponse, target_of
+from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
     GroupConfig,
@@ -37,19 +38,12 @@ from eruca.contract.groups import (
 )
 from eruca.contract.limits import (
     LIST_LIMIT_MAX,
-    REDRIVE_COUNT_MAX,
     RETRY_TIMES_DEFAULT,
 )
 from eruca.contract.retries import (
-    DeadLetter,
     DeadLetterDetail,
-    DeadLetterFilter,
-    DeadLetterList,
-    Redrive,
-    RedriveAnswer,
-    RedriveOutcome,
 )
-from eruca.core.checked_names import check_group, check_topic
+from eruca.core.checked_names import check_group
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
@@ -67,28 +61,13 @@ class GroupLag:
     queues: Mapping[MessageQueue, CommittedOffset]
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDeadLetter:
-    """A dead letter, and the broker that has it."""
-
-    broker_name: str
-    letter: DeadLetter
-
-
-@dataclass(frozen=True, slots=True)
-class Redriven:
-    """What became of a dead letter at a broker."""
-
-    broker_name: str
-    outcome: RedriveOutcome
-
-
 class AsyncGroupAdmin:
     """Consumer groups of one cluster; made by :attr:`AsyncAdmin.groups`."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._masters = Masters(context)
+        self._dead_letters = DeadLetters(context, self._masters)
 
     # Settings and members.
 
@@ -132,7 +111,7 @@ class AsyncGroupAdmin:
             )
         return await on_each(
             await self._masters.all(broker_name=broker_name),
-            lambda url: self._call(GroupConfig, "PUT", url, _path(group), settings),
+            lambda url: self._call(GroupConfig, "PUT", url, group_path(group), settings),
         )
 
     async def get(
@@ -151,8 +130,8 @@ class AsyncGroupAdmin:
         check_group(group)
         return await on_those_that_know(
             await self._masters.all(),
-            lambda url: self._call(GroupConfig, "GET", url, _path(group)),
-            _unknown(group),
+            lambda url: self._call(GroupConfig, "GET", url, group_path(group)),
+            unknown_group(group),
             unanswered,
         )
 
@@ -202,7 +181,7 @@ class AsyncGroupAdmin:
         check_group(group)
         urls = await self._masters.all()
         deleted = await on_those_that_know(
-            urls, lambda url: self._send("DELETE", url, _path(group)), _unknown(group)
+            urls, lambda url: self._send("DELETE", url, group_path(group)), unknown_group(group)
         )
         return sorted(deleted)
 
@@ -219,8 +198,8 @@ class AsyncGroupAdmin:
         check_group(group)
         return await on_those_that_know(
             await self._masters.all(),
-            lambda url: self._call(MemberList, "GET", url, f"{_path(group)}/members"),
-            _unknown(group),
+            lambda url: self._call(MemberList, "GET", url, f"{group_path(group)}/members"),
+            unknown_group(group),
             unanswered,
         )
 
@@ -333,7 +312,7 @@ class AsyncGroupAdmin:
                     dry_run=dry_run,
                 )
             return await self._call(
-                ResetAnswer, "POST", url, f"{_path(group)}/offsets:reset", request
+                ResetAnswer, "POST", url, f"{group_path(group)}/offsets:reset", request
             )
 
         asked = urls if ids is None else {name: urls[name] for name in ids}
@@ -369,19 +348,11 @@ class AsyncGroupAdmin:
             unanswered: Takes brokers that do not answer, and how, where others know the group;
                 None: that is an error.
         """
-        if topic is not None:
-            check_topic(topic)
-        chosen = {
-            "topic": topic,
-            "reason": reason,
-            "from_": None if begin is None else begin.isoformat(),
-            "to": None if end is None else end.isoformat(),
-        }
-        urls = await self._with_dead_letters(group, unanswered)
-        for broker_name, url in sorted(urls.items()):
-            letters = self._dead_letters_at(url, group, chosen)
-            async for letter in answered(broker_name, letters, unanswered):
-                yield HeldDeadLetter(broker_name, letter)
+        found = self._dead_letters.of_group(
+            group, topic=topic, reason=reason, begin=begin, end=end, unanswered=unanswered
+        )
+        async for held in found:
+            yield held
 
     async def dead_letter(
         self, group: str, broker_name: str, dead_letter_id: int
@@ -391,10 +362,7 @@ class AsyncGroupAdmin:
         Raises:
             DeadLetterNotFoundError: It is not there, or not any more.
         """
-        check_group(group)
-        url = (await self._masters.all(None, broker_name))[broker_name]
-        target = f"{_path(group)}/dead-letters/{dead_letter_id}"
-        return await self._call(DeadLetterDetail, "GET", url, target)
+        return await self._dead_letters.get(group, broker_name, dead_letter_id)
 
     async def redrive(
         self,
@@ -420,100 +388,18 @@ class AsyncGroupAdmin:
             per_second: How many a second at most, over all brokers.
             dry_run: Only tell what would happen.
         """
-        if topic is not None:
-            check_topic(topic)
-        if per_second is not None and per_second <= 0:
-            raise ValidationError(f"per_second: {per_second} is not above 0")
-        urls = await self._with_dead_letters(group)
-        unknown = sorted((ids or {}).keys() - urls.keys())
-        if unknown:
-            raise ValidationError(f"ids: {unknown[0]} is no live broker that knows {group}")
-        limit = (
-            REDRIVE_COUNT_MAX
-            if per_second is None
-            else max(1, min(int(per_second), REDRIVE_COUNT_MAX))
+        outcomes = self._dead_letters.redrive(
+            group,
+            ids=ids,
+            topic=topic,
+            reason=reason,
+            begin=begin,
+            end=end,
+            per_second=per_second,
+            dry_run=dry_run,
         )
-        with checked_request():
-            chosen = DeadLetterFilter.model_validate(
-                {"topic": topic, "reason": reason, "from": begin, "to": end}
-            )
-            requests = {
-                name: self._redrives(
-                    None if ids is None else ids.get(name, ()),
-                    chosen,
-                    limit=limit,
-                    dry_run=dry_run,
-                )
-                for name in urls
-            }
-        loop = asyncio.get_running_loop()
-        due_at = loop.time()
-        for broker_name, url in sorted(urls.items()):
-            for request in requests[broker_name]:
-                cursor: str | None = None
-                while True:
-                    await asyncio.sleep(max(due_at - loop.time(), 0))
-                    answer = await self._call(
-                        RedriveAnswer,
-                        "POST",
-                        url,
-                        f"{_path(group)}/dead-letters:redrive",
-                        request.model_copy(update={"cursor": cursor}),
-                    )
-                    sent = sum(one.outcome == "redriven" for one in answer.outcomes)
-                    if per_second is not None and not dry_run:
-                        due_at = max(due_at, loop.time()) + sent / per_second
-                    for outcome in answer.outcomes:
-                        yield Redriven(broker_name, outcome)
-                    cursor = answer.next_cursor
-                    if cursor is None:
-                        break
-
-    async def _dead_letters_at(
-        self, url: str, group: str, chosen: Mapping[str, str | None]
-    ) -> AsyncIterator[DeadLetter]:
-        cursor: str | None = None
-        while True:
-            target = target_of(
-                f"{_path(group)}/dead-letters", **chosen, cursor=cursor, limit=LIST_LIMIT_MAX
-            )
-            page = await self._call(DeadLetterList, "GET", url, target)
-            for letter in page.dead_letters:
-                yield letter
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
-    async def _with_dead_letters(
-        self, group: str, unanswered: dict[str, ErucaError] | None = None
-    ) -> dict[str, str]:
-        """Return the URLs of the masters that have, or had, *group*, by broker name.
-
-        Raises:
-            GroupNotFoundError: None has.
-        """
-        check_group(group)
-        urls = await self._masters.all()
-        target = target_of(f"{_path(group)}/dead-letters", limit=1)
-        known = await on_those_that_know(
-            urls, lambda url: self._send("GET", url, target), _unknown(group), unanswered
-        )
-        return {name: urls[name] for name in known}
-
-    def _redrives(
-        self,
-        ids: Sequence[int] | None,
-        chosen: DeadLetterFilter,
-        *,
-        limit: int,
-        dry_run: bool,
-    ) -> Sequence[Redrive]:
-        if ids is None:
-            return [Redrive(filter=chosen, limit=limit, dry_run=dry_run)]
-        return [
-            Redrive(ids=[*ids[first : first + limit]], limit=limit, dry_run=dry_run)
-            for first in range(0, len(ids), limit)
-        ]
+        async for redriven in outcomes:
+            yield redriven
 
     async def _call(
         self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None
@@ -544,14 +430,3 @@ def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
         oldest_unconsumed_at=min(waiting, default=None),
         queues=queues,
     )
-
-
-def _unknown(group: str) -> GroupNotFoundError:
-    return GroupNotFoundError(
-        f"no broker has a group {group!r}",
-        fix=f"create it: eruca group create {group}; there are: eruca group list",
-    )
-
-
-def _path(group: str) -> str:
-    return f"/v1/groups/{path_segment(group)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag, HeldDeadLetter, Redriven
+from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag
 from eruca.contract.limits import RETRY_TIMES_DEFAULT
 from eruca.sync.portal import Portal, read_here
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from eruca.aio.dead_letters import HeldDeadLetter, Redriven
     from eruca.contract.errors import ErucaError
     from eruca.contract.groups import (
         CommittedOffset,

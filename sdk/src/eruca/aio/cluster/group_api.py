@@ -19,6 +19,7 @@ from eruca.aio.http.transport import (
     problem_error,
     target_of,
 )
+from eruca.contract.errors import GroupNotFoundError
 from eruca.contract.groups import (
     GroupConfig,
     Heartbeat,
@@ -59,7 +60,7 @@ class GroupApi:
     ) -> None:
         self._transport = transport
         self._group = group
-        self._path = f"/v1/groups/{path_segment(group)}"
+        self._path = group_path(group)
         self._member_path = f"{self._path}/members/{path_segment(client_id)}"
         self.client_id = client_id
         self.incarnation = incarnation
@@ -150,3 +151,16 @@ class GroupApi:
         return await send_model(
             self._transport, method, url, target, body, timeout=timeout or self._timeout
         )
+
+
+def unknown_group(group: str) -> GroupNotFoundError:
+    """Return what is raised where no broker knows *group*."""
+    return GroupNotFoundError(
+        f"no broker has a group {group!r}",
+        fix=f"create it: eruca group create {group}; there are: eruca group list",
+    )
+
+
+def group_path(group: str) -> str:
+    """Return where a group's resources are at a broker."""
+    return f"/v1/groups/{path_segment(group)}"

@@ -17,7 +17,7 @@ from eruca.cli.starts import start_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eruca.aio.group_admin import HeldDeadLetter, Redriven
+    from eruca.aio.dead_letters import HeldDeadLetter, Redriven
     from eruca.contract.errors import ErucaError
 
 OriginOption = Annotated[
