@@ -11,42 +11,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
-from eruca.aio.cluster.masters import Masters, known_by, on_each, on_those_that_know
+from eruca.aio.cluster.kv_table import KvTable
+from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
 from eruca.aio.cluster.requests import checked_request, parsed
 from eruca.aio.group_admin import AsyncGroupAdmin
-from eruca.aio.http.transport import (
-    JSON_HEADER,
-    HttpResponse,
-    path_segment,
-    problem_error,
-    target_of,
-)
+from eruca.aio.http.transport import HttpResponse, problem_error, target_of
 from eruca.aio.scheduled import HeldScheduled, Scheduled
+from eruca.aio.topic_changes import TopicChanges
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.contract.errors import (
     ErucaError,
-    KeyNotFoundError,
     RecordNotFoundError,
     TopicNotFoundError,
     TransportError,
     ValidationError,
 )
-from eruca.contract.limits import (
-    KEY_QUERY_COUNT_MAX,
-    LIST_LIMIT_MAX,
-    QUEUE_COUNT_DEFAULT,
-)
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.models import (
     BrokerGroup,
     BrokerStatus,
     ClusterList,
-    KvEntry,
-    KvNamespace,
-    KvValue,
     NamesrvStatus,
     Permission,
     QueueOffsets,
@@ -58,14 +46,9 @@ from eruca.contract.models import (
 from eruca.contract.records import PORT_MAX, Host
 from eruca.core.checked_names import check_topic
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
-from eruca.core.routing.order_config import latest_order_config, order_config_of
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
-
-_SETTINGS: Final = set(TopicSettings.model_fields) - {"order_config"}
-
-T = TypeVar("T")
 
 
 class AsyncAdmin:
@@ -74,6 +57,9 @@ class AsyncAdmin:
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._masters = Masters(context)
+        self._topics = TopicChanges(context, self._masters)
+        self._scheduled = Scheduled(context, self._masters)
+        self._kv = KvTable(context, self._masters)
         self._groups: AsyncGroupAdmin | None = None
         self._transactions: AsyncTransactionAdmin | None = None
 
@@ -157,38 +143,7 @@ class AsyncAdmin:
             BrokerNotFoundError: One of *settings* is not there.
             ValidationError: One of *without* is there, or has no keys.
         """
-        check_topic(topic)
-        live = await self._masters.all()
-        for name in settings.keys() - live.keys():
-            live[name] = await self._masters.of_broker(name)
-        api = self._context.broker_api
-        silent: dict[str, ErucaError] = {}  # as good as away: their keys wait for them
-        held = await known_by(
-            live, lambda url: api.get_topic(url, topic), TopicNotFoundError, silent
-        )
-        for name in without:
-            _check_given_up(topic, name, live, held)
-        topics: dict[str, TopicConfig | TopicSettings] = {**held, **settings}
-        order = order_config_of(
-            topics,
-            latest_order_config(held),
-            live=live.keys() - silent.keys(),
-            without=without,
-        )
-        wanted = {
-            name: TopicSettings(
-                **its.model_dump(include=_SETTINGS), order_config=order if its.ordered else None
-            )
-            for name, its in topics.items()
-            if name in settings or (its.ordered and its.order_config != order)
-        }
-
-        async def put(name: str) -> TopicConfig:
-            return await api.put_topic(live[name], topic, wanted[name])
-
-        configs = await on_each({name: name for name in wanted}, put)
-        await self._context.routes.wait_until(topic, lambda route: _shows(route, configs))
-        return {name: config for name, config in configs.items() if name in settings}
+        return await self._topics.change(topic, settings, without)
 
     async def delete_topic(
         self, topic: str, *, cluster: str | None = None, broker_name: str | None = None
@@ -214,7 +169,7 @@ class AsyncAdmin:
             raise TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
         self._context.routes.refresh_soon(topic)
         if cluster is not None or broker_name is not None:
-            await self.change_topic(topic, {})  # others may be left: the keys are theirs now
+            await self._topics.change(topic, {})  # others may be left: the keys are theirs now
         return deleted
 
     async def list_topics(self) -> list[str]:
@@ -444,7 +399,7 @@ class AsyncAdmin:
         """
         if topic is not None:
             check_topic(topic)
-        async for held in Scheduled(self._context, self._masters).waiting(topic, unanswered):
+        async for held in self._scheduled.waiting(topic, unanswered):
             yield held
 
     async def recall_scheduled(self, message_id: str) -> list[str]:
@@ -456,9 +411,9 @@ class AsyncAdmin:
             ScheduledNotFoundError: No broker has had a delayed message of this id.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
         """
-        return await Scheduled(self._context, self._masters).recall(message_id)
+        return await self._scheduled.recall(message_id)
 
-    # The name servers' table: each name server has its own, so changes go to all of them.
+    # The name servers' table.
 
     async def kv(self, namespace: str, key: str) -> str:
         """Return a value.
@@ -466,14 +421,11 @@ class AsyncAdmin:
         Raises:
             KeyNotFoundError: There is none.
         """
-        target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
-        return parsed(KvEntry, await self._masters.ask_name_server("GET", target), target).value
+        return await self._kv.get(namespace, key)
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Store a value at every name server."""
-        target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
-        body = KvValue(value=value).model_dump_json().encode()
-        await self._ask_all("PUT", target, body)
+        await self._kv.put(namespace, key, value)
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete a value at every name server.
@@ -481,46 +433,11 @@ class AsyncAdmin:
         Raises:
             KeyNotFoundError: None of them has it.
         """
-        target = f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"
-        errors = await self._ask_all("DELETE", target, None, forgive=KeyNotFoundError)
-        if len(errors) == len(self._context.name_servers.urls):
-            raise errors[0]
+        await self._kv.delete(namespace, key)
 
     async def list_kv(self, namespace: str) -> dict[str, str]:
         """Return all keys and values of a namespace; empty where there is no such namespace."""
-        target = f"/v1/kv/{path_segment(namespace)}"
-        return parsed(
-            KvNamespace, await self._masters.ask_name_server("GET", target), target
-        ).entries
-
-    async def _ask_all(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        *,
-        forgive: type[ErucaError] | None = None,
-    ) -> list[ErucaError]:
-        """Send a request to every name server; return the errors of the kind that is forgiven."""
-
-        async def ask(url: str) -> ErucaError | None:
-            answer = await self._context.transport.request(
-                method,
-                url,
-                target,
-                headers=() if body is None else (JSON_HEADER,),
-                body=() if body is None else (body,),
-                timeout=self._context.settings.timeout_seconds,
-            )
-            if answer.status < 300:
-                return None
-            error = problem_error(answer, f"{method} {url}{target}")
-            if forgive is None or not isinstance(error, forgive):
-                raise error
-            return error
-
-        outcomes = await on_each({url: url for url in self._context.name_servers.urls}, ask)
-        return [error for error in outcomes.values() if error is not None]
+        return await self._kv.entries(namespace)
 
 
 def _namesrv_status(answer: HttpResponse, url: str) -> NamesrvStatus:
@@ -540,34 +457,3 @@ def _namesrv_status(answer: HttpResponse, url: str) -> NamesrvStatus:
 def _unknown(topic: str) -> TopicNotFoundError:
     fix = TopicNotFoundError.fix_of(topic)
     return TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
-
-
-def _check_given_up(
-    topic: str, name: str, live: Collection[str], held: Mapping[str, TopicConfig]
-) -> None:
-    """Raise ValidationError where a broker's keys of *topic* cannot be given up."""
-    if name in live:
-        raise ValidationError(
-            f"without: {name} is there",
-            fix=f"send its keys elsewhere: eruca topic create {topic} --broker {name} "
-            "--permission r",
-        )
-    orders = [its.order_config for its in held.values() if its.order_config is not None]
-    if not any(name in order.queues for order in orders):
-        raise ValidationError(
-            f"without: no keys of {topic} are {name}'s",
-            fix=f"see whose they are: eruca topic show {topic}",
-        )
-
-
-def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:
-    """Tell whether a topic's route has it as the brokers now do."""
-    shown = {
-        data.broker_name: (data.read_queue_count, data.write_queue_count, data.permission)
-        for data in route.queues
-    }
-    order = latest_order_config(configs)
-    return (order is None or order.text == route.order_config) and all(
-        shown.get(name) == (config.read_queue_count, config.write_queue_count, config.permission)
-        for name, config in configs.items()
-    )

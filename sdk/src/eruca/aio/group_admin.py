@@ -36,13 +36,8 @@ from eruca.contract.groups import (
     RetryPolicy,
     SubscriptionMode,
 )
-from eruca.contract.limits import (
-    LIST_LIMIT_MAX,
-    RETRY_TIMES_DEFAULT,
-)
-from eruca.contract.retries import (
-    DeadLetterDetail,
-)
+from eruca.contract.limits import LIST_LIMIT_MAX, RETRY_TIMES_DEFAULT
+from eruca.contract.retries import DeadLetterDetail
 from eruca.core.checked_names import check_group
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 

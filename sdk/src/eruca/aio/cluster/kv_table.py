@@ -1,0 +1,79 @@
+"""The name servers' key-value table: each has its own, so changes go to all of them.
+
+Source: RocketMQ 5.3, ``KVConfigManager``, ``DefaultMQAdminExt``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eruca.aio.cluster.masters import Masters, on_each
+from eruca.aio.cluster.requests import parsed, send_model
+from eruca.aio.http.transport import path_segment
+from eruca.contract.errors import KeyNotFoundError
+from eruca.contract.models import KvEntry, KvNamespace, KvValue
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.client_context import ClientContext
+
+
+class KvTable:
+    """The table of one cluster."""
+
+    def __init__(self, context: ClientContext, masters: Masters) -> None:
+        self._context = context
+        self._masters = masters
+
+    async def get(self, namespace: str, key: str) -> str:
+        """Return a value; raises KeyNotFoundError."""
+        target = _target(namespace, key)
+        return parsed(KvEntry, await self._masters.ask_name_server("GET", target), target).value
+
+    async def entries(self, namespace: str) -> dict[str, str]:
+        """Return all keys and values of a namespace."""
+        target = _target(namespace)
+        answer = await self._masters.ask_name_server("GET", target)
+        return parsed(KvNamespace, answer, target).entries
+
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        """Store a value at every name server."""
+        target, body = _target(namespace, key), KvValue(value=value)
+
+        async def put(url: str) -> None:
+            await self._send("PUT", url, target, body)
+
+        await on_each(self._urls(), put)
+
+    async def delete(self, namespace: str, key: str) -> None:
+        """Delete a value at every name server; raises KeyNotFoundError where none has it."""
+        target = _target(namespace, key)
+
+        async def delete(url: str) -> KeyNotFoundError | None:
+            try:
+                await self._send("DELETE", url, target)
+            except KeyNotFoundError as error:
+                return error
+            return None
+
+        outcomes = await on_each(self._urls(), delete)
+        unknown = [error for error in outcomes.values() if error is not None]
+        if len(unknown) == len(outcomes):
+            raise unknown[0]
+
+    def _urls(self) -> dict[str, str]:
+        return {url: url for url in self._context.name_servers.urls}
+
+    async def _send(self, method: str, url: str, target: str, body: KvValue | None = None) -> None:
+        await send_model(
+            self._context.transport,
+            method,
+            url,
+            target,
+            body,
+            timeout=self._context.settings.timeout_seconds,
+        )
+
+
+def _target(*names: str) -> str:
+    """Return where a namespace, or a key of one, is at a name server."""
+    return "/".join(("/v1/kv", *map(path_segment, names)))

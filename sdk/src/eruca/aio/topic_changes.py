@@ -1,0 +1,97 @@
+"""Changing a topic on several brokers, so that all of them hold one order config.
+
+Over which queues an ordered topic's sharding keys are divided is held by every broker that has it.
+So whichever broker's settings change, the others are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from eruca.aio.cluster.masters import Masters, known_by, on_each
+from eruca.contract.errors import ErucaError, TopicNotFoundError, ValidationError
+from eruca.contract.models import TopicConfig, TopicRoute, TopicSettings
+from eruca.core.checked_names import check_topic
+from eruca.core.routing.order_config import latest_order_config, order_config_of
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.client_context import ClientContext
+
+_SETTINGS: Final = set(TopicSettings.model_fields) - {"order_config"}
+
+
+class TopicChanges:
+    """Changes topics of one cluster."""
+
+    def __init__(self, context: ClientContext, masters: Masters) -> None:
+        self._context = context
+        self._masters = masters
+
+    async def change(
+        self, topic: str, settings: Mapping[str, TopicSettings], without: Collection[str] = ()
+    ) -> dict[str, TopicConfig]:
+        """Do what :meth:`eruca.aio.admin.AsyncAdmin.change_topic` says."""
+        check_topic(topic)
+        live = await self._masters.all()
+        for name in settings.keys() - live.keys():
+            live[name] = await self._masters.of_broker(name)
+        api = self._context.broker_api
+        silent: dict[str, ErucaError] = {}  # as good as away: their keys wait for them
+        held = await known_by(
+            live, lambda url: api.get_topic(url, topic), TopicNotFoundError, silent
+        )
+        for name in without:
+            _check_given_up(topic, name, live, held)
+        topics: dict[str, TopicConfig | TopicSettings] = {**held, **settings}
+        order = order_config_of(
+            topics,
+            latest_order_config(held),
+            live=live.keys() - silent.keys(),
+            without=without,
+        )
+        wanted = {
+            name: TopicSettings(
+                **its.model_dump(include=_SETTINGS), order_config=order if its.ordered else None
+            )
+            for name, its in topics.items()
+            if name in settings or (its.ordered and its.order_config != order)
+        }
+
+        async def put(name: str) -> TopicConfig:
+            return await api.put_topic(live[name], topic, wanted[name])
+
+        configs = await on_each({name: name for name in wanted}, put)
+        await self._context.routes.wait_until(topic, lambda route: _shows(route, configs))
+        return {name: config for name, config in configs.items() if name in settings}
+
+
+def _check_given_up(
+    topic: str, name: str, live: Collection[str], held: Mapping[str, TopicConfig]
+) -> None:
+    """Raise ValidationError where a broker's keys of *topic* cannot be given up."""
+    if name in live:
+        raise ValidationError(
+            f"without: {name} is there",
+            fix=f"send its keys elsewhere: eruca topic create {topic} --broker {name} "
+            "--permission r",
+        )
+    orders = [its.order_config for its in held.values() if its.order_config is not None]
+    if not any(name in order.queues for order in orders):
+        raise ValidationError(
+            f"without: no keys of {topic} are {name}'s",
+            fix=f"see whose they are: eruca topic show {topic}",
+        )
+
+
+def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:
+    """Tell whether a topic's route has it as the brokers now do."""
+    shown = {
+        data.broker_name: (data.read_queue_count, data.write_queue_count, data.permission)
+        for data in route.queues
+    }
+    order = latest_order_config(configs)
+    return (order is None or order.text == route.order_config) and all(
+        shown.get(name) == (config.read_queue_count, config.write_queue_count, config.permission)
+        for name, config in configs.items()
+    )
