@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, nullcontext, suppress
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -16,36 +15,32 @@ from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.commands.topics import masters
-from eruca.cli.counts import counted
-from eruca.cli.session import Session, output_console
+from eruca.cli.group_lags import (
+    LAG_HEADINGS,
+    age_text,
+    lag_document,
+    lag_rows,
+    partial,
+    queue_documents,
+    total_text,
+    watch_lag,
+)
+from eruca.cli.session import Session
 from eruca.cli.starts import START_HELP, QueueEnd, start_of
 from eruca.contract.limits import RETRY_TIMES_DEFAULT, RETRY_TIMES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Literal
 
-    from eruca.aio.client import AsyncClient
-    from eruca.aio.group_admin import GroupLag
     from eruca.contract.errors import ErucaError
-    from eruca.contract.groups import CommittedOffset, GroupConfig, MemberList, QueueReset
+    from eruca.contract.groups import GroupConfig, MemberList, QueueReset
     from eruca.core.messages.message_queue import MessageQueue
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 
 _WATCH_SECONDS: Final = 2.0
-_LAG_HEADINGS: Final = (
-    "topic",
-    "broker",
-    "queue",
-    "min offset",
-    "committed offset",
-    "max offset",
-    "lag",
-    "oldest waits",
-    "owner",
-)
 _CONFIG_HEADINGS: Final = ("start", "max retries", "ordered", "enabled", "subscriptions")
 _OFFSET_PREFIX: Final = "offset:"
 
@@ -156,7 +151,7 @@ async def list_(
         lags = await asyncio.gather(*(admin.lag(name, unanswered=unanswered) for name in groups))
         if away := await silent_brokers.away(client):
             unanswered |= away
-            lags = [_partial(behind) for behind in lags]
+            lags = [partial(behind) for behind in lags]
     rows = [
         (
             name,
@@ -197,7 +192,7 @@ async def show(session: Session, *, group: GroupArgument) -> int:
         )
         if away := await silent_brokers.away(client):
             unanswered |= away
-            behind = _partial(behind)
+            behind = partial(behind)
     if session.is_json:
         session.show_json(
             {
@@ -205,7 +200,7 @@ async def show(session: Session, *, group: GroupArgument) -> int:
                 "brokers": configs,
                 "members": members,
                 "lag": behind.lag,
-                "queues": _queue_documents(behind),
+                "queues": queue_documents(behind),
                 "unanswered": silent_brokers.documents(unanswered),
             }
         )
@@ -226,7 +221,7 @@ async def show(session: Session, *, group: GroupArgument) -> int:
         _member_rows(members),
     )
     session.show_text("")
-    session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
+    session.show_table(LAG_HEADINGS, lag_rows(behind, datetime.now(UTC)))
     return silent_brokers.said(session, unanswered)
 
 
@@ -252,19 +247,19 @@ async def lag(
         # One that nobody knows is behind in nothing.
         await client.admin.groups.get(group, unanswered=unanswered)
         if watch:
-            await _watch(session, client, group, topic, every)
+            await watch_lag(session, client, group, topic, every)
             return 0
         unanswered.clear()  # of these, the topic's are asked again
         behind = await client.admin.groups.lag(group, topic=topic, unanswered=unanswered)
         if away := await silent_brokers.away(client):
             unanswered |= away
-            behind = _partial(behind)
+            behind = partial(behind)
     if session.is_json:
         missing = silent_brokers.documents(unanswered)
-        session.show_json(_lag_document(behind) | {"unanswered": missing})
+        session.show_json(lag_document(behind) | {"unanswered": missing})
     else:
-        session.show_table(_LAG_HEADINGS, _lag_rows(behind, datetime.now(UTC)))
-        session.say(_total(behind, datetime.now(UTC)))
+        session.show_table(LAG_HEADINGS, lag_rows(behind, datetime.now(UTC)))
+        session.say(total_text(behind, datetime.now(UTC)))
     return silent_brokers.said(session, unanswered)
 
 
@@ -345,79 +340,6 @@ def start_of_option(text: str) -> Literal["earliest", "latest"] | datetime:
     return "earliest" if start is QueueEnd.EARLIEST else "latest"
 
 
-def age_text(since: datetime | None, now: datetime) -> str | None:
-    """Return how long ago *since* was, in its two largest units."""
-    if since is None:
-        return None
-    seconds = max(int((now - since).total_seconds()), 0)
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, seconds = divmod(seconds, size)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])
-
-
-async def _watch(
-    session: Session, client: AsyncClient, group: str, topic: str | None, every: float
-) -> None:
-    from rich.live import Live
-
-    from eruca.cli.shown_messages import time_text
-
-    async with aclosing(_looks(session, client, group, topic, every)) as looks:
-        if session.is_json:
-            async for behind in looks:
-                session.show_line({"at": time_text(datetime.now(UTC))} | _lag_document(behind))
-        console = output_console()
-        # In a pipe nothing can be drawn over: there one table follows the other.
-        with (
-            Live(console=console, auto_refresh=False)
-            if console.is_terminal
-            else nullcontext() as live
-        ):
-            async for behind in looks:
-                now = datetime.now(UTC)
-                title = f"{group}: {_total(behind, now)}"
-                table = session.table(_LAG_HEADINGS, _lag_rows(behind, now), title=title)
-                if live is None:
-                    console.print(table, crop=False)
-                else:
-                    live.update(table, refresh=True)
-
-
-async def _looks(
-    session: Session, client: AsyncClient, group: str, topic: str | None, every: float
-) -> AsyncGenerator[GroupLag, None]:
-    """Yield how far a group is behind, again and again.
-
-    Once that has been known, what keeps it from being known is said and waited out: a broker that
-    restarts, say.
-
-    Raises:
-        ErucaError: It is not known from the beginning.
-    """
-    from eruca.contract.errors import ErucaError
-
-    was_known, is_known = False, True
-    while True:
-        session.check_reader()
-        try:
-            behind = await client.admin.groups.lag(group, topic=topic)
-        except ErucaError as error:
-            if not was_known:
-                raise
-            if is_known:
-                session.say(f"not known just now, and asked for again: {error.detail}")
-            is_known = False
-        else:
-            if not is_known:
-                session.say("known again")
-            was_known = is_known = True
-            yield behind
-        await asyncio.sleep(every)
-
-
 def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | int:
     number = text.removeprefix(_OFFSET_PREFIX)
     if number != text:
@@ -435,58 +357,6 @@ def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | in
 def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
     moved = sum(one.from_offset != one.to_offset for one in planned.values())
     return f"{moved} of {len(planned)} queues"
-
-
-def _partial(behind: GroupLag) -> GroupLag:
-    """Return what is known of queues only, where a broker that is away may have others."""
-    return replace(behind, lag=None, oldest_unconsumed_at=None)
-
-
-def _total(behind: GroupLag, now: datetime) -> str:
-    lag = behind.lag
-    what = "an unknown number of messages" if lag is None else counted(lag, "message")
-    age = age_text(behind.oldest_unconsumed_at, now)
-    return f"{what} behind" + (f", the oldest for {age}" if age else "")
-
-
-def _lag_rows(behind: GroupLag, now: datetime) -> Iterable[Sequence[object]]:
-    for queue, committed in sorted(behind.queues.items()):
-        yield (
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
-            committed.min_offset,
-            _position(committed),
-            committed.max_offset,
-            committed.lag,
-            age_text(committed.oldest_unconsumed_at, now),
-            committed.owner,
-        )
-
-
-def _position(committed: CommittedOffset) -> str | int | None:
-    """Return where a group stands; where it will begin, if it has not yet."""
-    if committed.committed_offset is not None or committed.started is None:
-        return committed.committed_offset
-    return f"({committed.started.offset})"
-
-
-def _lag_document(behind: GroupLag) -> dict[str, object]:
-    from eruca.cli.shown_messages import time_text
-
-    oldest = behind.oldest_unconsumed_at
-    return {
-        "lag": behind.lag,
-        "oldest_unconsumed_at": None if oldest is None else time_text(oldest),
-        "queues": _queue_documents(behind),
-    }
-
-
-def _queue_documents(behind: GroupLag) -> list[dict[str, object]]:
-    return [
-        {"broker_name": queue.broker_name} | committed.model_dump(mode="json")
-        for queue, committed in sorted(behind.queues.items())
-    ]
 
 
 def _member_rows(members: Mapping[str, MemberList]) -> Iterable[Sequence[object]]:

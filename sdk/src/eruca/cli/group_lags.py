@@ -1,0 +1,163 @@
+"""How far a group is behind, as it is shown: once, or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from eruca.cli.counts import counted
+from eruca.cli.session import Session, output_console
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
+    from eruca.aio.client import AsyncClient
+    from eruca.aio.group_admin import GroupLag
+    from eruca.contract.groups import CommittedOffset
+
+LAG_HEADINGS: Final = (
+    "topic",
+    "broker",
+    "queue",
+    "min offset",
+    "committed offset",
+    "max offset",
+    "lag",
+    "oldest waits",
+    "owner",
+)
+
+
+async def watch_lag(
+    session: Session, client: AsyncClient, group: str, topic: str | None, every: float
+) -> None:
+    """Show how far a group is behind, and look again after *every* so many seconds, for ever.
+
+    Raises:
+        ErucaError: It is not known from the beginning.
+    """
+    from rich.live import Live
+
+    from eruca.cli.shown_messages import time_text
+
+    async with aclosing(_looks(session, client, group, topic, every)) as looks:
+        if session.is_json:
+            async for behind in looks:
+                session.show_line({"at": time_text(datetime.now(UTC))} | lag_document(behind))
+            return
+        console = output_console()
+        # In a pipe nothing can be drawn over: there one table follows the other.
+        with (
+            Live(console=console, auto_refresh=False)
+            if console.is_terminal
+            else nullcontext() as live
+        ):
+            async for behind in looks:
+                now = datetime.now(UTC)
+                title = f"{group}: {total_text(behind, now)}"
+                table = session.table(LAG_HEADINGS, lag_rows(behind, now), title=title)
+                if live is None:
+                    console.print(table, crop=False)
+                else:
+                    live.update(table, refresh=True)
+
+
+def partial(behind: GroupLag) -> GroupLag:
+    """Return what is known of queues only, where a broker that is away may have others."""
+    return replace(behind, lag=None, oldest_unconsumed_at=None)
+
+
+def total_text(behind: GroupLag, now: datetime) -> str:
+    """Return how far a group is behind in all, in words."""
+    lag = behind.lag
+    what = "an unknown number of messages" if lag is None else counted(lag, "message")
+    age = age_text(behind.oldest_unconsumed_at, now)
+    return f"{what} behind" + (f", the oldest for {age}" if age else "")
+
+
+def lag_rows(behind: GroupLag, now: datetime) -> Iterable[Sequence[object]]:
+    """Yield a row for each queue, below ``LAG_HEADINGS``."""
+    for queue, committed in sorted(behind.queues.items()):
+        yield (
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            committed.min_offset,
+            _position(committed),
+            committed.max_offset,
+            committed.lag,
+            age_text(committed.oldest_unconsumed_at, now),
+            committed.owner,
+        )
+
+
+def lag_document(behind: GroupLag) -> dict[str, object]:
+    """Return how far a group is behind, in all and in each queue, as JSON has it."""
+    from eruca.cli.shown_messages import time_text
+
+    oldest = behind.oldest_unconsumed_at
+    return {
+        "lag": behind.lag,
+        "oldest_unconsumed_at": None if oldest is None else time_text(oldest),
+        "queues": queue_documents(behind),
+    }
+
+
+def queue_documents(behind: GroupLag) -> list[dict[str, object]]:
+    """Return where a group stands in each queue, as JSON has it."""
+    return [
+        {"broker_name": queue.broker_name} | committed.model_dump(mode="json")
+        for queue, committed in sorted(behind.queues.items())
+    ]
+
+
+def age_text(since: datetime | None, now: datetime) -> str | None:
+    """Return how long ago *since* was, in its two largest units."""
+    if since is None:
+        return None
+    seconds = max(int((now - since).total_seconds()), 0)
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+async def _looks(
+    session: Session, client: AsyncClient, group: str, topic: str | None, every: float
+) -> AsyncGenerator[GroupLag, None]:
+    """Yield how far a group is behind, again and again; raises as :func:`watch_lag` does.
+
+    Once that has been known, what keeps it from being known is said and waited out: a broker that
+    restarts, say.
+    """
+    from eruca.contract.errors import ErucaError
+
+    was_known, is_known = False, True
+    while True:
+        session.check_reader()
+        try:
+            behind = await client.admin.groups.lag(group, topic=topic)
+        except ErucaError as error:
+            if not was_known:
+                raise
+            if is_known:
+                session.say(f"not known just now, and asked for again: {error.detail}")
+            is_known = False
+        else:
+            if not is_known:
+                session.say("known again")
+            was_known = is_known = True
+            yield behind
+        await asyncio.sleep(every)
+
+
+def _position(committed: CommittedOffset) -> str | int | None:
+    """Return where a group stands; where it will begin, if it has not yet."""
+    if committed.committed_offset is not None or committed.started is None:
+        return committed.committed_offset
+    return f"({committed.started.offset})"
