@@ -4,6 +4,7 @@ This is what the rest of the broker sees. It owns the parts and lets each do its
 
     writer      appends, group commit            store/writer.py
     dispatcher  log → consume queues, key index  store/dispatcher.py, store/index_follower.py
+    projections what is done where one lags      store/projections.py
     queues      pulls                            store/queue_reader.py
     log reader  look-ups, the log feed           store/log_reader.py
     state       topics, groups, offsets          core/state/state.py, a fold over control records
@@ -27,7 +28,6 @@ import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -65,6 +65,7 @@ from eruca_broker.store.log.appended import Appended, Done, GroupDone
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt
 from eruca_broker.store.log_reader import LogRead, LogReader
+from eruca_broker.store.projections import Projection, Projections
 from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed
@@ -83,15 +84,6 @@ logger = structlog.get_logger(__name__)
 ABORT_NAME: Final = "abort"
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """How far a projection has come."""
-
-    name: str
-    log_offset: int  # it has all before it
-    failure: str | None = None  # why it lacks what comes then; or what is wrong in it
 
 
 class LogFile(NamedTuple):
@@ -130,6 +122,9 @@ class MessageStore:
             self._log, self._queues, self._dispatcher, self.state, self._log_reader
         )
         self._index_follower = IndexFollower(recovered.dispatcher)
+        self._projections = Projections(
+            self._dispatcher, self._queues, caught_up=lambda queues: self.on_arrival(queues)
+        )
         self._checkpoints = Checkpoints(directory, self._queues, self._index)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
@@ -137,13 +132,12 @@ class MessageStore:
         )
         self._writer = Writer(
             self._log,
-            self._dispatcher,
+            self._projections,
             settings,
             clock,
             next_offset=self._stored_next_offset,
             head_of_segment=self._snapshot_batches,
             publish=self._published,
-            caught_up=lambda queues: self.on_arrival(queues),
         )
         self._writer.last_store_timestamp = recovered.last_store_timestamp
         self.retention = Retention(
@@ -392,16 +386,7 @@ class MessageStore:
 
     def projections(self) -> list[Projection]:
         """Return how far each projection has come."""
-        end, indexed_offset = self._dispatcher.queued_offset, self._dispatcher.indexed_offset
-        lagging = self._dispatcher.lagging
-        queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]
-        queues += [(end, damage) for damage in self._queues.distrusted.values()]
-        index = lagging.get(KEY_INDEX)
-        return [
-            Projection("consume_queues", *min(queues, default=(end, None))),
-            Projection("key_index", indexed_offset, None if index is None else index.reason),
-            Projection("state", end),
-        ]
+        return self._projections.progress()
 
     # --- Upkeep, called by the loops --------------------------------------------------------------
 
@@ -426,7 +411,7 @@ class MessageStore:
         try:
             self._queues.delete_left_over()
             await finished_in_thread(self._queues.free_deleted)
-            await self._writer.retry_dispatch()  # nothing is awaited behind it: nothing is to come
+            await self._projections.retry()  # nothing is awaited behind it: nothing is to come
             self._dispatcher.catch_up_index()
             await self._checkpoints.write(
                 self._writer.last_store_timestamp, self._writer.flushed_offset
@@ -524,6 +509,7 @@ class MessageStore:
             self.state.apply(event, log_offset)
             if isinstance(event, TopicDeleted):
                 self._writer.forget_topic(event.topic)
+                self._dispatcher.forget_topic(event.topic)
                 self._queues.delete_topic(event.topic)
             elif isinstance(event, StateSnapshot):
                 self._snapshots.note(event, log_offset)

@@ -20,8 +20,8 @@ Failure: a write that fails takes back everything accepted since the last one, o
 and each append of it is refused; the log is as it was. Where it was for want of room, or of open
 files or memory, :meth:`Writer.probe` sees whether there is some again. A flush that fails is final:
 the kernel may have dropped the pages, so nothing is acknowledged any more until the store has been
-opened anew. A projection that fails is no reason to refuse anything, unless room or else is short:
-it lags, and whoever needs it is told (:mod:`eruca_broker.store.queues.lagging`).
+opened anew. A projection that fails is no reason to refuse anything, unless room or else is short
+(:mod:`eruca_broker.store.projections`).
 
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
@@ -47,19 +47,13 @@ from eruca.contract.errors import (
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.state.events import Event, TopicDeleted
-from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.files.refusals import failed_flush, is_scarcity, refusal_of, renewed
+from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
 from eruca_broker.store.log.segment import Segment
-from eruca_broker.store.queues.lagging import (
-    KEY_INDEX,
-    Key,
-    ProjectionError,
-    queue_failed,
-    reason_of,
-)
+from eruca_broker.store.projections import Projections
+from eruca_broker.store.queues.lagging import queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
@@ -74,17 +68,16 @@ class Writer:
     def __init__(
         self,
         log: CommitLog,
-        dispatcher: Dispatcher,
+        projections: Projections,
         settings: StoreSettings,
         clock: Clock,
         *,
         next_offset: Callable[[str, int], int],
         head_of_segment: Callable[[], Sequence[tuple[Batch, Event]]],
         publish: Callable[[Sequence[Appended], Sequence[tuple[Event, int]]], None],
-        caught_up: Callable[[Sequence[Key]], None],
     ) -> None:
         self._log = log
-        self._dispatcher = dispatcher
+        self._projections = projections
         self._store_host = settings.store_host
         self._is_sync = settings.flush_mode is FlushMode.SYNC
         self.durability = "flushed" if self._is_sync else "written"  # of what is published
@@ -92,7 +85,6 @@ class Writer:
         self._initial_next_offset = next_offset
         self._head_of_segment = head_of_segment
         self._publish_to = publish
-        self._tell_caught_up = caught_up
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
@@ -102,7 +94,6 @@ class Writer:
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
         self._flushing: list[Appended] = []  # … for the flush under way
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
-        self._catching_up = asyncio.Lock()
         self._flush_failed = False  # for good: what has been written may not be durable
         self._flush: asyncio.Future[None] | None = None  # the one under way
         self.flushed_offset = log.written_offset
@@ -163,7 +154,6 @@ class Writer:
         """Let a deleted topic's queues start anew."""
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
-        self._dispatcher.forget_topic(topic)
 
     def append(
         self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
@@ -288,38 +278,13 @@ class Writer:
         else:
             self._publish(accepted)
 
-    async def retry_dispatch(self) -> None:
-        """Try again to write the projections that a full or failing disk has stopped.
-
-        Raises:
-            OSError, DamagedQueueError: Still not possible.
-        """
-        async with self._catching_up:
-            late = set(self._dispatcher.lagging)
-            for _ in self._dispatcher.catch_up():
-                await asyncio.sleep(0)
-            if caught_up := late - self._dispatcher.lagging.keys():
-                logger.info("projections have caught up", count=len(caught_up))
-                self._tell_caught_up([key for key in caught_up if key != KEY_INDEX])
-        self.check_dispatched()
-        self._dispatcher.bound_backlog()
-
-    def check_dispatched(self) -> None:
-        """Raise what has kept a projection from having all that is visible.
-
-        Raises:
-            OSError, DamagedQueueError: It lags.
-        """
-        for lag in self._dispatcher.lagging.values():
-            raise lag.error.with_traceback(None)  # or it gathers them for as long as it lags
-
     async def probe(self) -> None:
         """See whether what was short is there again, room or else, and accept writes if so."""
         refusal = self.refusal
         if refusal is None or isinstance(refusal, StoreFailedError | NotReadyError):
             return
         try:
-            await self.retry_dispatch()
+            await self._projections.retry()
             await finished_in_thread(self._log.prepare_next)
         except (OSError, DamagedQueueError):
             return
@@ -336,7 +301,7 @@ class Writer:
         try:
             self.write()
             await self.flush()
-            await self.retry_dispatch()
+            await self._projections.retry()
         finally:
             self.refusal = self.refusal or NotReadyError("the broker is stopping")
             self._flusher.shutdown()
@@ -422,39 +387,14 @@ class Writer:
         self._fail(accepted, refusal)
 
     def _publish(self, published: list[Appended]) -> None:
-        for (topic, queue_id), error in self._dispatcher.dispatch(
-            published, self._visible_offset()
-        ):
-            # The messages are in the log, flushed and acknowledged; only who reads them waits.
-            what = f"the consume queue {queue_id} of {topic!r} lags"
-            self._note_failure(error, what)
-        self._bound_backlog()
+        shortage = self._projections.feed(published, self._visible_offset())
+        if shortage is not None:
+            self.refusal = shortage
         events = [(a.event, a.log_offset) for a in published if a.event is not None]
         self._publish_to(published, events)
         for appended in published:
             self._conclude(appended)
             appended.settle(appended)
-
-    def _bound_backlog(self) -> None:
-        try:
-            self._dispatcher.bound_backlog()
-        except OSError as error:
-            # Everything is visible; only its keys wait.
-            if is_scarcity(error):
-                self.refusal = refusal_of(error, "the key index failed")
-            else:
-                logger.error("the key index lags", reason=reason_of(error))
-                self._dispatcher.let_index_lag(error)
-
-    def _note_failure(self, error: ProjectionError, what: str) -> None:
-        """Refuse writes where a projection failed for want of something; else only tell it.
-
-        Where room is short, the log will not have any either; and it comes back by itself.
-        """
-        if isinstance(error, OSError) and is_scarcity(error):
-            self.refusal = refusal_of(error, what)
-        else:
-            logger.error(what, reason=reason_of(error))
 
     def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
         for appended in failed:
