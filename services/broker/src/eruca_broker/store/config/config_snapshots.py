@@ -10,8 +10,6 @@ Source: RocketMQ 5.3, ``TopicConfigManager``, ``ConsumerOffsetManager``,
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,6 +21,7 @@ from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, To
 from eruca_broker.core.state.group_events import GroupPut, GroupSettings
 from eruca_broker.core.state.group_state import Group, Queue
 from eruca_broker.core.state.state import BrokerState, Topic
+from eruca_broker.store.config import rocketmq_json
 from eruca_broker.store.config.config_groups import group_config, group_puts
 from eruca_broker.store.files.directories import replace_files
 
@@ -34,8 +33,6 @@ _MARK: Final = {"writtenBy": "eruca"}
 
 _PERMISSION_BITS: Final[Mapping[str, int]] = {"rw": 6, "r": 4, "w": 2, "none": 0}
 _PERMISSIONS: Final = {bits: name for name, bits in _PERMISSION_BITS.items()}
-# RocketMQ writes a map's integer keys without quotes, which is no JSON.
-_BARE_KEY: Final = re.compile(r"([{,]\s*)(-?\d+)\s*:")
 
 
 class UnreadableConfigError(ValueError):
@@ -166,7 +163,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     try:
-        content = json.loads(_BARE_KEY.sub(r'\1"\2":', text))
+        content = rocketmq_json.decode(text)
     except ValueError as error:
         raise UnreadableConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

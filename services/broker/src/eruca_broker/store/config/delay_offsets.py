@@ -13,7 +13,6 @@ Source: RocketMQ 5.3, ``ScheduleMessageService``, ``DelayOffsetSerializeWrapper`
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from eruca.core.messages.delay_levels import level_of_queue
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.state.timers_events import TimerRows
+from eruca_broker.store.config import rocketmq_json
 from eruca_broker.store.files.directories import replace_files
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -34,15 +34,13 @@ logger = structlog.get_logger(__name__)
 
 _PATH: Final = Path("config", "delayOffset.json")
 _ENTRIES_PER_STEP: Final = 65_536
-# RocketMQ writes a map's integer keys without quotes, which is no JSON.
-_BARE_KEY: Final = re.compile(r"([{,]\s*)(-?\d+)\s*:")
 
 
 def load(directory: Path) -> dict[int, int]:
     """Return the queue offset up to which each level has been delivered; nothing where unknown."""
     try:
         text = (directory / _PATH).read_text("utf-8")
-        table = json.loads(_BARE_KEY.sub(r'\1"\2":', text))["offsetTable"]
+        table = rocketmq_json.decode(text)["offsetTable"]
         return {int(level): int(offset) for level, offset in table.items()}
     except FileNotFoundError:
         return {}
