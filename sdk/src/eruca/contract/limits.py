@@ -19,6 +19,7 @@ PROPERTIES_SIZE_MAX: Final = 32_767  # bytes: the record's length field is a sig
 USER_PROPERTY_COUNT_MAX: Final = 128  # names a user may set on one message
 RECORDS_SIZE_MAX: Final = BODY_SIZE_MAX + 64 * 1024  # bytes of a batch's records, as RocketMQ
 BATCH_COUNT_MAX: Final = 8_192  # messages in one batch; bounds the broker's arrays
+MESSAGE_ID_SIZE_MAX: Final = 255  # characters of a unique id; clients may choose their own
 IDEMPOTENCY_KEY_SIZE_MAX: Final = 250  # characters; with a message's number it is a unique id
 JSON_BODY_SIZE_MAX: Final = 6 * 1024 * 1024  # bytes of a request; base64 adds a third
 
@@ -36,6 +37,8 @@ LOG_READ_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of log in one answer of the 
 LOG_READ_SIZE_DEFAULT: Final = 1024 * 1024
 
 FILTER_SIZE_MAX: Final = 4_096  # characters of a filter
+KEY_SIZE_MAX: Final = 1_024  # characters of a key, or a tag, that is looked for
+CURSOR_SIZE_MAX: Final = 1_024  # characters of where a page of found messages begins
 
 CLIENT_ID_SIZE_MAX: Final = 255  # characters
 INCARNATION_SIZE_MAX: Final = 64  # characters of what tells two processes of one client id apart
@@ -63,7 +66,7 @@ INVISIBLE_SECONDS_MAX: Final = 12 * 3_600.0  # as RocketMQ's proxy allows
 HANDLE_COUNT_MAX: Final = 1_024  # handles in one request
 HANDLE_SIZE_MAX: Final = 1_024  # characters; with the longest names allowed it is 780 or so
 
-TRANSACTION_ID_SIZE_MAX: Final = 255  # characters; as of any unique id
+TRANSACTION_ID_SIZE_MAX: Final = MESSAGE_ID_SIZE_MAX  # characters; it is a unique id
 CHECK_IMMUNITY_SECONDS_MAX: Final = 72 * 3_600.0  # by then RocketMQ would have given up
 CHECK_COUNT_MAX: Final = 100  # checks one transaction may have; RocketMQ's default is 15
 CHECKER_SIZE_MAX: Final = 128  # characters of a checker's name, and of a check's id

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,14 +25,10 @@ from eruca.contract.errors import (
     RecordNotFoundError,
     SearchIncompleteError,
 )
-from eruca.contract.limits import GROUP_SIZE_MAX, LIST_LIMIT_MAX
+from eruca.contract.limits import GROUP_SIZE_MAX, LIST_LIMIT_MAX, MESSAGE_ID_SIZE_MAX
 from eruca.contract.models import Answer, BrokerName, Request
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.times import Instant
-
-MESSAGE_ID_SIZE_MAX: Final = 255  # characters of an id; clients may choose their own
-KEY_SIZE_MAX: Final = 1_024  # characters of a key, or a tag, that is looked for
-CURSOR_SIZE_MAX: Final = 1_024
 
 MessageId = Annotated[
     str,

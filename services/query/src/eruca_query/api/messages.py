@@ -15,17 +15,14 @@ from eruca.contract.errors import (
     SearchIncompleteError,
     ValidationError,
 )
-from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import OFFSET_MAX, Moment, TopicName
-from eruca.contract.queries import (
+from eruca.contract.limits import (
     CURSOR_SIZE_MAX,
     KEY_SIZE_MAX,
-    GroupFilter,
-    MessageFound,
-    MessageId,
-    MessagePage,
-    Timeline,
+    LIST_LIMIT_DEFAULT,
+    LIST_LIMIT_MAX,
 )
+from eruca.contract.models import OFFSET_MAX, Moment, TopicName
+from eruca.contract.queries import GroupFilter, MessageFound, MessageId, MessagePage, Timeline
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
