@@ -1,0 +1,242 @@
+"""The fields of a message to send: what each may be, and its stored text.
+
+An error names the field, the value and what to do. No text of a property holds U+0001 or U+0002,
+which part properties in a record.
+
+Source: RocketMQ 5.3, ``Validators``, ``MessageConst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from eruca.contract import names
+from eruca.contract.errors import SystemTopicError, TooLargeError, ValidationError
+from eruca.contract.limits import (
+    BODY_SIZE_MAX,
+    DELAY_LEVEL_MAX,
+    DELAY_SECONDS_MAX,
+    MESSAGE_ID_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    USER_PROPERTY_COUNT_MAX,
+)
+from eruca.contract.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+)
+
+KEYS_NAME: Final = f"{KEYS}{NAME_SEPARATOR}"
+_ID_ROOM: Final = 64  # bytes left for an id that is made when the message is sent
+_VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
+
+
+@lru_cache(maxsize=4096)
+def check_destination(topic: str) -> None:
+    """Raise what keeps a client from sending to *topic*."""
+    if not isinstance(topic, str):
+        raise ValidationError(f"topic: {topic!r} is not a text", fix="give the topic's name")
+    fault = names.client_topic_fault(topic)
+    derived = topic.startswith((names.RETRY_TOPIC_PREFIX, names.DEAD_LETTER_TOPIC_PREFIX))
+    if derived:
+        fault = names.broker_topic_fault(topic)
+    if fault is not None:
+        raise ValidationError(
+            f"topic: {_shown(topic)} {fault.said}",
+            fix=names.TOPIC_NAME_FIX,
+        )
+    if names.is_system_topic(topic):
+        raise SystemTopicError(f"topic {topic!r} belongs to the system")
+
+
+def checked_body(body: object) -> bytes:
+    """Return a body as it is stored."""
+    if isinstance(body, str):
+        try:
+            data = body.encode()
+        except UnicodeEncodeError as error:
+            raise ValidationError(
+                f"body: not encodable as UTF-8: {error.reason} at {error.start}",
+                fix="send bytes, or text without lone surrogates",
+            ) from None
+    elif isinstance(body, (bytes, bytearray, memoryview)):
+        data = bytes(body)
+    else:
+        raise ValidationError(
+            f"body: {type(body).__name__} is neither bytes nor text",
+            fix="use Message.json for other values",
+        )
+    if not data:
+        raise ValidationError(
+            "body: it is empty", fix="say something, if only a single byte; RocketMQ refuses it"
+        )
+    return data
+
+
+def checked_keys(keys: object) -> tuple[str, ...]:
+    """Return keys that were given as one, or as several."""
+    several: tuple[object, ...]
+    if isinstance(keys, str):
+        several = (keys,)  # or each of its letters would be a key
+    elif isinstance(keys, Iterable):
+        several = tuple(keys)
+    else:
+        raise ValidationError(f"keys: {_shown(keys)} is no list of keys", fix='such as ["id-7"]')
+    checked: list[str] = []
+    for key in several:
+        # No control character or other blank is printable, and no lone surrogate either.
+        if not isinstance(key, str) or not key or " " in key or not key.isprintable():
+            raise ValidationError(
+                f"keys: {_shown(key)} is not a key",
+                fix="a key is a text of at least one character, without blanks",
+            )
+        checked.append(key)
+    return tuple(checked)
+
+
+def checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a copy of the application's own properties."""
+    if len(properties) > USER_PROPERTY_COUNT_MAX:
+        raise ValidationError(
+            f"properties: {len(properties)} of them exceed the {USER_PROPERTY_COUNT_MAX} allowed"
+        )
+    checked = dict(properties)
+    for name, value in checked.items():
+        _check_text(name, "properties: name", "give it a plain name")
+        if name in RESERVED:
+            raise ValidationError(
+                f"properties: {name!r} has a meaning of its own and cannot be set",
+                fix="choose another name; tag, keys and sharding_key are arguments of Message",
+            )
+        _check_text(value, f"properties: {name}", "write it as a text, or leave it out")
+    return checked
+
+
+@lru_cache(maxsize=1024)
+def head_of_tag(tag: str) -> str:
+    """Return the stored text of a tag, which properties begin with."""
+    _check_text(tag, "tag", "use a short word, or None")
+    if "|" in tag or tag != tag.strip() or not tag.isprintable():
+        raise ValidationError(
+            f"tag: {_shown(tag)} holds a |, a control character or a blank at an end",
+            fix="no filter could ask for it: use a plain word, one tag per message",
+        )
+    return f"{TAGS}{NAME_SEPARATOR}{tag}{PROPERTY_SEPARATOR}"
+
+
+def keys_text(keys: tuple[str, ...]) -> str:
+    """Return the stored text of keys."""
+    if not keys:
+        return ""
+    return f"{KEYS_NAME}{KEY_SEPARATOR.join(keys)}{PROPERTY_SEPARATOR}"
+
+
+def tail_text(sharding_key: str | None, properties: Mapping[str, str]) -> str:
+    """Return the stored text of what comes behind the unique id."""
+    text = ""
+    if sharding_key is not None:
+        _check_text(sharding_key, "sharding_key", "or leave it out")
+        text = f"{SHARDING_KEY}{NAME_SEPARATOR}{sharding_key}{PROPERTY_SEPARATOR}"
+    for name, value in properties.items():
+        text += f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+    return text
+
+
+def check_message_id(message_id: str) -> None:
+    """Raise ValidationError where *message_id* can be no unique id."""
+    _check_text(message_id, "message_id", "or leave it out")
+    if len(message_id) > MESSAGE_ID_SIZE_MAX or message_id.split() != [message_id]:
+        raise ValidationError(
+            f"message_id: {_shown(message_id)} holds a blank or more than"
+            f" {MESSAGE_ID_SIZE_MAX} characters"
+        )
+
+
+def check_flag(flag: int) -> None:
+    """Raise ValidationError where *flag* does not fit into a record."""
+    if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
+        raise ValidationError(f"flag: {_shown(flag)} is not a signed 32-bit number")
+
+
+def checked_delay(
+    deliver_at: datetime | None, delay_seconds: float | None, delay_level: int | None
+) -> bool:
+    """Return whether a delivery is to be later, if it is said in one way and a sound one."""
+    given = {"deliver_at": deliver_at, "delay_seconds": delay_seconds, "delay_level": delay_level}
+    ways = [name for name, value in given.items() if value is not None]
+    if not ways:
+        return False
+    if len(ways) > 1:
+        raise ValidationError(f"{' and '.join(ways)} exclude each other", fix="give one of them")
+    if deliver_at is not None and (
+        not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None
+    ):
+        raise ValidationError(
+            f"deliver_at: {_shown(deliver_at)} is no time with a zone",
+            fix="such as datetime.now(UTC) + timedelta(minutes=30)",
+        )
+    if delay_seconds is not None and not (
+        isinstance(delay_seconds, (int, float)) and 0 <= delay_seconds <= DELAY_SECONDS_MAX
+    ):
+        raise ValidationError(
+            f"delay_seconds: {_shown(delay_seconds)} is not within 0 to {DELAY_SECONDS_MAX:.0f}"
+        )
+    if delay_level is not None and not (
+        isinstance(delay_level, int) and 1 <= delay_level <= DELAY_LEVEL_MAX
+    ):
+        raise ValidationError(
+            f"delay_level: {_shown(delay_level)} is not within 1 to {DELAY_LEVEL_MAX}"
+        )
+    return True
+
+
+def check_sizes(body: bytes, text: str, message_id: str | None) -> None:
+    """Raise TooLargeError where a body, or *text*, that of all properties but the id, is."""
+    if len(body) > BODY_SIZE_MAX:
+        raise TooLargeError(
+            f"body: {len(body)} bytes exceed the {BODY_SIZE_MAX} of one message",
+            fix="split it, or store it elsewhere and send where it is",
+        )
+    id_size = _ID_ROOM if message_id is None else len(message_id) * 4
+    size = len(text.encode()) + id_size
+    if size > PROPERTIES_SIZE_MAX:
+        raise TooLargeError(
+            f"properties: {size} bytes with tag and keys exceed the {PROPERTIES_SIZE_MAX}"
+            " of one message",
+            fix="move what is long into the body",
+        )
+
+
+def _check_text(text: object, what: str, fix: str) -> None:
+    if isinstance(text, str):
+        if text and text.isprintable() and not text.isspace():
+            return  # nearly all of them
+        fault = _text_fault(text)
+    else:
+        fault = "is not a text"
+    if fault is not None:
+        raise ValidationError(f"{what}: {_shown(text)} {fault}", fix=fix)
+
+
+def _text_fault(text: str) -> str | None:
+    if not text.strip():
+        return "is blank"
+    if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        return "holds U+0001 or U+0002, which part properties"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds a lone surrogate"
+    return None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}…"
