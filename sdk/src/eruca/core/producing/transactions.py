@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 Verdict: TypeAlias = Literal["commit", "rollback", "unknown"]
 """What local code, or a check, knows of a transaction."""
-ErrorVerdict: TypeAlias = Literal["rollback", "unknown"]
-"""What local code means that raises."""
 
 _VERDICTS: Final[dict[object, Verdict]] = {
     "commit": "commit",
