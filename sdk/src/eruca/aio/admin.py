@@ -268,7 +268,7 @@ class AsyncAdmin:
         """Return the offset a time leads to in *queue*, by when its broker stored the messages.
 
         ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
-        last one stored then or earlier, or the queue's begin.
+        last one stored then or earlier, or the queue's beginning.
         """
         url = await self._masters.url_of(checked_queue(queue))
         answer = await self._context.broker_api.offset_by_time(

@@ -347,7 +347,7 @@ class AsyncClient:
             commit_seconds: Between two commits of offsets; what a crash repeats. Costs one
                 request, and one small record in the log, per broker and interval in which there
                 was progress.
-            session_seconds: Unheard of for so long, a member is out and its queues are free.
+            session_seconds: Not heard from for so long, a member is out and its queues are free.
             stop_timeout: Seconds for handlers to end when the consumer stops.
             client_id: Its name in the group; by default one of its own. Broadcasting keeps its
                 offsets by this name, and so needs one that stays.

@@ -122,7 +122,8 @@ class GroupSettings(Request):
 
     start: Start = "latest"
     retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] = Field(
-        default=RETRY_TIMES_DEFAULT, description="Failed so many times more, it is a dead letter."
+        default=RETRY_TIMES_DEFAULT,
+        description="How often a message is retried before it is a dead letter.",
     )
     retry_policy: RetryPolicy | None = Field(
         default=None, description="null: delay level 3 + how often it has been retried"
@@ -208,7 +209,7 @@ class Heartbeat(Request):
         float, Field(ge=SESSION_SECONDS_MIN, le=SESSION_SECONDS_MAX, allow_inf_nan=False)
     ] = Field(
         default=SESSION_SECONDS_DEFAULT,
-        description="unheard of for so long, the member is out and its locks are free",
+        description="not heard from for so long, the member is out and its locks are free",
     )
     is_static: bool = Field(
         default=False,
@@ -342,7 +343,7 @@ class RefusedLock(Answer):
     owner: str | None = Field(
         description="client id; null: messages of it are handed out as deliveries"
     )
-    expires_in_seconds: float = Field(description="unless its owner is heard of before")
+    expires_in_seconds: float = Field(description="unless its owner is heard from before")
 
 
 class LockAnswer(Answer):

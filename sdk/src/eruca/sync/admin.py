@@ -191,7 +191,7 @@ class Admin:
         """Return the offset a time leads to in *queue*, by when its broker stored the messages.
 
         ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
-        last one stored then or earlier, or the queue's begin.
+        last one stored then or earlier, or the queue's beginning.
         """
         return self._portal.call(self._twin.offset_by_time, queue, timestamp, boundary=boundary)
 

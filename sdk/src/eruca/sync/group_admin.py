@@ -55,7 +55,7 @@ class GroupAdmin:
         Args:
             group: Its name.
             start: Where it begins in a topic it meets for the first time.
-            retry_max_times: Failed so many times more, a message is a dead letter.
+            retry_max_times: How often a message is retried before it is a dead letter.
             retry_policy: Delays before retries, a :class:`eruca.CustomizedRetryPolicy` or
                 :class:`eruca.ExponentialRetryPolicy`; None for RocketMQ's.
             ordered: Whether each queue is consumed in order.

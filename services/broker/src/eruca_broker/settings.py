@@ -70,7 +70,7 @@ class BrokerSettings(ServiceSettings):
         default=20,
         ge=1,
         le=600,
-        description="unheard of for so long, it leaves the routes; one lost heartbeat must not do",
+        description="not heard from for so long, it leaves the routes; more than one heartbeat",
     )
 
     store_dir: Path = Field(default=Path("store"), description="directory of the store")

@@ -22,8 +22,8 @@ from eruca_namesrv.settings import NamesrvSettings
 _DESCRIPTION: Final = """
 A name server knows which brokers live and which queues each topic has on them. Unless set
 otherwise, a broker tells every name server each 5 seconds that it lives, and its topics when they
-have changed, when the name server lacks them, and each 30 seconds; unheard of for 20 seconds, it
-leaves the routes. Clients ask any one name server.
+have changed, when the name server lacks them, and each 30 seconds; not heard from for 20 seconds,
+it leaves the routes. Clients ask any one name server.
 
 It keeps nothing but the key-value table: after a restart it is empty until the brokers' next
 heartbeats. Name servers never talk to each other, so two may disagree until a broker has reached

@@ -121,11 +121,11 @@ class NameServer:
         _log.info("broker unregistered", broker=f"{broker_name}/{broker_id}")
 
     async def expiry_step(self) -> None:
-        """Drop the brokers that were not heard of for too long: for the expiry loop."""
+        """Drop the brokers that were not heard from for too long: for the expiry loop."""
         self.expire()
 
     def expire(self) -> None:
-        """Drop the brokers that were not heard of for too long, and wake who waits for that."""
+        """Drop the brokers that were not heard from for too long, and wake who waits for that."""
         now = self._clock.monotonic()
         for broker in self.table.overdue(now):
             _log.warning(

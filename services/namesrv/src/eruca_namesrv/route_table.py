@@ -200,7 +200,7 @@ class RouteTable:
         return [broker for broker in self.brokers() if broker.deadline < now]
 
     def expire(self, now: float) -> frozenset[str]:
-        """Drop every broker that was not heard of for too long; return the changed topics."""
+        """Drop every broker that was not heard from for too long; return the changed topics."""
         if now <= self._earliest_deadline:
             return frozenset()
         changed: set[str] = set()

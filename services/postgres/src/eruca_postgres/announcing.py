@@ -2,7 +2,7 @@
 
 It is put there again and again, for a name server that lost its table, or came back. An orderly
 stop takes it out; what instances that were killed have left there the others take out, once
-PostgreSQL has not heard of them for as long as a lease lasts. A client that is led to an instance
+PostgreSQL has not heard from them for as long as a lease lasts. A client that is led to an instance
 that is gone tries another one, so nobody depends on this being exact.
 """
 

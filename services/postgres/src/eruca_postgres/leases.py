@@ -148,7 +148,7 @@ class LeaseKeeper:
     async def _take_expired(
         self, connection: AsyncConnection, wanted: list[str], count: int
     ) -> dict[str, Lease]:
-        """Take up to *count* leases of instances that are not heard of any more."""
+        """Take up to *count* leases of instances that are not heard from any more."""
         free = (
             select(leases.c.name)
             .where(leases.c.name.in_(wanted), leases.c.expires_at < func.now())

@@ -77,7 +77,7 @@ async def create(
         int | None,
         typer.Option(
             "--retries",
-            help="Tried again so often, a message is a dead letter "
+            help="How often a message is retried before it is a dead letter "
             f"[a new group: {RETRY_TIMES_DEFAULT}].",
             min=0,
             max=RETRY_TIMES_MAX,

@@ -125,7 +125,7 @@ def _is_unspecified(host: str) -> bool:
 
 
 def heartbeat(name: str, address: BrokerAddress, now_seconds: float) -> Finding:
-    """Judge how long ago a broker was last heard of; both times are the name server's clock's."""
+    """Judge how long ago a broker was last heard from; both times are the name server's clock's."""
     left = address.expires_at.timestamp() - now_seconds
     allowed = (address.expires_at - address.last_seen_at).total_seconds()
     detail = f"registered; expires in {max(left, 0):.0f} s without a heartbeat"

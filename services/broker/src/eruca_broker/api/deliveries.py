@@ -88,8 +88,8 @@ async def receive_deliveries(
     on its way has handed out messages all the same: they come again when their time is over.
 
     A queue whose file the disk refuses to write or read does not hold up the others: their messages
-    are handed out, also such as come while the request is held. Only where there are none, the
-    answer is 503 instead of an empty one, names the queue, and says in `Retry-After` when to ask
+    are handed out, also those that come while the request is held. Only where there are none is the
+    answer 503 instead of an empty one; it names the queue, and `Retry-After` says when to ask
     again.
 
     In an ordered group no message is handed out while an earlier one with the same sharding key is
@@ -136,7 +136,7 @@ async def nack_deliveries(
     nacks: Annotated[DeliveryNacks, Body(examples=[delivery_examples.NACKS])],
     broker: TheBroker,
 ) -> NackResults:
-    """Let messages come again after a delay, or become dead letters where they did too often.
+    """Let messages come again after a delay, or become dead letters if that was too often.
 
     All of them, or none where a handle is refused. Without `delay_seconds` the delay is by the
     group's retry policy. `reason` and `error` are kept with a dead letter.

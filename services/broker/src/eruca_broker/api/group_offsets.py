@@ -92,7 +92,7 @@ async def reset_offsets(
     reset: Annotated[OffsetReset, Body(examples=group_examples.OFFSET_RESETS)],
     broker: TheBroker,
 ) -> ResetAnswer:
-    """Let the group go on at the begin, the end, a time, or an offset of a topic's queues.
+    """Let the group go on at the beginning, the end, a time, or an offset of a topic's queues.
 
     Members that read these queues lose their tokens: what they still commit is refused, and they
     lock again and start there. With `dry_run` nothing is changed.

@@ -79,10 +79,10 @@ async def put_member(
     its session from when it *sent* the last heartbeat that was answered, so that it gives up its
     queues before the broker gives them to others.
 
-    All members of a group subscribe alike; who does not is refused (`subscription-conflict`), the
-    members and the difference being named. The subscriptions change when nobody else is there, or
-    by a heartbeat with `replaces_subscription_version`: those of the old version are then refused
-    by their next heartbeats.
+    All members of a group subscribe alike. One that does not is refused (`subscription-conflict`),
+    and told the members and the difference. The subscriptions change when nobody else is there, or
+    by a heartbeat with `replaces_subscription_version`: members that still have the old version are
+    refused at their next heartbeats.
     """
     address = host_text(born_host(request.scope["client"]))
     answer, has_joined = await broker.members.heartbeat(group, client_id, heartbeat, address)
@@ -141,7 +141,7 @@ async def list_members(
 
     With `If-None-Match` and `wait_seconds` the request is held until there is another generation
     (200), the group is gone (404), or the time is over (304). The generation changes when members
-    join, leave or run out, when subscriptions or settings change, and when offsets are reset.
+    join, leave or expire, when subscriptions or settings change, and when offsets are reset.
     """
     match = _GENERATION.search(if_none_match or "")
     known = None if match is None else int(match[1])

@@ -160,7 +160,7 @@ class BrokerMetrics(Collector):
         yield from self._lags()
         yield _counter(
             "eruca_broker_sessions_expired",
-            "Members that were not heard of in time",
+            "Members that were not heard from in time",
             self._broker.members.expiry_count,
         )
         yield _counter(

@@ -48,7 +48,7 @@ async def get_offset_by_time(
     """Return where to start reading to get what was stored from a time on.
 
     Times are the broker's, when it stored each message. A time after the last message leads to the
-    queue's end, one before the first to its begin.
+    queue's end, one before the first to its beginning.
     """
     return broker.offsets.by_time(
         topic, queue_id, timestamp, boundary, include_system=include_system

@@ -11,5 +11,5 @@ PERIOD_SECONDS: Final = 0.25  # how late a session may end; a look costs nothing
 
 
 def session_loop(members: Members) -> BackgroundLoop:
-    """Return the loop that ends the sessions of members that were not heard of in time."""
+    """Return the loop that ends the sessions of members that were not heard from in time."""
     return BackgroundLoop("sessions", members.expiry_step, period_seconds=PERIOD_SECONDS)

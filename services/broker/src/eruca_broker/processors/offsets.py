@@ -48,7 +48,7 @@ class Offsets:
         """Return the offset *timestamp* leads to, by the broker's clock when it stored them.
 
         ``lower``: of the first message stored at that time or later, or the queue's end.
-        ``upper``: of the last message stored at that time or earlier, or the queue's begin.
+        ``upper``: of the last message stored at that time or earlier, or the queue's beginning.
         With *include_system* the topic may be one that the system keeps for itself.
         """
         topic = self._topics.get(name, include_system=include_system)

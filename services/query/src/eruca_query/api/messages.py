@@ -55,8 +55,8 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
 async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
     """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
 
-    And where each group stands with it. A position tells what a group has read, not what became of
-    it; only groups that finish messages one by one tell that.
+    It also tells where each group stands with the message. A position tells what a group has read,
+    not what became of it; only groups that finish messages one by one tell that.
     """
     return await service.timelines.of(message_id)
 

@@ -93,7 +93,7 @@ class BrokerLogs:
         return await self._directory.brokers()
 
     async def tails(self, positions: Mapping[str, int | None]) -> dict[str, TailAnswer]:
-        """Return what lies behind each position; None: behind the begin of the log."""
+        """Return what lies behind each position; None: behind the beginning of the log."""
         known = await self.brokers()
         answers = await asyncio.gather(
             *(self._tail(known, name, offset) for name, offset in positions.items())

@@ -58,8 +58,8 @@ async def take_checks(
 ) -> ProducerChecks:
     """Return checks of the group's transactions, each for this producer alone.
 
-    The request is held for up to `wait_seconds` until there is one. Of several producers that wait
-    they are asked in turn. Answer each by its `check_id`; one that is not answered by
+    The request is held for up to `wait_seconds` until there is one. Several producers that wait
+    are asked in turn. Answer each by its `check_id`; one that is not answered by
     `answer_until` counts as unanswered, and another producer may be asked. A group with a webhook
     is not asked here.
     """

@@ -102,7 +102,7 @@ async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
     responses=problems(WebhookNotFoundError, DatabaseUnavailableError),
 )
 async def drop_webhook(producer_group: Group, checker: TheChecker) -> None:
-    """Let the group's producers be asked again, as they wait for it."""
+    """Let the group's producers be asked again, when they wait for checks."""
     async with checker.instance.database.transaction() as connection:
         was_there = await delete_webhook(connection, producer_group)
     if not was_there:

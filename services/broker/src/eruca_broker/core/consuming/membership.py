@@ -15,9 +15,9 @@ becomes a member again by its next heartbeat.
 A group's **generation** grows with each change of what its members are to agree on, also from one
 run of the broker to the next: it is the number of the run, then a count of changes.
 
-A **static** member's client id belongs to its latest process. So of one whose session is over it is
-remembered which process that was: should another have come in its stead when it is heard of again,
-it was frozen, say, then it is not let in. An orderly leave needs no such memory.
+A **static** member's client id belongs to its latest process. So which process that was is kept
+in mind when its session is over: if it is heard from again, having been frozen, say, and another
+has come in its stead, it is not let in. An orderly leave needs no such memory.
 
 Sessions count on the monotonic clock, from when a heartbeat arrived. A client counts from when it
 sent the last one that was answered, so it gives up first.
@@ -60,7 +60,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A live member, or a holder of locks that has not been heard of since the start."""
+    """A live member, or a holder of locks that has not been heard from since the start."""
 
     client_id: str
     incarnation: str

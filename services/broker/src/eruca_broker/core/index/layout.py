@@ -92,7 +92,7 @@ class IndexHeader(NamedTuple):
     def overlaps(self, begin: int, end: int) -> bool:
         """Tell whether the file may hold entries stored between *begin* and *end*, both in ms."""
         first, last = self.begin_timestamp, self.end_timestamp
-        # Not "begin <= last and end >= first": a file's end may be before its begin, where the
+        # Not "begin <= last and end >= first": a file's end may be before its beginning, where the
         # clock was set back, and RocketMQ then finds it only from either bound.
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 

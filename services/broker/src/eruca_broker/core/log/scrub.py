@@ -70,7 +70,7 @@ def examine(stretch: bytes, log_offset: int, segment_end: int, end_offset: int) 
 
 
 def _can_be_size(size: int, record: bytes) -> bool:
-    """Tell whether a record of *size* bytes can have a body as large as *record*, its begin, says.
+    """Tell whether a record of *size* bytes can have a body as large as its head, *record*, says.
 
     A size with a wrong bit may be that of a whole segment, which nobody should read at once.
     """

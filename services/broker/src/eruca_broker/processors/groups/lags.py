@@ -4,8 +4,8 @@ Thousands of groups may have positions in thousands of queues, so they are gone 
 the event loop, and what is told is bounded: of groups and topics those that are furthest behind.
 
 What a group **lost** are messages that retention deleted and it has not read: they lie between its
-position and its queue's begin. It is told once, when they are deleted, and measured until the group
-has gone on from there.
+position and its queue's beginning. It is told once, when they are deleted, and measured until the
+group has gone on from there.
 """
 
 from __future__ import annotations

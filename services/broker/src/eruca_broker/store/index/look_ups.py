@@ -35,7 +35,7 @@ class _Searched(NamedTuple):
 def select(file: IndexFile, key_hash: int, count: int, begin: int, end: int) -> list[int]:
     """Return up to *count* log offsets by RocketMQ's rule, newest first.
 
-    The time of an entry is the file's begin plus whole seconds; the search ends at the first
+    The time of an entry is the file's beginning plus whole seconds; the search ends at the first
     entry of the slot that is older than *begin*.
     """
     found: list[int] = []
