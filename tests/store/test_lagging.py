@@ -310,7 +310,7 @@ async def test_a_queue_that_cannot_be_read_refuses_its_own_messages_and_no_other
     await store.close()
     store = await opened(tmp_path)
     files.unreadable = "consumequeue/orders/0/"
-    store._queues._queues["orders", 0] = None  # as before anyone asked for it
+    store._consume_queues._queues["orders", 0] = None  # as before anyone asked for it
 
     with pytest.raises(UnavailableError, match="consume queue 0"):
         await send(store, b"refused")

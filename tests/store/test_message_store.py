@@ -749,7 +749,7 @@ async def test_no_queue_leads_to_what_retention_has_deleted_while_files_were_sho
         await send(store, b"%d" % number * 100, queue_id=number % 4)
     await store.checkpoint()
     assert store.segment_count > 2
-    store._queues.close()  # as if the descriptors had been needed for other queues
+    store._consume_queues.close()  # as if the descriptors had been needed for other queues
 
     with open_files_limit(0), pytest.raises(OSError, match="Too many open files"):
         await delete_oldest_segments(store, 1)

@@ -80,7 +80,7 @@ async def abandon(store: MessageStore) -> None:
     writer._flusher.shutdown()
     for segment in [*log.segments, *([log._next] if log._next else [])]:
         segment.close()
-    store._queues.close()
+    store._consume_queues.close()
     store._index.close()
     store._lock.release()
 

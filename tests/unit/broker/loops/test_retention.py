@@ -127,5 +127,5 @@ async def test_a_topic_that_is_deleted_while_queues_forget_a_segment_stays_delet
     assert [offset for offset in steps if offset is not None] == [store.log_min_offset]
 
     assert store.log_min_offset > 0
-    assert {topic for topic, _ in store._queues} == {EVENTS_TOPIC}
+    assert {topic for topic, _ in store._consume_queues} == {EVENTS_TOPIC}
     await store.close()

@@ -35,10 +35,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import structlog
 
-from eruca.contract.errors import (
-    ErucaError,
-    StoreFailedError,
-)
+from eruca.contract.errors import ErucaError, StoreFailedError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
@@ -114,35 +111,33 @@ class MessageStore:
         self._clock = clock
         self._lock = lock
         self._log: CommitLog = recovered.log
-        self._queues: ConsumeQueues = recovered.queues
+        self._consume_queues: ConsumeQueues = recovered.queues
         self._index: KeyIndex = recovered.index
         self._log_reader = LogReader(self._log, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
         self.queues = QueueReader(
-            self._log, self._queues, self._dispatcher, self.state, self._log_reader
+            self._log, self._consume_queues, self._dispatcher, self.state, self._log_reader
         )
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
-            self._dispatcher, self._queues, caught_up=lambda queues: self.on_arrival(queues)
+            self._dispatcher, self._consume_queues, caught_up=lambda queues: self.on_arrival(queues)
         )
-        self._checkpoints = Checkpoints(directory, self._queues, self._index)
+        self._checkpoints = Checkpoints(directory, self._consume_queues, self._index)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
-            self.state, self.timers, self._queues, recovered.snapshot_offset
+            self.state, self.timers, self._consume_queues, recovered.snapshot_offset
         )
         self._writer = Writer(
             self._log,
+            self.queues,
             self._projections,
             settings,
             clock,
-            next_offset=self._stored_next_offset,
             head_of_segment=self._snapshot_batches,
             publish=self._published,
         )
         self._writer.last_store_timestamp = recovered.last_store_timestamp
-        self.retention = Retention(
-            recovered, self._snapshots, self._writer, first_offset=self._first_offset
-        )
+        self.retention = Retention(recovered, self.queues, self._snapshots, self._writer)
 
     @classmethod
     async def open(cls, directory: Path, settings: StoreSettings, clock: Clock) -> MessageStore:
@@ -409,8 +404,8 @@ class MessageStore:
         """
         await self._writer.flush()
         try:
-            self._queues.delete_left_over()
-            await finished_in_thread(self._queues.free_deleted)
+            self._consume_queues.delete_left_over()
+            await finished_in_thread(self._consume_queues.free_deleted)
             await self._projections.retry()  # nothing is awaited behind it: nothing is to come
             self._dispatcher.catch_up_index()
             await self._checkpoints.write(
@@ -467,7 +462,7 @@ class MessageStore:
 
     def _let_go(self) -> None:
         self._index_follower.stop()
-        self._queues.close()
+        self._consume_queues.close()
         self._index.close()
         self._log.close()
         self._lock.release()
@@ -476,8 +471,8 @@ class MessageStore:
         await self.checkpoint()
         self._index.save()
         await self.save_config()
-        delay_offsets.save(self.directory, self._queues, self.timers.rows())
-        write_digests(self.directory, self._queues, self._index)
+        delay_offsets.save(self.directory, self._consume_queues, self.timers.rows())
+        write_digests(self.directory, self._consume_queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
@@ -498,19 +493,13 @@ class MessageStore:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 
-    def _stored_next_offset(self, topic: str, queue_id: int) -> int:
-        return self.queues.range(topic, queue_id)[1]
-
-    def _first_offset(self, topic: str, queue_id: int) -> int:
-        return self.queues.range(topic, queue_id)[0]
-
     def _published(self, appended: Sequence[Appended], events: Sequence[tuple[Event, int]]) -> None:
         for event, log_offset in events:
             self.state.apply(event, log_offset)
             if isinstance(event, TopicDeleted):
                 self._writer.forget_topic(event.topic)
                 self._dispatcher.forget_topic(event.topic)
-                self._queues.delete_topic(event.topic)
+                self._consume_queues.delete_topic(event.topic)
             elif isinstance(event, StateSnapshot):
                 self._snapshots.note(event, log_offset)
             elif isinstance(event, TimersFired | TimersCancelled):

@@ -9,10 +9,11 @@ How many are to go is decided elsewhere (:mod:`eruca_broker.core.log.retention`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from eruca.contract.names import dead_letter_topic
 from eruca_broker.core.log.retention import oldest_needed
+from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.recovery.recovery import Recovered
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
@@ -24,28 +25,27 @@ class Retention:
 
     Args:
         parts: The store's.
+        queues: Tell where they begin.
         snapshots: Know where the latest one begins.
         writer: Flushes the log.
-        first_offset: Tells a queue's first offset that is still there.
     """
 
     def __init__(
         self,
         parts: Recovered,
+        queues: QueueReader,
         snapshots: StateSnapshots,
         writer: Writer,
-        *,
-        first_offset: Callable[[str, int], int],
     ) -> None:
         self._log = parts.log
-        self._queues = parts.queues
+        self._consume_queues = parts.queues
         self._index = parts.index
         self._dispatcher = parts.dispatcher
         self._state = parts.state
         self._timers = parts.timers
         self._snapshots = snapshots
         self._writer = writer
-        self._first_offset = first_offset
+        self._queues = queues
 
     def written_at(self) -> list[float]:
         """Return when each segment was last written, oldest first, in seconds since the epoch."""
@@ -89,12 +89,12 @@ class Retention:
             segment = self._log.expired(needed_from)
             if segment is None:
                 return
-            for _ in self._queues.delete_expired(segment.end_offset):
+            for _ in self._consume_queues.delete_expired(segment.end_offset):
                 yield None
             self._index.delete_expired(segment.end_offset)
             self._log.delete_oldest()
             self._state.redriven.forget_before(
-                lambda group: self._first_offset(dead_letter_topic(group), 0)
+                lambda group: self._queues.range(dead_letter_topic(group), 0)[0]
             )
             yield self._log.min_offset
 

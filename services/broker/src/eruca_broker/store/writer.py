@@ -53,7 +53,7 @@ from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
 from eruca_broker.store.log.segment import Segment
 from eruca_broker.store.projections import Projections
-from eruca_broker.store.queues.lagging import queue_failed
+from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
@@ -68,21 +68,21 @@ class Writer:
     def __init__(
         self,
         log: CommitLog,
+        queues: QueueReader,
         projections: Projections,
         settings: StoreSettings,
         clock: Clock,
         *,
-        next_offset: Callable[[str, int], int],
         head_of_segment: Callable[[], Sequence[tuple[Batch, Event]]],
         publish: Callable[[Sequence[Appended], Sequence[tuple[Event, int]]], None],
     ) -> None:
         self._log = log
+        self._queues = queues
         self._projections = projections
         self._store_host = settings.store_host
         self._is_sync = settings.flush_mode is FlushMode.SYNC
         self.durability = "flushed" if self._is_sync else "written"  # of what is published
         self._clock = clock
-        self._initial_next_offset = next_offset
         self._head_of_segment = head_of_segment
         self._publish_to = publish
         self._loop = asyncio.get_running_loop()
@@ -124,10 +124,7 @@ class Writer:
         key = (topic, queue_id)
         offset = self._next_offsets.get(key)
         if offset is None:
-            try:
-                offset = self._initial_next_offset(topic, queue_id)
-            except (OSError, DamagedQueueError) as error:
-                raise queue_failed(key, error) from error
+            _, offset = self._queues.range(topic, queue_id)
             self._next_offsets[key] = offset
         return offset
 
