@@ -247,11 +247,32 @@ async def test_damage_amid_a_log_of_which_nothing_else_is_left_gives_up_no_segme
     content = (commitlog / first).read_bytes()
     (commitlog / first).write_bytes(content.replace(b"7\x06orders", b"8\x06orders", 1))
 
-    with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
-        await opened(tmp_path / "restored")
+    for _ in range(2):  # a refused start leaves nothing that would let the next one cut it
+        with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
+            await opened(tmp_path / "restored")
 
     assert sorted(path.name for path in commitlog.iterdir()) == names
     (commitlog / first).write_bytes(content)
+    restored = await opened(tmp_path / "restored")
+    assert restored.queues.range("orders", 0) == (0, COUNT)
+    await restored.close()
+
+
+async def test_damage_to_a_log_that_was_restored_and_opened_once_gives_up_no_record(
+    tmp_path: Path,
+) -> None:
+    await fill(tmp_path)
+    commitlog = tmp_path / "restored" / "commitlog"
+    shutil.copytree(tmp_path / "commitlog", commitlog)
+    await abandon(await opened(tmp_path / "restored"))  # before its first checkpoint
+    last = sorted(commitlog.iterdir())[-1]
+    content = last.read_bytes()
+    last.write_bytes(content.replace(b"1400\x06orders", b"1499\x06orders", 1))
+
+    with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
+        await opened(tmp_path / "restored")
+
+    last.write_bytes(content)
     restored = await opened(tmp_path / "restored")
     assert restored.queues.range("orders", 0) == (0, COUNT)
     await restored.close()

@@ -78,3 +78,9 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
         os.close(descriptor)
     if is_new:
         sync_directory(directory)
+
+
+def delete_checkpoint(directory: Path) -> None:
+    """Delete the checkpoint, if there is one, durably."""
+    (directory / CHECKPOINT_NAME).unlink(missing_ok=True)
+    sync_directory(directory)

@@ -18,7 +18,7 @@ import structlog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.store.config.projection_digests import Digests
 from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
-from eruca_broker.store.files.checkpoint import Checkpoint, write_checkpoint
+from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
@@ -137,16 +137,21 @@ def open_projections(
     elif index.resume_offset is not None:
         start = min(start, log.segment_start(index.resume_offset))
     if start < trusted:
-        retract(directory, promises)
+        retract(directory)
     for queue in damaged:
         logger.warning("consume queue is rebuilt from the log", **queue._asdict())
         queues.delete(queue.topic, queue.queue_id)
     return queues, index, start
 
 
-def retract(directory: Path, promises: Checkpoint) -> None:
-    """Promise nothing of the projections: a kill amid a rebuild must lead to a whole one."""
-    write_checkpoint(directory, Checkpoint(0, 0, 0, *promises[3:]))
+def retract(directory: Path) -> None:
+    """Promise nothing of the projections: a kill amid a rebuild must lead to a whole one.
+
+    How far the log is flushed stays so; where no checkpoint says it, none is made that would.
+    """
+    promises = read_checkpoint(directory)
+    if promises is not None:
+        write_checkpoint(directory, Checkpoint(0, 0, 0, *promises[3:]))
 
 
 def _open_index(

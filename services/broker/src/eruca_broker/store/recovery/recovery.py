@@ -44,7 +44,12 @@ from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.config.projection_digests import take_digests
 from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from eruca_broker.store.files.checkpoint import (
+    Checkpoint,
+    delete_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -121,7 +126,10 @@ def _recover(
     promises = checkpoint or Checkpoint(0, 0, 0, 0, 0)
     flushed = promises.flushed_offset
     # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
-    write_checkpoint(directory, promises._replace(index_timestamp=0))
+    if checkpoint is None:
+        delete_checkpoint(directory)  # nor may one be there that says nothing had been flushed
+    else:
+        write_checkpoint(directory, promises._replace(index_timestamp=0))
     is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
     digests = take_digests(directory)
     queues, index, start = open_projections(
@@ -132,11 +140,13 @@ def _recover(
     dispatcher = Dispatcher(log, queues, index)
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
     known = set() if is_orderly else {key for key in queues if queues.queue(*key).max_offset}
-    walked = _walked(directory, promises, walker, start)
+    walked = _walked(directory, walker, start)
     durable = flushed if checkpoint else _surely_durable(log)
     if walked.end < durable:
         _give_up(directory, walked.end, durable, is_damage_cut=settings.is_damage_cut)
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
+    if checkpoint is None:  # but from here on it is known how far the log is durable
+        write_checkpoint(directory, promises._replace(flushed_offset=end))
     index.truncate(end)
     for _ in queues.delete_expired(log.min_offset):
         pass
@@ -154,7 +164,7 @@ def _recover(
         # Files of queues are gone, and nothing but the state still knew that there were some, or
         # the offsets of records that came after those they told of.
         logger.warning("consume queues are missing and are rebuilt from the log")
-        retract(directory, promises)
+        retract(directory)
         if (rebuilt := walker.rebuild()).end < end:
             # The next start, which finds all queues retracted, may cut it.
             _give_up(directory, rebuilt.end, end, is_damage_cut=False)
@@ -186,13 +196,13 @@ def _recover(
     )
 
 
-def _walked(directory: Path, promises: Checkpoint, walker: Walker, start: int) -> Walked:
+def _walked(directory: Path, walker: Walker, start: int) -> Walked:
     """Walk the log from *start* on, or all of it where the queues turn out not to fit it."""
     try:
         return walker.walk(start)
     except DamagedQueueError as error:
         logger.warning("consume queues do not fit the log and are rebuilt", reason=str(error))
-        retract(directory, promises)
+        retract(directory)
         return walker.rebuild()
 
 
