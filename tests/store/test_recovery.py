@@ -276,3 +276,36 @@ async def test_damage_to_a_log_that_was_restored_and_opened_once_gives_up_no_rec
     restored = await opened(tmp_path / "restored")
     assert restored.queues.range("orders", 0) == (0, COUNT)
     await restored.close()
+
+
+async def test_damage_that_was_given_up_is_not_missed_by_the_start_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    await fill(tmp_path)
+    last = sorted((tmp_path / "commitlog").iterdir())[-1]
+    last.write_bytes(last.read_bytes().replace(b"1400\x06orders", b"1499\x06orders", 1))
+    (tmp_path / "abort").touch()
+    with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
+        await opened(tmp_path)
+    cut = await MessageStore.open(tmp_path, replace(SETTINGS, is_damage_cut=True), SystemClock())
+    await cut.append(batch("orders", 0, [b"later"]), HOST)
+    await abandon(cut)  # before its first checkpoint
+
+    store = await opened(tmp_path)
+
+    assert store.queues.range("orders", 0) == (0, 1_401)
+    await store.close()
+
+
+async def test_what_a_start_has_flushed_is_durable_for_the_next_one(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    await store.checkpoint()
+    await store.append(batch("orders", 0, [b"a message"]), HOST)
+    await abandon(store)
+    await abandon(await opened(tmp_path))  # before its first checkpoint
+    [segment] = (tmp_path / "commitlog").iterdir()
+    segment.write_bytes(segment.read_bytes().replace(b"a message", b"b message", 1))
+
+    with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
+        await opened(tmp_path)

@@ -145,8 +145,8 @@ def _recover(
     if walked.end < durable:
         _give_up(directory, walked.end, durable, is_damage_cut=settings.is_damage_cut)
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
-    if checkpoint is None:  # but from here on it is known how far the log is durable
-        write_checkpoint(directory, promises._replace(flushed_offset=end))
+    if end != flushed or checkpoint is None:
+        _note_end(directory, end)
     index.truncate(end)
     for _ in queues.delete_expired(log.min_offset):
         pass
@@ -241,6 +241,16 @@ def _settle_end(
     if flushed < end:
         _make_durable(log, flushed, end)
     return end
+
+
+def _note_end(directory: Path, end: int) -> None:
+    """Note that the log is flushed up to its end, and promise nothing of what lay behind that.
+
+    Until the next checkpoint it would be told that more was durable, or less.
+    """
+    last = read_checkpoint(directory) or Checkpoint(0, 0, 0, 0, 0)
+    projected = min(last.projected_offset, end)
+    write_checkpoint(directory, last._replace(projected_offset=projected, flushed_offset=end))
 
 
 def _make_durable(log: CommitLog, first: int, end: int) -> None:
