@@ -112,6 +112,15 @@ async def test_losing_projections_changes_no_answer(
     assert await answers_of(directory) == expected  # nor does what has been rebuilt
 
 
+async def test_losing_one_queue_with_the_digests_changes_no_answer(
+    directory: Path, expected: Answers
+) -> None:
+    lose(directory, ("config", "consumequeue/orders/0"))
+
+    assert await answers_of(directory) == expected
+    assert await answers_of(directory) == expected
+
+
 async def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(directory: Path) -> None:
     lose(directory, PROJECTIONS)
     store = await MessageStore.open(directory, SETTINGS, CLOCK)

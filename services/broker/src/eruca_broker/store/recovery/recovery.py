@@ -131,15 +131,14 @@ def _recover(
     else:
         write_checkpoint(directory, promises._replace(index_timestamp=0))
     is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
-    digests = take_digests(directory)
-    queues, index, start = open_projections(
-        directory, settings, log, promises, digests if is_orderly else None
-    )
+    found = take_digests(directory)
+    digests = found if is_orderly else None
+    queues, index, start = open_projections(directory, settings, log, promises, digests)
     opened.callback(queues.close)
     opened.callback(index.close)
     dispatcher = Dispatcher(log, queues, index)
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
-    known = set() if is_orderly else {key for key in queues if queues.queue(*key).max_offset}
+    known = {key for key in queues if digests is None and queues.queue(*key).max_offset}
     walked = _walked(directory, walker, start)
     durable = flushed if checkpoint else _surely_durable(log)
     if walked.end < durable:
@@ -157,7 +156,7 @@ def _recover(
     )
     ends = folded.state.queue_ends.items()
     begun = (key for key in queues if key not in known)
-    if not is_orderly and (
+    if digests is None and (
         any(lacks(queues, *place) for place in ends)
         or (start > log.min_offset and any(lacks_begin(queues, key) for key in begun))
     ):
@@ -168,7 +167,9 @@ def _recover(
         if (rebuilt := walker.rebuild()).end < end:
             # The next start, which finds all queues retracted, may cut it.
             _give_up(directory, rebuilt.end, end, is_damage_cut=False)
-        folded = fold(directory, log, queues, index, last_store_timestamp, may_be_foreign=True)
+        folded = fold(
+            directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
+        )
         for place, queue_end in folded.state.queue_ends.items():
             if lacks(queues, place, queue_end):  # all it had has expired
                 queues.queue(*place).begin(queue_end)  # or every start would look for it again
