@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log, write_on
-from support.stores import small_settings
+from support.stores import abandon, small_settings
 
 SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
 CLOCK = ManualClock()
@@ -185,3 +186,48 @@ def test_what_rocketmq_has_made_of_timers_meanwhile_holds(tmp_path: Path, is_kil
         found = run(pending(tmp_path))
         assert [timer for timer in found if timer[0] == TIMER_TOPIC] == expected
         assert len(found) == len(expected) + len(LEVELS)
+
+
+async def wait_and_be_killed(directory: Path, count: int) -> None:
+    """Let some messages wait at a delay level, durably."""
+    store = await MessageStore.open(directory, SETTINGS, CLOCK)
+    wait = Wait(level=3)
+    for _ in range(count):
+        raw = encode_record(Record(topic="orders", body=b"body"))
+        record = waiting(raw, wait, Destination("orders", 0))
+        await store.append(batch_of_records(*wait.place, [record]))
+    await store.flush()
+    await abandon(store)
+
+
+def test_a_message_waits_whose_offset_rocketmq_once_delivered_another_at(tmp_path: Path) -> None:
+    write_log(tmp_path, LEVELS, NOW)
+    note_delivered(tmp_path, '{"offsetTable":{1:2,3:4,9:1}}')  # a power cut took the last one
+
+    run(wait_and_be_killed(tmp_path, 2))
+
+    assert run(pending(tmp_path)) == [(SCHEDULE_TOPIC, 3, 10_000), (SCHEDULE_TOPIC, 4, 10_000)]
+
+
+def test_a_log_from_a_backup_waits_for_what_was_delivered_after_it_was_taken(
+    tmp_path: Path,
+) -> None:
+    async def deliver_all(directory: Path) -> None:
+        clock = ManualClock()
+        store = await MessageStore.open(directory, SETTINGS, clock)
+        clock.advance(60)
+        assert await Timers(store, clock).fire() == 3
+        await store.close()
+
+    backup, live = tmp_path / "backup", tmp_path / "live"
+    run(wait_and_be_killed(live, 3))
+    shutil.copytree(live / "commitlog", backup)
+    run(deliver_all(live))
+    for lost in ("commitlog", "consumequeue", "index"):
+        shutil.rmtree(live / lost)
+    (live / "checkpoint").unlink()
+    shutil.copytree(backup, live / "commitlog")
+
+    run(wait_and_be_killed(live, 2))
+
+    assert len(run(pending(live))) == 5

@@ -459,6 +459,7 @@ class MessageStore:
             await self._writer.flush()
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
             await self.save_config()
+            self._save_delay_offsets()
 
     def _let_go(self) -> None:
         self._index_follower.stop()
@@ -471,9 +472,12 @@ class MessageStore:
         await self.checkpoint()
         self._index.save()
         await self.save_config()
-        delay_offsets.save(self.directory, self._consume_queues, self.timers.rows())
+        self._save_delay_offsets()
         write_digests(self.directory, self._consume_queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
+
+    def _save_delay_offsets(self) -> None:
+        delay_offsets.save(self.directory, self._consume_queues, self.timers.rows())
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         return self._snapshots.batches(

@@ -29,7 +29,7 @@ DIRECTORY: Final = "config"
 _TOPICS: Final = "topics.json"
 _OFFSETS: Final = "consumerOffset.json"
 _GROUPS: Final = "subscriptionGroup.json"
-_MARK: Final = {"writtenBy": "eruca"}
+MARK: Final = {"writtenBy": "eruca"}  # in each file that Eruca has written
 
 _PERMISSION_BITS: Final[Mapping[str, int]] = {"rw": 6, "r": 4, "w": 2, "none": 0}
 _PERMISSIONS: Final = {bits: name for name, bits in _PERMISSION_BITS.items()}
@@ -63,7 +63,7 @@ class ConfigSnapshot(NamedTuple):
     def contents(self) -> dict[str, bytes]:
         """Return the files' contents by their names; of many offsets that takes its time."""
         version = {"counter": self.version, "stateVersion": 0, "timestamp": self.now_ms}
-        common = {**_MARK, "dataVersion": version}
+        common = {**MARK, "dataVersion": version}
         topics = {
             topic.name: _topic_config(topic)
             for topic in self.topics
@@ -141,7 +141,7 @@ def load(
 
 def _read_unless_marked(path: Path) -> dict[str, Any]:
     content = _read(path)
-    return {} if content.items() >= _MARK.items() else content
+    return {} if content.items() >= MARK.items() else content
 
 
 def _read_or_backup(path: Path) -> dict[str, Any]:

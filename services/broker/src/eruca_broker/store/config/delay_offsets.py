@@ -4,8 +4,10 @@ RocketMQ delivers a level's queue in order and remembers where it stands. Eruca 
 are pending one by one; when it closes the store it writes the first of each level, so that a
 RocketMQ broker that takes over delivers none again but those behind a pending one.
 
-Read, the file says what RocketMQ has delivered: everything before those offsets. That stays true,
-so a stale file does no harm; only where the log is cut below what was durable is it forgotten.
+Read, the file says what RocketMQ has delivered: everything before those offsets. Eruca's own is
+marked and not read: the events tell all it could say, and they are cut with the log, as by a power
+cut or where that comes from a backup, while the file would go on about offsets that are given to
+other messages since. For the same reason RocketMQ's is replaced once it has been taken over.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``DelayOffsetSerializeWrapper``.
 """
@@ -26,6 +28,7 @@ from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.state.timers_events import TimerRows
 from eruca_broker.store.config import rocketmq_json
+from eruca_broker.store.config.config_snapshots import MARK
 from eruca_broker.store.files.directories import replace_files
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -36,12 +39,19 @@ _PATH: Final = Path("config", "delayOffset.json")
 _ENTRIES_PER_STEP: Final = 65_536
 
 
-def load(directory: Path) -> dict[int, int]:
-    """Return the queue offset up to which each level has been delivered; nothing where unknown."""
+def load(directory: Path, *, only_foreign: bool = False) -> dict[int, int]:
+    """Return the queue offset up to which each level has been delivered; nothing where unknown.
+
+    Args:
+        directory: The store's.
+        only_foreign: Leave out what Eruca itself wrote.
+    """
     try:
         text = (directory / _PATH).read_text("utf-8")
-        table = rocketmq_json.decode(text)["offsetTable"]
-        return {int(level): int(offset) for level, offset in table.items()}
+        content = rocketmq_json.decode(text)
+        if only_foreign and content.items() >= MARK.items():
+            return {}
+        return {int(level): int(offset) for level, offset in content["offsetTable"].items()}
     except FileNotFoundError:
         return {}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -66,9 +76,9 @@ def save(directory: Path, queues: ConsumeQueues, pending: TimerRows) -> None:
         for topic, queue_id, queue in queues.items()
         if topic == SCHEDULE_TOPIC
     }
-    if table:
-        path = directory / _PATH
-        content = json.dumps({"offsetTable": table}).encode()
+    path = directory / _PATH
+    if table or path.exists():
+        content = json.dumps({**MARK, "offsetTable": table}).encode()
         replace_files(path.parent, {path.name: content})
 
 

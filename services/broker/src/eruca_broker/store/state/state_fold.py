@@ -29,7 +29,7 @@ from eruca_broker.core.state.events import (
 from eruca_broker.core.state.state import BrokerState, with_queue
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.core.state.timers_events import TimerRows
-from eruca_broker.store.config import config_snapshots
+from eruca_broker.store.config import config_snapshots, delay_offsets
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log_reader import LogReader
@@ -97,12 +97,14 @@ def fold(
         )
         _import_transactions(state, queues, reader)
         return Folded(state, _timers(rows), log.min_offset, needs_snapshot=True)
-    rows = timers.pending(directory, queues, log.min_offset)
+    delivered = delay_offsets.load(directory, only_foreign=True)
+    rows = timers.pending(queues, delivered, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
     has_changed = _import_changes(directory, state)
     # Only while RocketMQ has the store do its checks pass anything.
     progress = state.group_offsets(CHECKS_GROUP) if has_changed else {}
+    has_changed |= bool(delivered)
     has_changed |= take_over(state.transactions, queues, reader, progress, known_to)
     if may_be_foreign and imported_timers.has_let_go(log, known_to):
         rows = imported_timers.take_over(rows, queues, reader, last_store_timestamp)

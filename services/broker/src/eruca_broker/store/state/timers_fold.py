@@ -10,8 +10,7 @@ it has ended: :mod:`.imported_timers` finds that out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from eruca_broker.core.state.events import Event
 from eruca_broker.core.state.snapshots import StateSnapshot
 from eruca_broker.core.state.timers import NO_TIMERS
 from eruca_broker.core.state.timers_events import TimerRows, TimersCancelled, TimersFired, rows_of
-from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.config.delay_offsets import first_since, steps
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -51,17 +49,18 @@ class TimersFold:
                 if event.part == event.parts:
                     self._replace()
 
-    def pending(self, directory: Path, queues: ConsumeQueues, min_offset: int) -> TimerRows:
-        """Return the timers of the store in *directory*, whose log begins at *min_offset*.
+    def pending(
+        self, queues: ConsumeQueues, delivered: Mapping[int, int], min_offset: int
+    ) -> TimerRows:
+        """Return the timers of a store whose log begins at *min_offset*.
 
-        What RocketMQ has delivered of a delay level since, should it have had the store, has ended,
-        too.
+        What RocketMQ has *delivered* of each delay level since, should it have had the store, has
+        ended, too.
         """
         parts, ended_parts = [self._rows], [np.array(self._ended, np.int64)]
         for _, queue in delayed_queues(queues, *DELAYED_TOPICS):
             first = first_since(queue, self._since)
             parts += [rows_of_entries(entries) for entries in steps(queue, first)]
-        delivered = delay_offsets.load(directory)
         for queue_id, queue in delayed_queues(queues, SCHEDULE_TOPIC):
             end = delivered.get(level_of_queue(queue_id), 0)
             if queue.min_offset < end:
