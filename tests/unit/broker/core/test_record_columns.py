@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +138,19 @@ def test_one_record_read_by_itself_agrees(record: Record) -> None:
     tag, keys = tag_and_keys(record.properties.encode())
 
     assert (tag or "", keys) == (expected_tag(record), expected_keys(record))
+
+
+@pytest.mark.parametrize("last", ["TAGS\x01a", "KEYS\x01a"])
+@pytest.mark.parametrize("size", range(1, 9))
+def test_a_last_property_without_its_separator_counts_wherever_it_begins(
+    last: str, size: int
+) -> None:
+    record = Record(topic="t", body=b"x", properties=f"u\x01{'x' * size}\x02{last}")
+
+    hashes = hashes_of(columns_of([record]))
+
+    assert hashes.tag_codes[0] == tags_code(expected_tag(record))
+    assert hashes.key_hashes.tolist() == [string_hash(key) for key in expected_keys(record)]
 
 
 def test_records_without_properties_have_no_keys() -> None:

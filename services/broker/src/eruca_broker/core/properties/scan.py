@@ -52,7 +52,9 @@ def scan(text: UInt8Array, sizes: Int64Array) -> KeysAndTags:
     equals = separators[np.minimum(np.searchsorted(separators, begins), len(separators) - 1)]
     name_sizes = equals - begins
     proper = (name_sizes > 0) & (equals + 1 < ends)
-    names = strided(text.reshape(-1), ">u8", 8)[np.minimum(begins, text.size - 8)]
+    names_at = np.minimum(begins, text.size - 8)
+    beyond = (begins - names_at).astype(np.uint64)  # bytes that the last words begin too early
+    names = strided(text.reshape(-1), ">u8", 8)[names_at] << (beyond * np.uint64(8))
     values = _Values(text, row_of, equals + 1, ends)
     tags = _last_per_row(_named(names, name_sizes, TAGS, proper), row_of)
     unique = _last_per_row(_named(names, name_sizes, UNIQ_KEY, proper), row_of)
