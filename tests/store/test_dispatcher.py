@@ -21,7 +21,7 @@ from support.stores import STORE_HOST, small_settings
 
 SETTINGS = small_settings(segment_size=2 * 1024 * 1024, file_entries=5_000)
 
-texts = st.sampled_from(["plain", "growing", "several keys", "odd", "none"])
+texts = st.sampled_from(["plain", "growing", "several keys", "odd", "open", "none"])
 batches = st.tuples(
     texts,
     st.sampled_from([1, 5, 30, 70, 300]),
@@ -40,6 +40,8 @@ def properties(kind: str, number: int) -> str:
         return encode_properties({"u": "é", KEYS: f"x{number % 7:03} y {number:05}"})
     if kind == "odd":
         return f"KEYS\x01a\x02KEYS\x01{number % 50} Aa BB\x02TAGS\x01{'tg'[number % 2]}"
+    if kind == "open":  # the last one needs no separator behind it
+        return f"TAGS\x01{'tg'[number % 2]}ag"
     return ""
 
 

@@ -366,7 +366,8 @@ def _tag_code(properties: bytes) -> int:
     if found < 0:
         return 0
     if found == 0 and properties.find(_TAGS, 1) < 0:
-        return _code_of(properties[len(_TAGS) : properties.find(b"\x02")])
+        value, _, _ = properties[len(_TAGS) :].partition(b"\x02")  # the last one needs none
+        return _code_of(value)
     tag, _ = tag_and_keys(properties)
     return tags_code(tag) if tag else 0
 
