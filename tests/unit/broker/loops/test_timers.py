@@ -13,13 +13,14 @@ from eruca.contract.errors import DiskFullError
 from eruca.contract.records import Record, encode_record
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.records.scheduled import Destination, Wait, waiting
-from eruca_broker.core.state.topic_events import TopicPut
+from eruca_broker.core.state.timers_events import waiting_record_size_max
+from eruca_broker.core.state.topic_events import TopicDeleted, TopicPut
 from eruca_broker.loops import timers as loop_module
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
-from support.stores import small_settings
+from support.stores import message, small_settings
 
 pytestmark = pytest.mark.anyio
 TOPIC = "orders"
@@ -147,3 +148,32 @@ async def test_more_than_one_write_holds_come_in_several(tmp_path: Path) -> None
         run.clock.advance(1)
 
         assert await run.until(600) == [b"%d" % number for number in range(600)]
+
+
+async def test_a_message_as_large_as_may_wait_is_delivered_though_those_behind_it_are_dropped(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    store = await MessageStore.open(tmp_path, small_settings(segment_size=64 * 1024), clock)
+    wait = Wait(level=1)
+
+    async def delay(topic: str, body: bytes) -> None:
+        record = waiting(message(topic, 0, body), wait, Destination(topic, 0))
+        await store.append(batch_of_records(*wait.place, [record]))
+
+    for topic in (TOPIC, "deleted"):
+        await store.change(TopicPut(topic, 1, 1, "rw"))
+    empty = len(waiting(message(TOPIC, 0, b""), wait, Destination(TOPIC, 0)))
+    await delay(TOPIC, bytes(waiting_record_size_max(store.segment_size) - empty))
+    for _ in range(60):
+        await delay("deleted", b"body")
+    await store.change(TopicDeleted("deleted"))
+    clock.advance(2)
+    timers = Timers(store, clock)
+
+    assert await timers.fire() == 1
+    assert await timers.fire() == 60
+
+    assert store.queues.range(TOPIC, 0) == (0, 1)
+    assert timers.counts.dropped == 60
+    await store.close()

@@ -152,6 +152,8 @@ class Timers:
         pending = self._store.timers
         try:
             for timer in taken:
+                if plan.size > plan.size_max:
+                    break  # what takes a write alone leaves its event no room for another timer
                 try:
                     take_in(plan, timer)
                 except _NoRoomError:
