@@ -83,14 +83,16 @@ class TransactionStore:
         )
         return cls(store, transactions, log, views, carrier)
 
-    async def begin(self, transaction_id: str, **message: float | str | None) -> TransactionReceipt:
-        """Begin one, in queue 0."""
+    async def begin(
+        self, transaction_id: str, body: str | None = None, **message: float | str | None
+    ) -> TransactionReceipt:
+        """Begin one, in queue 0; its id is the body, too, if there is no other."""
         new = NewTransaction(
             topic=TOPIC,
             producer_group=GROUP,
             queue_id=0,
             message=NewMessage(
-                body=Body(text=transaction_id),
+                body=Body(text=body or transaction_id),
                 message_id=transaction_id,
                 **message,  # type: ignore[arg-type]
             ),
@@ -98,10 +100,14 @@ class TransactionStore:
         return await _told(partial(self.transactions.begin, new, STORE_HOST))
 
     async def decide(
-        self, transaction_id: str, outcome: Outcome, by: Decider = "producer"
+        self,
+        transaction_id: str,
+        outcome: Outcome,
+        by: Decider = "producer",
+        reason: str = "because",
     ) -> DecisionReceipt:
         """Commit or roll back."""
-        request = Decide(producer_group=GROUP, by=by, reason="because")
+        request = Decide(producer_group=GROUP, by=by, reason=reason)
         return await _told(partial(self.transactions.decide, transaction_id, outcome, request))
 
     async def check(self, transaction_id: str, number: int) -> CheckGrant:

@@ -8,6 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from eruca.contract.errors import TooLargeError
+from eruca.contract.limits import REASON_SIZE_MAX
+from eruca_broker.core.records.half_messages import half_size_max
 from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.core.state.transactions import Transactions
 from eruca_broker.processors.transactions import carrying
@@ -59,4 +62,31 @@ async def test_what_is_decided_while_others_are_carried_is_passed_over(
 
     assert [each.transaction_id for each in broker.store.state.transactions] == ["first", "second"]
     assert broker.carrier.carried_count == 2
+    await broker.store.close()
+
+
+async def test_the_largest_message_that_is_begun_can_be_carried_parked_and_committed(
+    tmp_path: Path,
+) -> None:
+    broker = await TransactionStore.open(
+        tmp_path, small_settings(segment_size=64 * 1024), ManualClock()
+    )
+    await broker.store.change(TopicPut(TOPIC, 1, 1, "rw"))
+    ids = [f"{number}{'💶' * 254}" for number in range(3)]
+    await broker.begin(ids[0], "x")
+    [small] = broker.store.state.transactions
+    half, _ = broker.log.message_of(small)
+    size = half_size_max(broker.store.segment_size) - len(half) + 1
+    with pytest.raises(TooLargeError, match="where segments have 65536 bytes"):
+        await broker.begin(ids[1], "x" * (size + 1))
+
+    await broker.begin(ids[1], "x" * size)
+    await broker.begin(ids[2], "x" * size)
+    await broker.carrier.carry_forward(broker.store.log_max_offset)
+    await broker.expire(ids[1], 0)
+    await broker.carrier.carry_forward(broker.store.log_max_offset)
+    await broker.decide(ids[1], "commit", "operator", reason="💶" * REASON_SIZE_MAX)
+    await broker.decide(ids[2], "commit", "operator", reason="💶" * REASON_SIZE_MAX)
+
+    assert broker.store.queues.range(TOPIC, 0) == (0, 2)
     await broker.store.close()

@@ -22,7 +22,15 @@ from typing import Final
 from eruca.contract import properties as names
 from eruca.contract.limits import DELAY_LEVEL_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from eruca.contract.records import Host, Record, RecordLayout, SysFlag, encode_record, layout_of
+from eruca.contract.records import (
+    BLANK_SIZE_MIN,
+    Host,
+    Record,
+    RecordLayout,
+    SysFlag,
+    encode_record,
+    layout_of,
+)
 from eruca.core.messages.delay_levels import TIMER_UNITS
 from eruca_broker.core.batches.record_proof import TIMESTAMP_MAX
 from eruca_broker.core.records.scheduled import (
@@ -43,6 +51,7 @@ PARKED_PLACE: Final = Destination(CHECK_MAX_TOPIC, 0)
 OP_TAG: Final = "d"
 _OFFSET_SEPARATOR: Final = ","
 _PROPERTIES_RESERVE: Final = 128  # bytes for what parking and carrying add
+_STEP_SIZE_MAX: Final = 10 * 1024  # bytes a later step takes beside the message: reasons are long
 _HALF_NAMES: Final = WAITING_NAMES | {
     name.encode()
     for name in (names.TRANSACTION_PREPARED, names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET)
@@ -98,6 +107,11 @@ def half_message(
             f"the properties of its half message take {size} bytes, more than {PROPERTIES_SIZE_MAX}"
         )
     return _with_sys_flag(half, sys_flag_of(half) & ~SysFlag.ROLLBACK)  # or no queue has it
+
+
+def half_size_max(segment_size: int) -> int:
+    """Return how large a half message may be: each later step has to fit into one segment."""
+    return segment_size - BLANK_SIZE_MIN - _STEP_SIZE_MAX
 
 
 def delay_properties(

@@ -28,6 +28,7 @@ from eruca_broker.core.records.half_messages import (
     HALF_PLACE,
     delay_properties,
     half_message,
+    half_size_max,
     said_properties,
 )
 from eruca_broker.core.records.new_messages import body_bytes, stored_properties
@@ -125,7 +126,7 @@ class TransactionBeginning:
     def _half_message(self, request: NewTransaction, draft: Draft) -> bytes:
         [record] = draft.records
         try:
-            return half_message(
+            half = half_message(
                 record,
                 draft.destination,
                 transaction_id=draft.unique_ids[0],
@@ -135,6 +136,13 @@ class TransactionBeginning:
             )
         except PropertiesTooLargeError as error:
             raise TooLargeError(f"{_POINTER}: {error}") from error
+        segment_size = self._writes.store.segment_size
+        if len(half) > (size_max := half_size_max(segment_size)):
+            raise TooLargeError(
+                f"{_POINTER}: its half message takes {len(half)} bytes in the log; where segments "
+                f"have {segment_size} bytes, it may take {size_max}"
+            )
+        return half
 
     def _begun(self, event: TransactionBegun, done: Begun, outcome: WriteOutcome) -> None:
         self._beginning -= 1
