@@ -21,7 +21,7 @@ from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log, write_on
-from support.stores import abandon, small_settings
+from support.stores import abandon, batch, message, small_settings
 
 SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
 CLOCK = ManualClock()
@@ -52,10 +52,11 @@ FROM = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
 LEVELS = [
     Stored(SCHEDULE_TOPIC, level - 1, FROM | {"DELAY": str(level)}) for level in (1, 1, 3, 3, 3, 9)
 ]
+ROLLED = {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}
 TIMES = [
     Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW - 1), "UNIQ_KEY": "past"}),
-    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
-    Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 500), "UNIQ_KEY": "rolled"}),
+    Stored(TIMER_TOPIC, 0, FROM | ROLLED),
+    Stored(TIMER_TOPIC, 0, FROM | ROLLED | {"TIMER_ROLL_TIMES": "1"}),
     Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": str(NOW + 700)}),
     Stored(TIMER_TOPIC, 0, FROM | {"TIMER_OUT_MS": "soon"}),
     Stored("orders", 0, {"TIMER_OUT_MS": str(NOW - 1), "UNIQ_KEY": "past"}),
@@ -231,3 +232,24 @@ def test_a_log_from_a_backup_waits_for_what_was_delivered_after_it_was_taken(
     run(wait_and_be_killed(live, 2))
 
     assert len(run(pending(live))) == 5
+
+
+def test_what_a_client_writes_ends_no_timer_of_a_store_that_rocketmq_never_had(
+    tmp_path: Path,
+) -> None:
+    async def wait_write_and_be_killed() -> None:
+        clock = ManualClock()
+        store = await MessageStore.open(tmp_path, SETTINGS, clock)
+        await store.change(TopicPut("orders", 1, 1, "rw"))
+        wait = Wait(deliver_at_ms=NOW + 1_000)
+        for unique_id in (None, "same", "same"):
+            raw = message("orders", 0, b"body", unique_key=unique_id)
+            record = waiting(raw, wait, Destination("orders", 0))
+            await store.append(batch_of_records(*wait.place, [record]))
+        clock.advance(2)
+        await store.append(batch("orders", 0, [b"RocketMQ notes TIMER_DEQUEUE_MS"]))
+        await abandon(store)
+
+    run(wait_write_and_be_killed())
+
+    assert run(pending(tmp_path)) == [(TIMER_TOPIC, number, 1_000) for number in range(3)]

@@ -9,11 +9,14 @@ does:
   time; where the timer still is, so is what was stored after it. What was due and is not there has
   been held up, and is delivered now;
 - *rolled*: a message that waits longer than the wheel turns is stored anew on the way, with the
-  same unique id, topic and time; its latest copy counts;
+  same unique id, topic and time, and says how often that was; its latest copy counts;
 - *recalled*: a message that names a unique id of the same topic and time. It is no timer itself.
 
 A message without a unique id, which no client of RocketMQ's sends, is taken for delivered once it
 was due.
+
+A store of Eruca's may never have been RocketMQ's: that it has let go of timers there is told by
+names that a client may have written, too. So none of them ends but by what has become of itself.
 
 Source: RocketMQ 5.3, ``TimerMessageStore``, ``RecallMessageProcessor``.
 """
@@ -21,6 +24,7 @@ Source: RocketMQ 5.3, ``TimerMessageStore``, ``RecallMessageProcessor``.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -47,6 +51,7 @@ _STEP: Final = 16 * 1024 * 1024  # bytes of the log that are searched in one go
 # What its wheel lets go of has the one, what recalls the other; Eruca writes neither.
 _TRACE: Final = re.compile(rb"TIMER_DE(?:QUEUE_MS|L_UNIQKEY)")
 _TRACE_SIZE_MAX: Final = len(b"TIMER_DEL_UNIQKEY")
+_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"  # what is rolled has it
 
 logger = structlog.get_logger(__name__)
 
@@ -94,7 +99,9 @@ def imported(
     rows = np.concatenate(parts)
     rows = rows[rows[:, 1] >= min_offset]
     ids = _timer_ids(queues)
-    timed = _still_waiting(ids[ids >= min_offset].tolist(), reader, last_stored_ms)
+    timed = _still_waiting(
+        ids[ids >= min_offset].tolist(), reader, last_stored_ms, are_unnamed_delivered=True
+    )
     if found := len(rows) + len(timed):
         logger.info("delayed messages imported", count=found)
     return np.concatenate([rows, timed])
@@ -116,7 +123,8 @@ def take_over(
     """
     is_timed = np.isin(pending[:, 1], _timer_ids(queues))
     ids = np.sort(pending[is_timed, 1]).tolist()
-    left = np.concatenate([pending[~is_timed], _still_waiting(ids, reader, last_stored_ms)])
+    waiting = _still_waiting(ids, reader, last_stored_ms, are_unnamed_delivered=False)
+    left = np.concatenate([pending[~is_timed], waiting])
     logger.info("delayed messages changed by RocketMQ", ended=len(pending) - len(left))
     return left
 
@@ -129,9 +137,22 @@ def _timer_ids(queues: ConsumeQueues) -> Int64Array:
     return np.concatenate(parts)
 
 
-def _still_waiting(log_offsets: Iterable[int], reader: LogReader, last_stored_ms: int) -> TimerRows:
-    """Return the timers of those messages of the timer topic, in log order, that still wait."""
-    waiting: dict[_Identity, int] = {}
+def _still_waiting(
+    log_offsets: Iterable[int],
+    reader: LogReader,
+    last_stored_ms: int,
+    *,
+    are_unnamed_delivered: bool,
+) -> TimerRows:
+    """Return the timers of those messages of the timer topic, in log order, that still wait.
+
+    Args:
+        log_offsets: Theirs.
+        reader: Of their records.
+        last_stored_ms: Store time of the log's last record.
+        are_unnamed_delivered: Whether those that were due by then and have no unique id are over.
+    """
+    waiting: defaultdict[_Identity, list[int]] = defaultdict(list)
     recalled: set[_Identity] = set()
     found: list[tuple[int, int]] = []
     for log_offset in log_offsets:
@@ -142,21 +163,22 @@ def _still_waiting(log_offsets: Iterable[int], reader: LogReader, last_stored_ms
         if names.TIMER_DELETE_UNIQ_KEY in properties:
             recalled.add(identity)
         elif identity.unique_id:
-            waiting[identity] = log_offset
-        elif identity.due_ms > last_stored_ms:
+            if _ROLL_TIMES in properties:
+                waiting[identity].clear()
+            waiting[identity].append(log_offset)
+        elif identity.due_ms > last_stored_ms or not are_unnamed_delivered:
             found.append((identity.due_ms, log_offset))
-    for identity, log_offset in waiting.items():
-        may_be_delivered = identity.due_ms <= last_stored_ms
-        if identity in recalled or (
-            may_be_delivered and _is_delivered(identity, log_offset, reader)
-        ):
+    for identity, copies in waiting.items():
+        if identity in recalled:
             continue
-        found.append((identity.due_ms, log_offset))
+        may_be_delivered = identity.due_ms <= last_stored_ms
+        delivered = _delivered_count(identity, copies[0], reader) if may_be_delivered else 0
+        found += [(identity.due_ms, log_offset) for log_offset in copies[delivered:]]
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def _is_delivered(identity: _Identity, log_offset: int, reader: LogReader) -> bool:
-    """Tell whether the message that waits at *log_offset* is in its real topic, too."""
+def _delivered_count(identity: _Identity, log_offset: int, reader: LogReader) -> int:
+    """Return how often the message that waits at *log_offset* is in its real topic, too."""
     records = reader.by_key(
         identity.topic,
         identity.unique_id,
@@ -165,7 +187,7 @@ def _is_delivered(identity: _Identity, log_offset: int, reader: LogReader) -> bo
         end_ms=TIMESTAMP_MAX,
         since_offset=log_offset + 1,
     )
-    return any(_identity_of(record.topic, record.property_map()) == identity for record in records)
+    return sum(_identity_of(record.topic, record.property_map()) == identity for record in records)
 
 
 def _identity_of(topic: str, properties: Mapping[str, str]) -> _Identity | None:
