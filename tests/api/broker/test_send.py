@@ -371,6 +371,27 @@ async def test_many_at_once_create_a_topic_once(app: BrokerApp, client: httpx.As
     assert bytes(read.records).count(b'"event":"topic_put"') == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({"read_queue_count": 1, "write_queue_count": 1}, 404),
+        ({"permission": "r"}, 403),
+        ({"read_queue_count": 4, "write_queue_count": 4}, 201),
+    ],
+)
+async def test_who_creates_a_topic_while_a_message_would_has_it_as_he_wants_it(
+    client: httpx.AsyncClient, settings: dict[str, Any], status: int
+) -> None:
+    created, sent = await asyncio.gather(
+        client.put("/topics/orders", json=settings),
+        client.post("/topics/orders/messages?queue_id=3", json={"body": {"text": "order"}}),
+    )
+
+    assert (created.status_code, sent.status_code) == (201, status)
+    if status == 201:
+        assert (await pulled(client, sent.json()))["body"] == {"text": "order"}
+
+
 async def test_the_receipt_says_how_durable_it_is(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

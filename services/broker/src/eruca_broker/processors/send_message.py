@@ -253,7 +253,7 @@ class Sender:
             self._store.append_then(batch, born_host, told)
         else:
             append = partial(self._store.append_then, batch, born_host, told)
-            self.once_there(wanted, append, done)
+            self.once_there(wanted, batch.queue_id, append, done)
 
     def _append_later(
         self,
@@ -272,12 +272,18 @@ class Sender:
             done(StoredLater(later, outcome))
 
         append = partial(self._store.append_group_then, later.batches, born_host, told)
-        self.once_there(wanted, append, done)
+        self.once_there(wanted, later.destination.queue_id, append, done)
 
     def once_there(
-        self, wanted: Topic, append: Callable[[], None], done: Callable[[Exception], None]
+        self,
+        wanted: Topic,
+        queue_id: int,
+        append: Callable[[], None],
+        done: Callable[[Exception], None],
     ) -> None:
         """Call *append* when the topic exists, now if it does; else *done* is told what it raises.
+
+        Who creates it meanwhile may want it otherwise: without that queue, or not to be written to.
 
         Raises:
             ErucaError: *append* did, now.
@@ -285,12 +291,15 @@ class Sender:
         if wanted.created_at:
             append()
             return
-        creating = asyncio.create_task(self._create_and_append(wanted, append))
+        creating = asyncio.create_task(self._create_and_append(wanted, queue_id, append))
         self._creating.add(creating)
         creating.add_done_callback(partial(self._created, done))
 
-    async def _create_and_append(self, wanted: Topic, append: Callable[[], None]) -> None:
+    async def _create_and_append(
+        self, wanted: Topic, queue_id: int, append: Callable[[], None]
+    ) -> None:
         await self._topics.created(wanted)
+        self._topics.for_sending(wanted.name, queue_id)
         append()
 
     def _created(self, done: Callable[[Exception], None], creating: asyncio.Task[None]) -> None:

@@ -105,7 +105,7 @@ class TransactionBeginning:
             self._writes.append, event, [batch_of_records(*HALF_PLACE, [half])], settle
         )
         try:
-            self._sender.once_there(draft.topic, append, settle)
+            self._sender.once_there(draft.topic, draft.destination.queue_id, append, settle)
         except Exception:
             self._beginning -= 1
             self._writes.turns.give(transaction_id)
