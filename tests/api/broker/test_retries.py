@@ -288,8 +288,10 @@ async def test_a_message_that_has_rotted_is_not_sent_back(
     app: BrokerApp, member: HoldingMember
 ) -> None:
     rot(app, b"order 1")
+    before = broker_of(app).store.log_max_offset
 
     refused = await member.send_back(place(0), place(1, delay_level=-1))
+    assert broker_of(app).store.log_max_offset == before  # not even a topic was created
     others = await member.send_back(place(0))
 
     assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")

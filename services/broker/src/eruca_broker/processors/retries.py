@@ -94,9 +94,9 @@ class Retries:
                     )
                 last_stored_ms = self._work.store.last_store_timestamp
                 verdicts.append(_verdict(group, message, stored[-1], now_ms, last_stored_ms))
-            await self._create_topics(name, verdicts)
             batches = _batches(name, request.messages, stored, verdicts)
             self._scheduled.check_sizes(batches)
+            await self._create_topics(name, verdicts)  # of what is refused none
             # The turn must not end before.
             receipts = await finished(self._work.store.append_group(batches))
         dead = sum(result.wait is None for result in verdicts)
