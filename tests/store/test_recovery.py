@@ -20,6 +20,7 @@ from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
+from support.rocketmq_stores import Stored, write_log, write_on
 from support.stores import abandon, batch
 
 pytestmark = pytest.mark.anyio
@@ -309,3 +310,19 @@ async def test_what_a_start_has_flushed_is_durable_for_the_next_one(tmp_path: Pa
 
     with pytest.raises(CorruptLogError, match="ERUCA_BROKER_CUT_DAMAGE"):
         await opened(tmp_path)
+
+
+async def test_a_topic_that_rocketmq_made_again_has_its_new_messages_and_no_others(
+    tmp_path: Path,
+) -> None:
+    now_ms = SystemClock().now_ms()
+    write_log(tmp_path, [Stored("orders", body=b"old")] * 5, now_ms)
+    write_on(tmp_path, [Stored("orders", body=b"new")] * 3, now_ms, deleted={"orders"})
+
+    for _ in range(2):
+        store = await opened(tmp_path)
+        read = store.queues.read("orders", 0, 0, max_count=9, max_bytes=9_999)
+        assert store.queues.range("orders", 0) == (0, 3)
+        assert [bytes(raw).count(b"new") for raw in read.raws()] == [1, 1, 1]
+        await store.close()
+        shutil.rmtree(tmp_path / "consumequeue")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,12 +31,18 @@ def write_log(directory: Path, messages: Sequence[Stored], now_ms: int) -> None:
     write_on(directory, messages, now_ms)
 
 
-def write_on(directory: Path, messages: Sequence[Stored], now_ms: int) -> None:
-    """Write behind what the log of one segment has, as a broker that is killed then."""
+def write_on(
+    directory: Path, messages: Sequence[Stored], now_ms: int, *, deleted: Collection[str] = ()
+) -> None:
+    """Write behind what the log of one segment has, as a broker that is killed then.
+
+    Topics that it has *deleted* before begin anew.
+    """
     ends = dict[tuple[str, int], int]()
     end = 0
     for record in read_log(directory):
-        ends[record.topic, record.queue_id] = record.queue_offset + 1
+        if record.topic not in deleted:
+            ends[record.topic, record.queue_id] = record.queue_offset + 1
         end = record.log_offset + record.size
     data = b""
     for message in messages:

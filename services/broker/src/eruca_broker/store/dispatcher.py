@@ -35,7 +35,7 @@ from eruca_broker.core.consume_queue_entry import (
     view_entries,
 )
 from eruca_broker.core.index.backlog import KeyBacklog, Many, One, prefix_hash
-from eruca_broker.core.log.recovery import walk
+from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.core.properties.hashes import (
     PropertyHashes,
     hash_properties,
@@ -45,7 +45,7 @@ from eruca_broker.core.properties.hashes import (
 )
 from eruca_broker.core.properties.shapes import AlikeTexts, tag_codes
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, delivery_time
-from eruca_broker.core.state.events import TopicDeleted, decode_event
+from eruca_broker.core.state.events import EVENTS_QUEUE_ID, TopicDeleted, decode_event
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
@@ -224,13 +224,18 @@ class Dispatcher:
         hashes = _hashes_of(columns)
         codes = _with_delivery_times(columns, topics, hashes.tag_codes)
         is_event = topics.rows_of(EVENTS_TOPIC)
+        foreign_end = self._foreign_end()
+        if is_event.any():
+            foreign_end = min(foreign_end, base_offset + int(columns.starts[is_event][0]))
         first = 0
         for row in np.flatnonzero(is_event & (hashes.tag_codes == _DELETED_TAG)).tolist():
             # Queues of a deleted topic must not swallow records of its successor.
-            self._put_entries(columns, base_offset, topics, codes, slice(first, row + 1))
+            rows = slice(first, row + 1)
+            self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
             self._delete_topic_of(columns, row)
             first = row + 1
-        self._put_entries(columns, base_offset, topics, codes, slice(first, None))
+        rows = slice(first, None)
+        self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
         self._put_keys(columns, base_offset, topics, hashes)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         self.queued_offset = self.indexed_offset = end
@@ -242,6 +247,8 @@ class Dispatcher:
         topics: TopicColumn,
         codes: Int64Array,
         rows: slice,
+        *,
+        foreign_end: int,
     ) -> None:
         queued = np.arange(len(codes))[rows]
         queued = queued[columns.is_queued()[queued]]
@@ -258,9 +265,23 @@ class Dispatcher:
         )
         for first, last in pairwise([0, *(breaks + 1).tolist(), len(order)]):
             if first < last:
-                topic = topics.names[int(topic_numbers[first])]
-                queue = self._queues.queue(topic, int(queue_ids[first]))
+                key = topics.names[int(topic_numbers[first])], int(queue_ids[first])
+                queue, log_offset = self._queues.queue(*key), int(entries["log_offset"][first])
+                is_first = not offsets[first] and log_offset < foreign_end
+                if is_first and 0 < queue.max_physical_offset <= log_offset:
+                    self._queues.delete(*key)
+                    queue = self._queues.queue(*key)
                 queue.put_run(int(offsets[first]), entries[first:last])
+
+    def _foreign_end(self) -> int:
+        """Return the log offset of the first event in the queues: what precedes it RocketMQ wrote.
+
+        In what it wrote a queue may begin anew: that a topic was deleted no record there says.
+        """
+        events = self._queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
+        if events is None or not events.max_offset:
+            return MAX_OFFSET
+        return 0 if events.min_offset else events.entry(0).log_offset
 
     def _put_lacking(
         self, columns: RecordColumns, topics: TopicColumn, base_offset: int, failed: dict[Key, Lag]
