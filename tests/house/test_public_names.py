@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pydoc
 import re
 import subprocess
 import sys
@@ -25,6 +26,13 @@ def test_every_public_name_is_there() -> None:
     for name in eruca.__all__:
         assert getattr(eruca, name) is not None
     assert set(eruca.__all__) <= set(dir(eruca))
+
+
+def test_help_tells_every_public_name() -> None:
+    """What ``help(eruca)`` prints; it reads the types of every structure's fields."""
+    told = pydoc.plain(pydoc.render_doc(eruca))
+
+    assert [name for name in eruca.__all__ if name not in told] == []
 
 
 def test_the_list_the_table_and_the_types_name_the_same() -> None:

@@ -34,13 +34,14 @@ from msgspec import Struct
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.messages import PulledMessage
+from eruca.contract.transactions import DecisionReceipt
 from eruca.core.consuming.delivery import received_message
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from eruca.contract.transactions import DecisionReceipt, ProducerCheck
+    from eruca.contract.transactions import ProducerCheck
 
 Verdict: TypeAlias = Literal["commit", "rollback", "unknown"]
 """What local code, or a check, knows of a transaction."""
