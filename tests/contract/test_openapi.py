@@ -57,7 +57,11 @@ def test_every_refusal_is_a_problem_with_an_example(service: str) -> None:
             assert response["description"], (name, status)
             if status >= "400":
                 assert response["content"].keys() == {PROBLEM_MEDIA_TYPE}, (name, status)
-                assert response["content"][PROBLEM_MEDIA_TYPE]["examples"], (name, status)
+                examples = response["content"][PROBLEM_MEDIA_TYPE]["examples"]
+                assert examples, (name, status)
+                for code, example in examples.items():
+                    fix = example["value"]["fix"]
+                    assert fix is None or fix.isprintable(), (name, status, code)
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -46,7 +46,6 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
     for path, method, operation in _operations(document):
         _put_examples_beside_schemas(operation)
         responses = operation.setdefault("responses", {})
-        _put_nulls_back(responses)
         if "HTTPValidationError" in str(responses.get("422")):
             del responses["422"]
         implied: dict[int | str, dict[str, Any]] = {}
@@ -60,6 +59,7 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
             implied |= problems(NotReadyError)
         for status, response in implied.items():
             responses.setdefault(str(status), response)
+        _put_nulls_back(responses)
         operation["responses"] = dict(sorted(responses.items()))
     return document
 
