@@ -165,7 +165,18 @@ async def test_a_slip_in_the_name_of_a_parameter_is_refused(client: httpx.AsyncC
             "detail": "there is no such parameter; is 'limit' meant?",
         }
     ]
+
+
+async def test_an_operation_without_parameters_takes_none(client: httpx.AsyncClient) -> None:
+    """What belongs into a body, such as a dry run, is not left out of account."""
+    problem = assert_problem(
+        await client.get("/v1/things/a?dry_run=true"), 422, "validation-failed"
+    )
+
+    assert problem["detail"] == "/query/dry_run: there is no such parameter"
+    assert problem["fix"] == "leave it out: this operation has no parameters in its query"
     assert (await client.get("/readyz?probe=1")).status_code == 200
+    assert (await client.get("/openapi.json?probe=1")).status_code == 200
 
 
 async def test_a_body_that_is_compressed_as_a_whole_is_named_so(client: httpx.AsyncClient) -> None:

@@ -2,9 +2,9 @@
 
 Every operation can be refused by the chassis itself, so those problems are declared here once: 400,
 413, 415 and 429 where there is a body, 403 for what a foreign site's page must not do, 422 where
-there is anything to check, 503 for what waits until the service is ready. FastAPI's own 422 schema,
-which is never sent, is removed. Examples are put where explorers look for them: beside the schema
-they are of, and not inside.
+there is anything to check, as the query is in all of the API, 503 for what waits until the service
+is ready. FastAPI's own 422 schema, which is never sent, is removed. Examples are put where
+explorers look for them: beside the schema they are of, and not inside.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
         if "requestBody" in operation or operation.get("parameters"):
             implied |= problems(ValidationError)
         if path.startswith(gated_prefix):
-            implied |= problems(NotReadyError)
+            implied |= problems(ValidationError, NotReadyError)
         for status, response in implied.items():
             responses.setdefault(str(status), response)
         _put_nulls_back(responses)
