@@ -286,6 +286,20 @@ async def test_a_watcher_of_what_does_not_change_is_answered_304(
     assert stale.status_code == 200
 
 
+async def test_what_a_client_has_already_is_told_in_every_form_of_if_none_match(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await member.beat()
+    etag = (await client.get("/groups/g/members")).headers["etag"]
+
+    for known in (etag, etag.removeprefix("W/"), f'"1", {etag}', "*"):
+        again = await client.get("/groups/g/members", headers={"if-none-match": known})
+        assert (again.status_code, again.headers["etag"]) == (304, etag), known
+    for unknown in ('"1"', '"1", "2"', etag.strip('W/"'), ""):
+        again = await client.get("/groups/g/members", headers={"if-none-match": unknown})
+        assert again.status_code == 200, unknown
+
+
 async def test_what_all_watchers_are_told_is_put_together_once(
     member: TestMember, client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

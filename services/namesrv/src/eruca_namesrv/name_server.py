@@ -30,6 +30,7 @@ from eruca.contract.models import (
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking
+from eruca_chassis.requests.entity_tags import is_known
 from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
 from eruca_namesrv.route_table import LiveBroker, RouteTable
 
@@ -150,7 +151,7 @@ class NameServer:
             NotReadyError: The name server stops while the request is held.
         """
         current = self._look_up(topic)
-        is_news = bool(known_etags) if current is None else not _knows(known_etags, current)
+        is_news = bool(known_etags) if current is None else not is_known(current.etag, known_etags)
         if wait_seconds > 0 and not is_news:
             current = await self._changed_route(topic, current, wait_seconds, receive)
         if current is None:
@@ -249,10 +250,6 @@ class NameServer:
             self._sorted_topics = None
             self._rendered.pop(topic, None)
             self._waking.wake(self._watchers.get(topic, ()))
-
-
-def _knows(known_etags: frozenset[str], route: RenderedRoute) -> bool:
-    return route.etag in known_etags or "*" in known_etags
 
 
 def _group(name: str, brokers: list[LiveBroker]) -> BrokerGroup:

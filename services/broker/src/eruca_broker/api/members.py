@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -28,13 +27,13 @@ from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.core.records.rendering import host_text
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.entity_tags import is_known, known_tags
 
 router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
 
 _ETAG_HEADER: Final[dict[str, Any]] = {
     "ETag": {"description": "the group's generation", "schema": {"type": "string"}}
 }
-_GENERATION = re.compile(r'"(\d{1,19})"')
 _JOINED: Final[dict[int | str, dict[str, Any]]] = {
     HTTPStatus.CREATED.value: {
         "model": MemberAnswer,
@@ -134,7 +133,7 @@ async def list_members(
     *,
     wait_seconds: WaitSeconds = 0,
     if_none_match: Annotated[
-        str | None, Header(max_length=256, description="the ETag that is known")
+        str | None, Header(max_length=1024, description="ETags of generations that are known")
     ] = None,
 ) -> Response:
     """Return the group's members on this broker, by client id.
@@ -143,8 +142,8 @@ async def list_members(
     (200), the group is gone (404), or the time is over (304). The generation changes when members
     join, leave or expire, when subscriptions or settings change, and when offsets are reset.
     """
-    match = _GENERATION.search(if_none_match or "")
-    known = None if match is None else int(match[1])
+    current = broker.members.generation(group)
+    known = current if is_known(f'"{current}"', known_tags(if_none_match)) else None
     listing = await broker.members.listing(group, known, wait_seconds, request.receive)
     generation = known if listing is None else listing.generation
     headers = {"etag": f'W/"{generation}"', "cache-control": "no-cache"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request
@@ -21,6 +20,7 @@ from eruca.contract.models import (
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.requests.entity_tags import is_known, known_tags
 from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
 
@@ -37,7 +37,6 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
         "schema": {"type": "integer"},
     },
 }
-_ETAGS = re.compile(r'\*|"[^"]*"')  # of If-None-Match; weak ones compare like strong ones there
 
 
 @router.get(
@@ -84,11 +83,11 @@ async def get_route(
     (200), is gone (404), or the time is over (304). With `wait_seconds` alone it is held until the
     topic exists.
     """
-    known = frozenset(_ETAGS.findall(if_none_match or ""))
+    known = known_tags(if_none_match)
     route = await names.route(topic, known, wait_seconds, request.receive)
     headers = {"etag": route.etag, "cache-control": "no-cache"}
     if (settling := names.settling_seconds) > 0:
         headers[SETTLING_HEADER] = str(math.ceil(settling))
-    if route.etag in known or "*" in known:
+    if is_known(route.etag, known):
         return Response(status_code=304, headers=headers)
     return Response(route.body, media_type="application/json", headers=headers)

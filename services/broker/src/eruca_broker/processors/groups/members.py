@@ -116,6 +116,14 @@ class Members:
             self._work.membership.remove(name, client_id)
             self._work.watchers.wake(name, (MEMBERS,))
 
+    def generation(self, name: str) -> int:
+        """Return which generation of a group's members there is.
+
+        Raises:
+            GroupNotFoundError: There is no such group.
+        """
+        return self._work.membership.generation(self._groups.get(name).name)
+
     async def listing(
         self, name: str, known: int | None, wait_seconds: float, receive: Receive
     ) -> Listing | None:
