@@ -62,7 +62,7 @@ async def test_what_looks_like_json_stays_what_it_is(client: httpx.AsyncClient) 
 
 
 async def test_it_can_be_delivered_later_and_sent_under_a_key(client: httpx.AsyncClient) -> None:
-    later = await send(client, b"x", delay_seconds=60)
+    later = await send(client, b"x", delay_seconds="6e+1")
     again = [
         await client.post(
             "/topics/pictures/messages", content=b"y", headers=OCTETS | {"idempotency-key": "k"}
@@ -135,3 +135,10 @@ async def test_another_media_type_is_told_both(client: httpx.AsyncClient) -> Non
 
     assert answer.status_code == 415
     assert "application/json or application/octet-stream" in answer.json()["detail"]
+
+
+async def test_a_limit_is_told_in_digits(client: httpx.AsyncClient) -> None:
+    refused = await send(client, b"x", delay_seconds=3_456_001)
+
+    expected = "/query/delay_seconds: 3456001 is no number of seconds from 0 to 3456000"
+    assert refused.json()["detail"] == expected

@@ -354,6 +354,10 @@ async def test_a_client_that_leaves_gives_its_place_back(app: BrokerApp) -> None
         ("offset=0&wait_seconds=-1", "/query/wait_seconds"),
         ("offset=0&wait_seconds=nan", "/query/wait_seconds"),
         ("offset=0&wait_seconds=inf", "/query/wait_seconds"),
+        ("offset=0&wait_seconds=1e999", "/query/wait_seconds"),
+        ("offset=0&wait_seconds=1_0", "/query/wait_seconds"),
+        ("offset=0&wait_seconds=.", "/query/wait_seconds"),
+        ("offset=0&wait_seconds=%D9%A3", "/query/wait_seconds"),
         ("offset=0&filter=%7C%7C", "/query/filter"),
         ("offset=0&filter=" + "x" * 4097, "/query/filter"),
         ("offset=0&ofset=1", "/query/ofset"),
@@ -367,6 +371,19 @@ async def test_a_query_that_is_not_understood_is_422(
     refused = await client.get(f"{QUEUE}?{query}")
 
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
+@pytest.mark.parametrize("wait", ["0", "2.", ".5", "1e-05", "5.0E-4", "2e+0", "-0.0"])
+@pytest.mark.parametrize("path", [QUEUE, "/log"])
+async def test_seconds_are_written_as_programs_write_numbers(
+    client: httpx.AsyncClient, path: str, wait: str
+) -> None:
+    await put(client, "a")
+    begin = "from_offset" if path == "/log" else "offset"
+
+    answer = await client.get(path, params={begin: 0, "wait_seconds": wait})
+
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = len(str(OFFSET_MAX))
 _SMALL: Final = {str(number): number for number in range(64)}
 _T = TypeVar("_T", bound=str)
-_DECIMAL: Final = re.compile(r"\d+(\.\d*)?", re.ASCII)
+_NUMBER: Final = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def parse_query(
@@ -89,13 +89,13 @@ def path_integer(text: str, name: str, *, most: int) -> int:
 
 
 def seconds(parameters: Mapping[str, str], name: str, *, default: float, most: float) -> float:
-    """Return a duration from the query, such as ``2`` or ``0.5``."""
+    """Return a duration from the query, such as ``2``, ``0.5`` or ``1e-05``."""
     text = parameters.get(name)
     if text is None:
         return default
-    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not 0 <= value <= most:
-        raise fault("query", name, f"{_shown(text)} is no number of seconds from 0 to {most:g}")
+        raise fault("query", name, f"{_shown(text)} is no number of seconds from 0 to {most:.0f}")
     return value
 
 
