@@ -104,6 +104,14 @@ async def test_a_queue_that_is_gone_does_not_hide_how_far_a_group_is_behind(
     assert behind.lag == 1
 
 
+async def test_how_far_a_group_is_behind_that_has_never_read_is_unknown(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    await client.admin.groups.create(name)
+
+    assert (await client.admin.groups.lag(name)).lag is None
+
+
 async def test_a_topic_is_deleted_on_every_broker(client: eruca.AsyncClient, topic: str) -> None:
     assert await client.admin.delete_topic(topic) == ["broker-a", "broker-b"]
     with pytest.raises(eruca.TopicNotFoundError) as again:

@@ -421,7 +421,7 @@ def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
     known = [lag for lag in lags if lag is not None]
     waiting = [c.oldest_unconsumed_at for c in queues.values() if c.oldest_unconsumed_at]
     return GroupLag(
-        lag=sum(known) if len(known) == len(lags) else None,
+        lag=sum(known) if lags and len(known) == len(lags) else None,
         oldest_unconsumed_at=min(waiting, default=None),
         queues=queues,
     )
