@@ -26,6 +26,7 @@ from eruca.contract.retries import (
     RedriveOutcome,
 )
 from eruca.core.checked_names import check_group, check_topic
+from eruca.core.checked_numbers import check_above_zero
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
@@ -106,8 +107,8 @@ class DeadLetters:
         """Send dead letters to where they came from, and iterate over what became of each."""
         if topic is not None:
             check_topic(topic)
-        if per_second is not None and per_second <= 0:
-            raise ValidationError(f"per_second: {per_second} is not above 0")
+        if per_second is not None:
+            check_above_zero("per_second", per_second)
         urls = await self._brokers_of(group)
         unknown = sorted((ids or {}).keys() - urls.keys())
         if unknown:
@@ -115,7 +116,7 @@ class DeadLetters:
         limit = (
             REDRIVE_COUNT_MAX
             if per_second is None
-            else max(1, min(int(per_second), REDRIVE_COUNT_MAX))
+            else max(1, int(min(per_second, REDRIVE_COUNT_MAX)))
         )
         with checked_request():
             chosen = DeadLetterFilter.model_validate(

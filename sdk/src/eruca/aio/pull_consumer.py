@@ -34,6 +34,7 @@ from eruca.aio.cluster.outages import Outages
 from eruca.aio.http.ownership import Ownership
 from eruca.aio.pulling.assignment import Assignment
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
+from eruca.core.checked_numbers import check_count, check_wait
 from eruca.core.consuming.handed_batch import HandedBatch
 from eruca.core.consuming.pull_flow import QueueFlow
 from eruca.core.consuming.pull_positions import StartPosition
@@ -112,8 +113,8 @@ class AsyncPullConsumer:
             RequestError, RefusedError: A broker will not have it, and repeating it is useless.
             ErucaError: No broker answered while waiting.
         """
-        if max_count < 1 or not wait >= 0:
-            raise ValidationError(f"max_count: {max_count} is below 1, or wait: {wait} below 0")
+        check_count("max_count", max_count, 1)
+        check_wait(wait)
         await self._take_next(max_count, wait)
         return self._batch.hand_out_all()
 
@@ -159,10 +160,9 @@ class AsyncPullConsumer:
         if offsets is None:
             await self._commit_positions(self._positions(self._batch.handed_count))
             return
-        for queue in offsets:
+        for queue, offset in offsets.items():
             checked_queue(queue, "offsets")
-        if any(offset < 0 for offset in offsets.values()):
-            raise ValidationError(f"offsets: one of {sorted(offsets.values())} is below 0")
+            check_count("offsets", offset, 0)
         await self._commit(offsets, leave_out_gone=False)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -213,8 +213,7 @@ class AsyncPullConsumer:
 
         Whether there is anything at that offset shows at the next poll.
         """
-        if offset < 0:
-            raise ValidationError(f"offset: {offset} is below 0")
+        check_count("offset", offset, 0)
         await self._complete()
         self._move([self._assignment.flow(queue)], lambda flow: flow.seek(offset))
 

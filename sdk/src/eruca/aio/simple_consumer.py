@@ -40,7 +40,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
-from eruca.core.checked_numbers import check_count
+from eruca.core.checked_numbers import check_count, check_wait
 from eruca.core.consuming.receiving import Failures, ReceiveRounds
 from eruca.core.consuming.simple_settings import (
     RECEIVE_COUNT_DEFAULT,
@@ -119,12 +119,13 @@ class AsyncSimpleConsumer:
         """
         self._check_usable()
         check_count("max_count", max_count, 1, DELIVERY_COUNT_MAX)
+        check_wait(wait)
         seconds = self._settings.invisible_seconds
         if invisible_seconds is not None:
             check_invisible(invisible_seconds)
             seconds = invisible_seconds
         loop = asyncio.get_running_loop()
-        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + max(wait, 0.0), self._failures)
+        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + wait, self._failures)
         while True:
             targets = await self._targets()
             self._failures.keep_only(targets)

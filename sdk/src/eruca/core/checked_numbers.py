@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
+from numbers import Integral, Real
 
 from eruca.contract.errors import ValidationError
 
@@ -17,15 +17,35 @@ def check_count(name: str, value: int, lowest: int, highest: int | None = None) 
 
 def check_range(name: str, value: float, lowest: float, highest: float | None = None) -> None:
     """Raise ValidationError for what is not from *lowest* to *highest*; None: no end."""
+    if not isinstance(value, Real):
+        raise ValidationError(f"{name}: {value!r} is no number")
     if highest is None:
         if not lowest <= value < math.inf:
-            raise ValidationError(f"{name}: {value} is not {lowest:g} or more")
+            raise ValidationError(f"{name}: {value} is not {_digits(lowest)} or more")
     elif not lowest <= value <= highest:
-        raise ValidationError(f"{name}: {value} is not from {lowest:g} to {highest:g}")
+        raise ValidationError(
+            f"{name}: {value} is not from {_digits(lowest)} to {_digits(highest)}"
+        )
+
+
+def check_above_zero(name: str, value: float) -> None:
+    """Raise ValidationError for what is no number above 0; without end is one."""
+    if not (isinstance(value, Real) and value > 0):
+        raise ValidationError(f"{name}: {value!r} is not above 0")
+
+
+def check_wait(value: float, name: str = "wait") -> None:
+    """Raise ValidationError for what is no number of seconds to wait; for ever is one."""
+    if not (isinstance(value, Real) and value >= 0):
+        raise ValidationError(f"{name}: {value!r} is no number of seconds, 0 or more")
 
 
 def checked_seconds(value: float, name: str) -> float:
     """Return a time-out; it must be more than nothing and less than for ever."""
-    if not 0 < value < math.inf:
+    if not (isinstance(value, Real) and 0 < value < math.inf):
         raise ValidationError(f"{name}: {value!r} is no number of seconds above 0")
     return value
+
+
+def _digits(limit: float) -> str:
+    return f"{limit:.15g}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ import eruca
 pytestmark = pytest.mark.anyio
 
 NAMESRV = "http://127.0.0.1:1"  # nobody listens there
+QUEUE = eruca.MessageQueue("orders", "broker-a", 0)
 
 Ask = Callable[[eruca.AsyncClient, str], Awaitable[object] | AsyncIterator[object]]
 
@@ -72,6 +76,26 @@ async def test_a_name_that_no_group_can_have_is_refused(ask: Ask, name: str) -> 
 
     assert f"group: {name!r} " in error.detail
     assert error.fix == "use up to 120 letters, digits, %, |, _ and -"
+
+
+OF_NUMBER: dict[str, Callable[[eruca.AsyncClient, Any], Awaitable[object]]] = {
+    "per_second": lambda client, n: anext(client.admin.groups.redrive("billing", per_second=n)),
+    "max_count": lambda client, n: client.pull_consumer(topics="orders").poll(n),
+    "wait": lambda client, n: client.pull_consumer(topics="orders").poll(wait=n),
+    "offset": lambda client, n: client.pull_consumer(topics="orders").seek(QUEUE, n),
+    "offsets": lambda client, n: client.pull_consumer("g", topics="orders").commit({QUEUE: n}),
+    "wait for deliveries": lambda client, n: client.simple_consumer("g", "orders").receive(wait=n),
+}
+
+
+@pytest.mark.parametrize("number", [math.nan, -1, "3"])
+@pytest.mark.parametrize("name", OF_NUMBER)
+async def test_what_is_no_number_is_refused(name: str, number: float | str) -> None:
+    """As a wait or a count it would be an empty answer for ever."""
+    error = await error_of(lambda client, _: OF_NUMBER[name](client, number), "")
+
+    argument = name.partition(" ")[0]
+    assert re.match(rf"{argument}: {re.escape(repr(number))} is n", error.detail)
 
 
 async def test_what_is_no_offset_id_is_told_what_one_is() -> None:

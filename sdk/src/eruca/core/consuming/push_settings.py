@@ -18,7 +18,7 @@ from eruca.contract.limits import (
 )
 from eruca.core.allocation import AllocationStrategy, Averagely
 from eruca.core.checked_names import check_group
-from eruca.core.checked_numbers import check_count, check_range
+from eruca.core.checked_numbers import check_above_zero, check_count, check_range
 from eruca.core.consuming.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
 from eruca.core.consuming.orderly_result import SUSPEND_SECONDS_DEFAULT
 from eruca.core.consuming.pull_settings import check_aware
@@ -125,9 +125,10 @@ class PushSettings:
         check_range("commit_seconds", self.commit_seconds, 0.0, 60.0)
         if self.retry_max_times is not None:
             check_count("retry_max_times", self.retry_max_times, 0, RETRY_TIMES_MAX)
+        if (version := self.replaces_subscription_version) is not None:
+            check_count("replaces_subscription_version", version, 0)
         for name in ("consume_timeout", "suspend_seconds", "stop_timeout"):
-            if not getattr(self, name) > 0:
-                raise ValidationError(f"{name}: {getattr(self, name)} is not above 0")
+            check_above_zero(name, getattr(self, name))
 
     def _check_order(self) -> None:
         if self.on_poison not in ("block", "park_key"):

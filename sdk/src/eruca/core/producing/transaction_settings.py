@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import CHECK_IMMUNITY_SECONDS_MAX, CHECKS_TAKEN_MAX
 from eruca.core.checked_names import check_group
-from eruca.core.checked_numbers import check_count, checked_seconds
+from eruca.core.checked_numbers import check_count, check_range, checked_seconds
 from eruca.core.producing.transactions import HalfMessage, TransactionCheck, Verdict
 from eruca.core.routing.latency_fault import LatencyProfile
 from eruca.core.routing.services import TXN_CHECKER
@@ -73,10 +73,8 @@ class TransactionSettings:
 
 def checked_immunity(seconds: float | None) -> float | None:
     """Return for how long nobody is to be asked about a transaction, if that can be wished."""
-    if seconds is not None and not 0 <= seconds <= CHECK_IMMUNITY_SECONDS_MAX:
-        raise ValidationError(
-            f"check_immunity_seconds: {seconds!r} is not within 0 to {CHECK_IMMUNITY_SECONDS_MAX:g}"
-        )
+    if seconds is not None:
+        check_range("check_immunity_seconds", seconds, 0, CHECK_IMMUNITY_SECONDS_MAX)
     return seconds
 
 
