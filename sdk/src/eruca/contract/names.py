@@ -11,9 +11,15 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from eruca.contract.limits import DERIVED_TOPIC_SIZE_MAX, GROUP_SIZE_MAX, TOPIC_SIZE_MAX
+from eruca.contract.limits import (
+    DERIVED_TOPIC_SIZE_MAX,
+    GROUP_SIZE_MAX,
+    KV_NAME_SIZE_MAX,
+    TOPIC_SIZE_MAX,
+)
 
 NAME_PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
+KV_NAME_PATTERN: Final = r"^[a-zA-Z0-9_%|@.:-]+$"  # of a namespace or key at the name server
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
@@ -53,6 +59,7 @@ _JAVA_WHITESPACE: Final = "".join(
 )
 
 _LEGAL = re.compile(NAME_PATTERN + r"\Z")
+_LEGAL_KV = re.compile(KV_NAME_PATTERN + r"\Z")
 
 
 class NameFault(StrEnum):
@@ -70,6 +77,7 @@ class NameFault(StrEnum):
 
 TOPIC_NAME_FIX: Final = f"use up to {TOPIC_SIZE_MAX} letters, digits, %, |, _ and -"
 GROUP_NAME_FIX: Final = f"use up to {GROUP_SIZE_MAX} letters, digits, %, |, _ and -"
+KV_NAME_FIX: Final = f"use up to {KV_NAME_SIZE_MAX} letters, digits, _, %, |, @, ., : and -"
 _SAID: Final = {
     NameFault.BLANK: "is blank",
     NameFault.ILLEGAL_CHARACTER: "has a character that is not allowed",
@@ -96,6 +104,15 @@ def client_topic_fault(name: str) -> NameFault | None:
 def client_group_fault(name: str) -> NameFault | None:
     """Return what a client finds wrong with a group's name, or None."""
     return _fault(name, GROUP_SIZE_MAX, length_first=True)
+
+
+def kv_name_fault(name: str) -> NameFault | None:
+    """Return what a name server finds wrong with a namespace or a key, or None."""
+    if not name:
+        return NameFault.BLANK
+    if not _LEGAL_KV.match(name):
+        return NameFault.ILLEGAL_CHARACTER
+    return NameFault.TOO_LONG if len(name) > KV_NAME_SIZE_MAX else None
 
 
 def is_system_topic(name: str) -> bool:

@@ -12,6 +12,12 @@ def check_group(group: str, argument: str = "group") -> None:
         raise ValidationError(f"{argument}: {group!r} {fault.said}", fix=names.GROUP_NAME_FIX)
 
 
+def check_kv_name(name: str, argument: str) -> None:
+    """Raise ValidationError if no namespace, and no key in one, can be called that."""
+    if (fault := names.kv_name_fault(name)) is not None:
+        raise ValidationError(f"{argument}: {name!r} {fault.said}", fix=names.KV_NAME_FIX)
+
+
 def check_topic(topic: str, argument: str = "topic") -> None:
     """Raise ValidationError if no topic can be called that; *argument* is for the error."""
     if (fault := names.broker_topic_fault(topic)) is not None:

@@ -78,6 +78,31 @@ async def test_a_name_that_no_group_can_have_is_refused(ask: Ask, name: str) -> 
     assert error.fix == "use up to 120 letters, digits, %, |, _ and -"
 
 
+@pytest.mark.parametrize("name", ["a b", "a/b", "", "x" * 256])
+async def test_a_name_that_the_key_value_table_cannot_have_is_refused(name: str) -> None:
+    for ask in (
+        lambda client, name: client.admin.list_kv(name),
+        lambda client, name: client.admin.put_kv(name, "k", "v"),
+    ):
+        error = await error_of(ask, name)
+        assert error.detail.startswith(f"namespace: {name!r} ")
+    for ask in (
+        lambda client, name: client.admin.kv("n", name),
+        lambda client, name: client.admin.put_kv("n", name, "v"),
+        lambda client, name: client.admin.delete_kv("n", name),
+    ):
+        error = await error_of(ask, name)
+        assert error.detail.startswith(f"key: {name!r} ")
+        assert error.fix == "use up to 255 letters, digits, _, %, |, @, ., : and -"
+
+
+@pytest.mark.parametrize("value", [5, "x" * 70_000])
+async def test_a_value_that_the_key_value_table_cannot_have_is_refused(value: Any) -> None:  # noqa: ANN401
+    error = await error_of(lambda client, _: client.admin.put_kv("n", "k", value), "")
+
+    assert error.detail.startswith("value: ")
+
+
 OF_NUMBER: dict[str, Callable[[eruca.AsyncClient, Any], Awaitable[object]]] = {
     "per_second": lambda client, n: anext(client.admin.groups.redrive("billing", per_second=n)),
     "max_count": lambda client, n: client.pull_consumer(topics="orders").poll(n),

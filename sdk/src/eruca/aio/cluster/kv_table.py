@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.masters import Masters, on_each
-from eruca.aio.cluster.requests import parsed, send_model
+from eruca.aio.cluster.requests import checked_request, parsed, send_model
 from eruca.aio.http.transport import path_segment
 from eruca.contract.errors import KeyNotFoundError
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
+from eruca.core.checked_names import check_kv_name
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
@@ -37,7 +38,9 @@ class KvTable:
 
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Store a value at every name server."""
-        target, body = _target(namespace, key), KvValue(value=value)
+        target = _target(namespace, key)
+        with checked_request():
+            body = KvValue(value=value)
 
         async def put(url: str) -> None:
             await self._send("PUT", url, target, body)
@@ -74,6 +77,10 @@ class KvTable:
         )
 
 
-def _target(*names: str) -> str:
+def _target(namespace: str, key: str | None = None) -> str:
     """Return where a namespace, or a key of one, is at a name server."""
-    return "/".join(("/v1/kv", *map(path_segment, names)))
+    check_kv_name(namespace, "namespace")
+    if key is None:
+        return f"/v1/kv/{path_segment(namespace)}"
+    check_kv_name(key, "key")
+    return f"/v1/kv/{path_segment(namespace)}/{path_segment(key)}"

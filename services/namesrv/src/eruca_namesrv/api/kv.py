@@ -10,25 +10,24 @@ from fastapi import APIRouter, Body, Path
 from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
 from eruca.contract.limits import KV_NAME_SIZE_MAX
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
+from eruca.contract.names import KV_NAME_PATTERN
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names
-
-_NAME_PATTERN = r"^[a-zA-Z0-9_%|@.:-]+$"
 
 Namespace: TypeAlias = Annotated[
     str,
     Path(
         min_length=1,
         max_length=KV_NAME_SIZE_MAX,
-        pattern=_NAME_PATTERN,
+        pattern=KV_NAME_PATTERN,
         examples=["ORDER_TOPIC_CONFIG"],
     ),
 ]
 Key: TypeAlias = Annotated[
     str,
-    Path(min_length=1, max_length=KV_NAME_SIZE_MAX, pattern=_NAME_PATTERN, examples=["flights"]),
+    Path(min_length=1, max_length=KV_NAME_SIZE_MAX, pattern=KV_NAME_PATTERN, examples=["flights"]),
 ]
 
 router = APIRouter(prefix="/v1/kv", tags=["key-value table"])
