@@ -14,6 +14,6 @@ async def until_read(http: httpx.AsyncClient, query: str) -> None:
     """Wait until the query service has read the logs, which costs it more than exports do."""
     while True:
         followed = (await http.get(f"{query}/v1/status")).json()["followed"]
-        if followed and all(log["lag_bytes"] == 0 for log in followed):
+        if followed and all(log["behind_bytes"] == 0 for log in followed):
             return
         await asyncio.sleep(_LOOK_SECONDS)

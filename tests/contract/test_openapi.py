@@ -135,9 +135,23 @@ def test_every_example_is_what_its_schema_wants(service: str) -> None:
                 check_schema(document, owner["schema"], value)
 
 
+def test_how_far_a_log_has_been_read_is_said_in_the_same_words_everywhere() -> None:
+    projection = fields_of("broker", "ProjectionStatus")
+    checker = fields_of("txn-checker", "FollowedBroker")
+    query = fields_of("query", "FollowedLog")
+
+    assert {"log_offset", "behind_bytes"} <= projection
+    assert {"log_offset", "behind_bytes"} <= fields_of("query", "ReadModelPosition")
+    assert checker <= query
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_document_is_sound_openapi(service: str) -> None:
     OpenAPIV31SpecValidator(made_document(service)).validate()
+
+
+def fields_of(service: str, schema: str) -> set[str]:
+    return set(made_document(service)["components"]["schemas"][schema]["properties"])
 
 
 def has_example(owner: dict[str, Any]) -> bool:

@@ -80,7 +80,7 @@ async def test_a_client_finds_what_it_has_just_sent_however_far_the_read_model_i
     assert ids(by_tag) == [new.message_id, old.message_id]
     assert ids(newest) + ids(next_page) == ids(by_key)
     assert reasons(found) == reasons(by_key) == []
-    lags = {its["broker_name"]: its["lag_bytes"] for its in by_key["read_model"]}
+    lags = {its["broker_name"]: its["behind_bytes"] for its in by_key["read_model"]}
     assert lags["broker-a"] > 0
     assert lags["broker-b"] > 0
 
@@ -194,7 +194,7 @@ async def test_a_broker_that_is_gone_is_named_and_what_is_known_of_it_is_still_t
     for answer in (page, found, by_offset, elsewhere):
         assert reasons(answer) == [("broker-b", "broker_unreachable")]
         [position] = [its for its in answer["read_model"] if its["broker_name"] == "broker-b"]
-        assert position["end_offset"] is position["lag_bytes"] is None
+        assert position["end_offset"] is position["behind_bytes"] is None
         assert position["log_offset"] > 0
     assert ids(page) == [sent.message_id]
     for answer in (found, by_offset):

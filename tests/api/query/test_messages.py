@@ -124,7 +124,7 @@ async def test_how_far_the_read_model_has_come_is_told_of_each_broker(queried: Q
     page = await queried.get("/v1/messages", topic=TOPIC)
 
     assert [its["broker_name"] for its in page["read_model"]] == ["broker-a", "broker-b"]
-    assert {its["lag_bytes"] for its in page["read_model"]} == {0}
+    assert {its["behind_bytes"] for its in page["read_model"]} == {0}
     assert len(page["messages"]) == 8
 
 

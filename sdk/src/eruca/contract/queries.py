@@ -83,7 +83,7 @@ class ReadModelPosition(Answer):
     end_offset: int | None = Field(
         description="where the log ended when this was asked; null: the broker does not answer"
     )
-    lag_bytes: int | None = Field(description="what lies between the two; null: unknown")
+    behind_bytes: int | None = Field(description="what lies between the two; null: unknown")
     as_of: Instant | None = Field(
         description="when the last record was stored that is in the read model; null: there is none"
     )
@@ -243,7 +243,7 @@ class FollowedLog(Answer):
     broker_name: str
     log_offset: int | None = Field(description="null: nothing has been read yet")
     end_offset: int | None = Field(description="where the log ended when it was read last")
-    lag_bytes: int | None
+    behind_bytes: int | None
     as_of: Instant | None
     read_at: Instant | None = Field(description="when it was read last")
     followed_by: str | None = Field(description="the instance; null: nobody does")

@@ -239,7 +239,7 @@ def _status_row(log: FollowedLog) -> Sequence[object]:
     return (
         log.broker_name,
         log.log_offset,
-        log.lag_bytes,
+        log.behind_bytes,
         None if log.as_of is None else time_text(log.as_of),
         log.rows,
         None if log.oldest_stored_at is None else time_text(log.oldest_stored_at),

@@ -30,7 +30,7 @@ class Following:
             status.name,
             status.version,
             status.faults,
-            {log.broker_name: log.lag_bytes for log in status.followed},
+            {log.broker_name: log.behind_bytes for log in status.followed},
             [log.broker_name for log in status.followed if log.followed_by is None],
         )
 

@@ -10,7 +10,7 @@ _READ_MODEL: Final = [
         "broker_name": "broker-a",
         "log_offset": 8_201_544,
         "end_offset": 8_202_010,
-        "lag_bytes": 466,
+        "behind_bytes": 466,
         "as_of": "2026-11-21T08:00:02.118Z",
     }
 ]
@@ -122,7 +122,7 @@ STATUS: Final = {
             "broker_name": "broker-a",
             "log_offset": 8_201_544,
             "end_offset": 8_202_010,
-            "lag_bytes": 466,
+            "behind_bytes": 466,
             "as_of": "2026-11-21T08:00:02.118Z",
             "read_at": "2026-11-21T08:00:02.131Z",
             "followed_by": "query-5e7be3a5",

@@ -63,9 +63,9 @@ def _followed(
 ) -> FollowedLog:
     log_offset = None if serving is None else serving.log_offset
     end_offset = None if position is None else position.end_offset
-    lag = None
+    behind = None
     if log_offset is not None and end_offset is not None:
-        lag = max(end_offset - log_offset, 0)
+        behind = max(end_offset - log_offset, 0)
     rebuild = None
     if building is not None or broker.rebuild_requested_at is not None:
         rebuild = Rebuild(
@@ -78,7 +78,7 @@ def _followed(
         broker_name=broker.broker_name,
         log_offset=log_offset,
         end_offset=end_offset,
-        lag_bytes=lag,
+        behind_bytes=behind,
         as_of=None if serving is None or serving.stored_ms is None else moment(serving.stored_ms),
         read_at=None if position is None else position.updated_at,
         followed_by=holder,

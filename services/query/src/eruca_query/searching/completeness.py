@@ -87,6 +87,6 @@ def _position(name: str, its: ServingGeneration | None, answer: TailAnswer) -> R
         broker_name=name,
         log_offset=log_offset,
         end_offset=end,
-        lag_bytes=None if end is None or log_offset is None else max(end - log_offset, 0),
+        behind_bytes=None if end is None or log_offset is None else max(end - log_offset, 0),
         as_of=None if its is None or its.stored_ms is None else moment(its.stored_ms),
     )

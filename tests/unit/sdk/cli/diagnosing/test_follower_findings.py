@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 def query(
     *,
-    lag_bytes: int | None = 0,
+    behind_bytes: int | None = 0,
     followed_by: str | None = "q",
     faults: dict[str, str] | None = None,
 ) -> Following:
@@ -24,7 +24,7 @@ def query(
         broker_name="broker-a",
         log_offset=1,
         end_offset=1,
-        lag_bytes=lag_bytes,
+        behind_bytes=behind_bytes,
         as_of=NOW,
         read_at=NOW,
         followed_by=followed_by,
@@ -69,7 +69,7 @@ def checker(*, behind_bytes: int = 0, faults: dict[str, str] | None = None) -> F
     return Following.of_checker(status)
 
 
-@pytest.mark.parametrize("following", [query(), query(lag_bytes=None), checker()])
+@pytest.mark.parametrize("following", [query(), query(behind_bytes=None), checker()])
 def test_one_that_is_up_with_every_log_is_fine(following: Following) -> None:
     found = [*judged("http://h:1", "query service", following, {"broker-a"})]
 
@@ -80,7 +80,7 @@ def test_one_that_is_up_with_every_log_is_fine(following: Following) -> None:
     ("following", "registered", "verdict", "detail"),
     [
         (
-            query(lag_bytes=BEHIND_BYTES + 1),
+            query(behind_bytes=BEHIND_BYTES + 1),
             {"broker-a"},
             Verdict.WARNING,
             "64 MiB behind broker-a",
