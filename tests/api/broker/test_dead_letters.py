@@ -100,6 +100,20 @@ async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -
     }
 
 
+async def test_times_of_which_the_later_comes_first_are_refused(client: httpx.AsyncClient) -> None:
+    """As where messages are found: an empty list would say that there is nothing."""
+    await give_up(client, "orders", 1)
+    wrong = {"from": "2026-11-22T08:00:00Z", "to": "2026-11-21T08:00:00Z"}
+
+    listed = await client.get(PATH, params=wrong)
+    redriven = await client.post(f"{PATH}:redrive", json={"filter": wrong})
+
+    assert (listed.status_code, redriven.status_code) == (422, 422)
+    assert listed.json()["errors"][0]["pointer"] == "/query/from"
+    assert redriven.json()["errors"][0]["pointer"] == "/body/filter/from"
+    assert listed.json()["fix"] == redriven.json()["fix"]
+
+
 async def test_others_have_their_turn_while_a_page_looks_at_many(
     client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.requests.time_ranges import check_order
 
 router = APIRouter(prefix="/v1/groups", tags=["dead letters"])
 Group = Annotated[GroupName, Path()]
@@ -59,6 +60,7 @@ async def list_dead_letters(
     dead letter stays in the list when it is redriven: `redriven_at` tells. Retention of the log
     removes it in the end.
     """
+    check_order(from_, to, pointer="/query/from")
     chosen = DeadLetterFilter.model_validate(
         {"topic": topic, "reason": reason, "from": from_, "to": to}
     )
@@ -103,6 +105,8 @@ async def redrive_dead_letters(
     the answer comes. With a filter, follow `next_cursor` until it is null: pages are small, so that
     consumers are not flooded. `dry_run` tells what would happen.
     """
+    if request.filter is not None:
+        check_order(request.filter.from_, request.filter.to, pointer="/body/filter/from")
     start = _start(request.cursor, "/body/cursor")
     answer, following = await broker.dead_letters.redrive(group, request, start=start)
     return answer.model_copy(update={"next_cursor": _cursor(following)})

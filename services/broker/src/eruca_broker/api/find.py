@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
-from eruca.contract.errors import OverloadedError, TopicNotFoundError, ValidationError
+from eruca.contract.errors import OverloadedError, TopicNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, Moment, TopicName
@@ -18,6 +18,7 @@ from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.times import ms_not_before, ms_of
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.time_ranges import check_order
 
 router = APIRouter(prefix="/v1/topics", tags=["messages"])
 _ENCODER: Final = msgspec.json.Encoder()
@@ -69,13 +70,7 @@ async def find_messages(
     Whatever was acknowledged before the request is found. The answer ends early, and says so, where
     the bodies would make it too large.
     """
-    if begin is not None and end is not None and begin > end:
-        detail = f"{begin.isoformat()} is later than to, {end.isoformat()}"
-        raise ValidationError.at(
-            "/query/from",
-            detail,
-            fix="ask for what lies between two times with the earlier one as from",
-        )
+    check_order(begin, end, pointer="/query/from")
     records = broker.finder.by_key(
         topic,
         key,

@@ -28,6 +28,7 @@ from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor
 from eruca_chassis.requests.negotiation import accept_of, choose
+from eruca_chassis.requests.time_ranges import check_order
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
 from eruca_query.core.found_messages import ms_not_before, ms_of
@@ -148,12 +149,7 @@ async def find_messages(
     Go on with `next_cursor` until it is null: a page may be short, or even empty, before that,
     where there is much to look through. Messages that are stored meanwhile do not shift pages.
     """
-    if begin is not None and end is not None and begin > end:
-        raise _refused(
-            "from",
-            f"{begin.isoformat()} is later than to, {end.isoformat()}",
-            fix="ask for what lies between two times with the earlier one as from",
-        )
+    check_order(begin, end, pointer="/query/from")
     if bodies and limit > BODY_COUNT_MAX:
         raise _refused(
             "limit",

@@ -15,7 +15,6 @@ from eruca.contract.errors import (
     RangeDeletedError,
     TopicNotFoundError,
     UnavailableError,
-    ValidationError,
 )
 from eruca.contract.exports import (
     ARROW_MEDIA_TYPE,
@@ -36,6 +35,7 @@ from eruca.contract.limits import (
 from eruca.contract.models import Moment, TopicName
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.time_ranges import check_order
 from eruca_query.exports import examples
 from eruca_query.exports.export_response import ExportResponse
 from eruca_query.exports.planner import PlanWish, plan_export
@@ -137,11 +137,7 @@ async def plan(
     partitions of about the same size, each to be read by one request for records. The next plan
     begins where this one ends when `start` has each queue's `to_offset`.
     """
-    if from_ is not None and to is not None and to < from_:
-        raise ValidationError(
-            "/query/to: it is before from",
-            errors=[{"pointer": "/query/to", "detail": "it is before from"}],
-        )
+    check_order(from_, to, pointer="/query/from")
     wish = PlanWish(
         partition_rows=partition_rows,
         start=starts_of(start),
