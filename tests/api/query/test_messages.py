@@ -268,6 +268,7 @@ async def test_an_id_that_nobody_has_is_not_found(queried: Queried) -> None:
             "/query/from",
         ),
         ({"topic": "t", "group_state": "perhaps"}, "/query/group_state"),
+        ({"topic": "t", "group_state": "past"}, "/query/group_state"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused(

@@ -77,7 +77,7 @@ class AsyncQuery:
             begin: Stored then or later.
             end: Stored then or before.
             group: Only those that this group has read, or not.
-            group_state: Which of the two.
+            group_state: Which of the two; "past" is refused where no group is given.
             bodies: Whether they come with bodies and properties; 100 at most do.
             limit: Messages at most.
             cursor: ``next_cursor`` of the page before.
@@ -93,7 +93,7 @@ class AsyncQuery:
             from_=None if begin is None else utc_text(begin),
             to=None if end is None else utc_text(end),
             group=group,
-            group_state=None if group is None else group_state,
+            group_state=group_state,
             bodies="true" if bodies else None,
             limit=limit,
             cursor=cursor,

@@ -62,7 +62,7 @@ class Query:
             begin: Stored then or later.
             end: Stored then or before.
             group: Only those that this group has read, or not.
-            group_state: Which of the two.
+            group_state: Which of the two; "past" is refused where no group is given.
             bodies: Whether they come with bodies and properties; 100 at most do.
             limit: Messages at most.
             cursor: ``next_cursor`` of the page before.

@@ -132,7 +132,10 @@ async def find_messages(
     ] = None,
     group_state: Annotated[
         Literal["past", "not_yet"],
-        Query(description="past: the group's position is behind the message; not_yet: it is not"),
+        Query(
+            description="past: the group's position is behind the message; not_yet: it is not; "
+            "with group"
+        ),
     ] = "not_yet",
     bodies: Annotated[
         bool,
@@ -150,6 +153,12 @@ async def find_messages(
     where there is much to look through. Messages that are stored meanwhile do not shift pages.
     """
     check_order(begin, end, pointer="/query/from")
+    if group_state == "past" and group is None:
+        raise _refused(
+            "group_state",
+            "past says what a group has read, and no group is given",
+            fix="give group as well, or leave group_state out",
+        )
     if bodies and limit > BODY_COUNT_MAX:
         raise _refused(
             "limit",
