@@ -256,6 +256,8 @@ async def test_an_id_that_nobody_has_is_not_found(queried: Queried) -> None:
     [
         ({}, "/query/topic"),
         ({"topic": "a b"}, "/query/topic"),
+        ({"topic": "ERUCA_SYS_EVENTS"}, "/query/topic"),
+        ({"topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}, "/query/topic"),
         ({"topic": "t", "key": "a b"}, "/query/key"),
         ({"topic": "t", "limit": 0}, "/query/limit"),
         ({"topic": "t", "limit": 1001}, "/query/limit"),

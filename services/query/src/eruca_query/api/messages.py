@@ -32,6 +32,7 @@ from eruca_chassis.requests.time_ranges import check_order
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
 from eruca_query.core.found_messages import ms_not_before, ms_of
+from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.core.page_cursors import position_of
 from eruca_query.core.page_queries import PageQuery
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
@@ -152,6 +153,12 @@ async def find_messages(
     Go on with `next_cursor` until it is null: a page may be short, or even empty, before that,
     where there is much to look through. Messages that are stored meanwhile do not shift pages.
     """
+    if topic in ROWLESS_TOPICS:
+        raise _refused(
+            "topic",
+            f"records of {topic} are read for what they tell, and cannot be found as messages",
+            fix=f"export them, as with eruca export {topic}, or pull them from a broker",
+        )
     check_order(begin, end, pointer="/query/from")
     if group_state == "past" and group is None:
         raise _refused(
