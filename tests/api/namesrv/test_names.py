@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -122,6 +123,26 @@ async def test_an_unknown_topic_is_a_problem_that_says_so(client: httpx.AsyncCli
     assert (refused.status_code, refused.json()["code"]) == (404, "topic-not-found")
     assert refused.json()["detail"] == "no live broker has topic trains"
     assert refused.json()["fix"].startswith("create it: eruca topic create trains")
+
+
+@pytest.mark.parametrize(
+    ("topic", "fix"),
+    [
+        ("%DLQ%billing", "a broker makes it with the group's first dead letter; "
+         "see eruca dlq list billing"),
+        ("%RETRY%billing", "a broker makes it for a group that consumes; see eruca group list"),
+        ("ERUCA_SYS_EVENTS", "a broker makes topics of the system by itself; "
+         "see eruca topic list --system"),
+    ],
+)  # fmt: skip
+async def test_nobody_is_told_to_create_what_a_broker_makes_by_itself(
+    client: httpx.AsyncClient, topic: str, fix: str
+) -> None:
+    await register(client)
+
+    refused = await client.get(f"/v1/topics/{quote(topic)}/route")
+
+    assert (refused.json()["code"], refused.json()["fix"]) == ("topic-not-found", fix)
 
 
 async def test_where_no_broker_lives_nobody_is_told_to_create_a_topic(

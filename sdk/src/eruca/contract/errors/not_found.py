@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from eruca.contract.errors.requests import RequestError
-from eruca.contract.names import is_system_topic
+from eruca.contract.names import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    RETRY_TOPIC_PREFIX,
+    is_system_topic,
+)
 
 
 class NotFoundError(RequestError):
@@ -26,6 +30,13 @@ class TopicNotFoundError(NotFoundError):
         """Return how to come by a topic of this name."""
         if is_system_topic(topic):
             return "a broker makes topics of the system by itself; see eruca topic list --system"
+        if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+            group = topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX)
+            return (
+                f"a broker makes it with the group's first dead letter; see eruca dlq list {group}"
+            )
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            return "a broker makes it for a group that consumes; see eruca group list"
         return f"create it: eruca topic create {topic}, or PUT /v1/topics/{topic}"
 
     default_fix = fix_of("NAME")
