@@ -285,3 +285,17 @@ async def test_the_end_itself_may_be_committed(
 ) -> None:
     assert (await member.commit((0, 3))).status_code == 204
     assert (await member.release((0, 3))).status_code == 204
+
+
+@pytest.mark.parametrize("to", [5, 5.5, None, ["earliest"]])
+async def test_a_place_in_no_form_there_is_is_told_the_forms(
+    client: httpx.AsyncClient, to: object
+) -> None:
+    refused = await client.post("/groups/g/offsets:reset", json={"topic": "orders", "to": to})
+
+    [error] = refused.json()["errors"]
+    assert (refused.status_code, error["pointer"]) == (422, "/body/to")
+    assert error["detail"].startswith(
+        'Input should be "earliest", "latest", a time as in 2026-11-21T08:00:00Z or '
+        '{"offset": 1000}; got '
+    )

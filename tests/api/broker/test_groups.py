@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,19 @@ def test_the_examples_are_of_the_models_they_stand_for() -> None:
     )
     for model, example in cases:
         model.model_validate(example, extra="forbid")
+
+
+@pytest.mark.parametrize("start", [5, True, None, {}, ["earliest"]])
+async def test_a_start_in_no_form_there_is_is_told_the_forms(
+    client: httpx.AsyncClient, start: object
+) -> None:
+    refused = await client.put("/groups/g", json={"start": start})
+
+    assert refused.status_code == 422
+    assert refused.json()["errors"] == [
+        {
+            "pointer": "/body/start",
+            "detail": 'Input should be "earliest", "latest" or a time as in 2026-11-21T08:00:00Z; '
+            f"got {json.dumps(start)}",
+        }
+    ]

@@ -46,11 +46,22 @@ from eruca.contract.models import (
 from eruca.contract.times import Instant
 
 
-def _kind_of_place(value: object) -> str:
-    """Tell which form of a place in a queue *value* is meant to be: a name, an offset, a time."""
+def _kind_of_place(value: object) -> str | None:
+    """Tell which form of a place in a queue *value* is: a name, an offset, a time; None: none."""
     if isinstance(value, str) and value in ("earliest", "latest"):
         return "name"
-    return "time" if isinstance(value, str | datetime) else "offset"
+    if isinstance(value, str | datetime):
+        return "time"
+    return "offset" if isinstance(value, dict | ResetToOffset) else None
+
+
+def _place(forms: str) -> Discriminator:
+    """Return what tells a place's forms apart; who writes it in none of them is told *forms*."""
+    return Discriminator(
+        _kind_of_place,
+        custom_error_type="place",
+        custom_error_message=f"Input should be {forms}",
+    )
 
 
 ClientId = Annotated[
@@ -81,7 +92,7 @@ FilterType = Literal["tag", "sql92"]
 StartReason = Literal["earliest", "latest", "time", "added", "since"]
 Start = Annotated[
     Annotated[Literal["earliest", "latest"], Tag("name")] | Annotated[Moment, Tag("time")],
-    Discriminator(_kind_of_place),
+    _place('"earliest", "latest" or a time as in 2026-11-21T08:00:00Z'),
     Field(
         description="Where the group begins in a topic it meets for the first time.",
         examples=["latest", "2026-11-21T08:00:00Z"],
@@ -451,7 +462,7 @@ class OffsetReset(Request):
         Annotated[Literal["earliest", "latest"], Tag("name")]
         | Annotated[ResetToOffset, Tag("offset")]
         | Annotated[Moment, Tag("time")],
-        Discriminator(_kind_of_place),
+        _place('"earliest", "latest", a time as in 2026-11-21T08:00:00Z or {"offset": 1000}'),
     ] = Field(examples=["earliest", "2026-11-21T08:00:00Z", {"offset": 1_000}])
     queue_ids: Annotated[list[QueueId], Field(min_length=1, max_length=LOCK_COUNT_MAX)] | None = (
         Field(default=None, description="null: every queue of the topic on this broker")
