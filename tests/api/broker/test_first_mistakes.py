@@ -89,3 +89,22 @@ def _json_in(fix: str) -> str:
     found = re.search(r"\{.*\}", fix)
     assert found, fix
     return found[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/topics/a%20b/queues/0/messages?offset=0", None),
+        ("POST", "/topics/a%20b/messages", {"body": {"text": "x"}}),
+        ("POST", "/pull", {"queues": [{"topic": "a b", "queue_id": 0, "offset": 0}]}),
+    ],
+)
+async def test_whoever_misnames_a_topic_is_told_what_names_are_made_of(
+    client: httpx.AsyncClient, method: str, path: str, body: object
+) -> None:
+    refused = await client.request(method, path, json=body)
+
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (422, "validation-failed")
+    assert problem["detail"] == "topic: 'a b' has a character that is not allowed"
+    assert problem["fix"] == "use up to 127 letters, digits, %, |, _ and -"

@@ -23,7 +23,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.contract.models import TopicConfig, TopicSettings
-from eruca.contract.names import NameFault, broker_topic_fault, is_system_topic
+from eruca.contract.names import TOPIC_NAME_FIX, NameFault, broker_topic_fault, is_system_topic
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.state.state import Topic
 from eruca_broker.core.state.topic_events import OrderConfig
@@ -295,14 +295,14 @@ def check_topic_name(name: str) -> None:
     """Raise ValidationError where no topic can be called *name*."""
     fault = broker_topic_fault(name)
     if fault is not None:
-        raise name_error("topic", name, fault)
+        raise name_error("topic", name, fault, fix=TOPIC_NAME_FIX)
 
 
-def name_error(kind: str, name: str, fault: NameFault) -> ValidationError:
+def name_error(kind: str, name: str, fault: NameFault, *, fix: str) -> ValidationError:
     """Return the error for a *name* in the path that no topic or group can have."""
     shown = name if len(name) <= 80 else name[:79] + "…"
-    detail = f"{shown!r} is not a {kind}'s name: {fault.value.replace('_', ' ')}"
-    return ValidationError(detail, errors=[{"pointer": f"/path/{kind}", "detail": detail}])
+    detail = f"{kind}: {shown!r} {fault.said}"
+    return ValidationError(detail, errors=[{"pointer": f"/path/{kind}", "detail": detail}], fix=fix)
 
 
 def _put_of(topic: Topic) -> TopicPut:

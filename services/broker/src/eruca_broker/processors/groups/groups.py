@@ -11,7 +11,7 @@ from datetime import datetime
 
 from eruca.contract.errors import ConflictError, GroupNotFoundError, PermissionDeniedError
 from eruca.contract.groups import GroupConfig, GroupSettings
-from eruca.contract.names import broker_group_fault, is_system_group, retry_topic
+from eruca.contract.names import GROUP_NAME_FIX, broker_group_fault, is_system_group, retry_topic
 from eruca_broker.core.state.group_events import GroupDeleted, GroupPut
 from eruca_broker.core.state.group_events import GroupSettings as StoredSettings
 from eruca_broker.core.state.group_state import Group
@@ -146,7 +146,7 @@ def check_group_name(name: str) -> None:
     """Raise where no group of users can be called *name*."""
     fault = broker_group_fault(name)
     if fault is not None:
-        raise name_error("group", name, fault)
+        raise name_error("group", name, fault, fix=GROUP_NAME_FIX)
     if is_system_group(name):
         raise PermissionDeniedError(
             f"group {name!r} belongs to the system", fix="use a group of your own"
