@@ -15,6 +15,7 @@ import pytest
 from eruca.contract.deliveries import DeliveryRequest
 from eruca_broker.app import BrokerApp
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted
+from eruca_broker.processors.deliveries import deliveries
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.queue_files import QueueFiles
 from eruca_chassis.asgi import ClientGoneError
@@ -451,6 +452,28 @@ async def test_given_up_once_too_often_it_is_a_dead_letter(
     assert letter["attempts"] == 2
     assert letter["message_id"] == poison["message"]["message_id"]
     assert (fine["message"]["tag"], fine["message"]["keys"]) == ("T", ["k"])
+
+
+async def test_what_would_be_too_much_of_dead_letters_is_refused_whole_and_goes_in_parts(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "GIVEN_UP_SIZE_MAX", 3_000)
+    orders = DeliveryClient(client)
+    await orders.create(retry_max_times=0)
+    await orders.send(*("x" * 2_000 for _ in range(3)))
+    given = await orders.receive()
+
+    refused = await orders.nack(*given)
+
+    assert refused.status_code == 413
+    assert (refused.json()["code"], refused.json()["fix"]) == (
+        "too-large",
+        "give fewer of them up at once",
+    )
+    assert (await client.get("/groups/billing/dead-letters")).json()["dead_letters"] == []
+    for one in given:
+        assert (await orders.nack(one)).json()["results"][0]["outcome"] == "dead_letter"
+    assert len((await client.get("/groups/billing/dead-letters")).json()["dead_letters"]) == 3
 
 
 async def test_a_changed_limit_of_retries_counts_for_what_is_out_already(

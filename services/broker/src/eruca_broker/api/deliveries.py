@@ -139,7 +139,8 @@ async def nack_deliveries(
     """Let messages come again after a delay, or become dead letters if that was too often.
 
     All of them, or none where a handle is refused. Without `delay_seconds` the delay is by the
-    group's retry policy. `reason` and `error` are kept with a dead letter.
+    group's retry policy. `reason` and `error` are kept with a dead letter. Those that become dead
+    letters may have 16 MiB together, unless it is only one.
     """
     return await broker.deliveries.nack(group, nacks)
 

@@ -285,6 +285,14 @@ class MessageStore:
         receipt = await self._writer.appended(batch, self.settings.store_host, event=event)
         return receipt.log_offset
 
+    def change_all(self, events: Sequence[Event]) -> asyncio.Future[list[Receipt]]:
+        """Record several changes of state as one; the future is done once they are in effect.
+
+        Raises:
+            ErucaError: Writes are refused now, or all is too large; nothing has changed.
+        """
+        return self._writer.group_appended([(self._event_batch(event), event) for event in events])
+
     # --- Reading ----------------------------------------------------------------------------------
 
     def record(self, log_offset: int) -> Record:

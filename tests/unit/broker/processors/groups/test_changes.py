@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca.contract.errors import StoreFailedError
+from eruca.contract.errors import StoreFailedError, TooLargeError
+from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted
 from eruca_broker.core.state.group_events import GroupPut, GroupSettings
 from eruca_broker.processors.groups.changes import GroupChanges
 from support.brokers import broker_of, open_broker
@@ -76,4 +77,29 @@ async def test_a_change_that_the_store_refuses_changes_nothing(tmp_path: Path) -
         await changes.record(GroupPut("g", GroupSettings(), 1))
         await changes.record()
         assert "g" in store.state.groups
+        assert store.state.runs == 1
+
+
+def commit(group: str, queue_count: int) -> OffsetsCommitted:
+    return OffsetsCommitted(group, [CommittedOffset("t", n, 1) for n in range(queue_count)])
+
+
+async def test_of_changes_that_belong_together_none_is_made_where_one_is_too_large(
+    tmp_path: Path,
+) -> None:
+    async with open_broker(tmp_path, segment_size=64 * 1024) as app:
+        store = broker_of(app).store
+        changes = GroupChanges(store)
+
+        with pytest.raises(TooLargeError):
+            await changes.record(commit("small", 1), commit("large", 20_000))
+
+        assert store.state.committed_offset("small", "t", 0) is None
+        assert store.state.runs == 0
+
+        with pytest.raises(TooLargeError):
+            await changes.record_each([commit("small", 1), commit("large", 20_000)])
+
+        assert store.state.committed_offset("small", "t", 0) == 1
+        assert store.state.committed_offset("large", "t", 0) is None
         assert store.state.runs == 1

@@ -17,7 +17,8 @@ Source: RocketMQ 5.3, ``PopMessageProcessor``, ``AckMessageProcessor``,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Final
 
 from eruca.contract.deliveries import (
     DeliveryAcks,
@@ -34,6 +35,7 @@ from eruca.contract.errors import (
     ExpiredHandleError,
     FilterSyntaxError,
     StaleHandleError,
+    TooLargeError,
 )
 from eruca_broker.core.consuming.lease_handles import Handle
 from eruca_broker.core.consuming.message_filter import MessageFilter, parse_filter
@@ -64,6 +66,8 @@ from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.held import Release
+
+GIVEN_UP_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of a request's dead letters; one always goes
 
 
 class Deliveries:
@@ -185,6 +189,7 @@ class Deliveries:
             GroupNotFoundError: There is no such group.
             ValidationError: A handle is none.
             StaleHandleError, ExpiredHandleError: A message is not the client's any more.
+            TooLargeError: Those that are dead letters from now on are too much for one request.
         """
         handles = read_handles(nacks.handles)
         async with self._work.changes.turn(name):
@@ -205,7 +210,7 @@ class Deliveries:
                 else:
                     again[one] = wait.time_ms(now_ms)
             event = DeliveriesNacked(name, _nacks(held, again))
-            await self._writer.write(event, list(self._given_up(dead, nacks)))
+            await self._writer.write(event, self._given_up(dead, nacks))
             self.counts.nacked += len(again)
             self._work.watchers.wake(name, _queues(held))
         return NackResults(
@@ -240,7 +245,7 @@ class Deliveries:
             finished.update((one.queue, one.offset) for one in its)
         every = [one for its in held for one in its]
         full = {queue for queue in _queues(every) if self._is_full(name, queue)}
-        await self._work.changes.record(*(DeliveriesAcked(name, _refs(its)) for its in held))
+        await self._work.changes.record_each(DeliveriesAcked(name, _refs(its)) for its in held)
         self.counts.acked += len(every)
         self._wake(group, every, full)
         return outcomes
@@ -260,13 +265,21 @@ class Deliveries:
             self.counts.expired_refusals += 1
             raise
 
-    def _given_up(
-        self, dead: Iterable[HeldDelivery], nacks: DeliveryNacks
-    ) -> Iterator[DeadDelivery]:
+    def _given_up(self, dead: Iterable[HeldDelivery], nacks: DeliveryNacks) -> list[DeadDelivery]:
+        given_up: list[DeadDelivery] = []
+        size = 0
         for one in dead:
             raw = self._reader.raw(one.queue, one.offset)
-            if raw is not None:
-                yield DeadDelivery(raw, one.attempt, nacks.reason, nacks.error)
+            if raw is None:
+                continue
+            size += len(raw)
+            if given_up and size > GIVEN_UP_SIZE_MAX:
+                raise TooLargeError(
+                    f"more than {GIVEN_UP_SIZE_MAX} bytes of messages would be dead letters",
+                    fix="give fewer of them up at once",
+                )
+            given_up.append(DeadDelivery(raw, one.attempt, nacks.reason, nacks.error))
+        return given_up
 
     def _is_full(self, name: str, queue: Queue) -> bool:
         leases = self._work.store.state.leases

@@ -126,7 +126,7 @@ class HandingOut:
         group = await self._groups.created(name, request.start)
         # Again where the topic has got queues meanwhile; where it has been deleted, this says so.
         while joining := list(self._joining.events(group, request)):
-            await self._work.changes.record(*joining)
+            await self._work.changes.record_each(joining)
         now_ms = self._work.clock.now_ms()
         counts = [ask.wanted.max_count for ask in asks]
         scanned = {queue: seen for ask in asks for queue, seen in ask.scanned.items()}
@@ -140,7 +140,7 @@ class HandingOut:
         for ask in asks:
             ask.scanned.update(scanned)
         if plain := [change.event for change in handful.changes if not change.dead]:
-            await self._work.changes.record(*plain)
+            await self._work.changes.record_each(plain)
         for change in handful.changes:
             if change.dead:
                 await self._writer.write(change.event, change.dead)

@@ -8,7 +8,7 @@ do not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from eruca_broker.core.state.events import Event
@@ -46,22 +46,29 @@ class GroupChanges:
                 del self._turns[group]
 
     async def record(self, *events: Event) -> None:
-        """Record events, in this order and in one write; they are in effect on return.
+        """Record events that belong together: all of them or none; they are in effect on return.
 
         The first time since the start it is recorded, too, that a run with changes of groups has
         begun, on which their generations are counted: also where there is nothing else to record.
         Should the caller be cancelled it still waits for them: its turn must not end before.
 
         Raises:
-            ErucaError: Writes are refused now; nothing has changed.
+            ErucaError: Writes are refused now, or all is too large; nothing has changed.
         """
-        begins = () if self._has_begun else (MembershipBegan(),)
-        if not begins and not events:
-            return
-        changes = asyncio.gather(
-            *(self._store.change(event) for event in (*begins, *events)), return_exceptions=True
-        )
+        together = events if self._has_begun else (MembershipBegan(), *events)
+        if together:
+            await finished(self._store.change_all(together))
+            self._has_begun = True
+
+    async def record_each(self, events: Iterable[Event]) -> None:
+        """Do the same for events that do not need each other, and may be large together.
+
+        Raises:
+            ErucaError: One of them has been refused; those of others are in effect.
+        """
+        if not self._has_begun:
+            await self.record()
+        changes = asyncio.gather(*map(self._store.change, events), return_exceptions=True)
         for outcome in await finished(changes):
             if isinstance(outcome, BaseException):
                 raise outcome
-        self._has_begun = True

@@ -278,7 +278,7 @@ class Members:
         ]
         if events:
             try:
-                await self._work.changes.record(*events)
+                await self._work.changes.record_each(events)
             finally:
                 self._work.watchers.wake(name, [q for qs in queues_of.values() for q in qs])
 
