@@ -56,7 +56,7 @@ async def test_a_batch_is_stored_with_the_brokers_fields_stamped(
     for number, found in enumerate(stored):
         assert (found.body, found.properties) == (b"m%d" % number, f"TAGS\x01t{number}\x02")
         assert (found.queue_offset, found.log_offset) == (number, log_offset)
-        assert found.store_timestamp == receipt["store_timestamp"]
+        assert found.store_timestamp == receipt["store_timestamp_ms"]
         assert found.born_host.ip == "10.1.2.3"
         log_offset += found.size
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
@@ -89,7 +89,7 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
     queue_offset: int  # of the first message
     log_offset: int  # of the first record; the others follow back to back
     count: int
-    store_timestamp: int  # ms since the epoch, of all of them
+    store_timestamp: int = field(name="store_timestamp_ms")  # since the epoch, of all of them
     durability: str
 
 

@@ -141,18 +141,16 @@ async def send_problem(
     )
 
 
-def problem_body(error: ErucaError, request_id: str | None) -> bytes:
+def problem_body(error: ErucaError, request_id: str) -> bytes:
     """Return the problem document of *error*, as JSON."""
     text = json.dumps(error.problem(request_id), ensure_ascii=False, separators=(",", ":"))
     # A lone surrogate has no UTF-8; written as a backslash escape it is JSON, and no 500.
     return text.encode("utf-8", "backslashreplace")
 
 
-def problem_headers(error: ErucaError, request_id: str | None) -> list[Header]:
+def problem_headers(error: ErucaError, request_id: str) -> list[Header]:
     """Return the headers that go with the problem document of *error*."""
-    headers = [_PROBLEM_HEADER]
-    if request_id is not None:
-        headers.append((REQUEST_ID_HEADER, request_id.encode("latin-1", "replace")))
+    headers = [_PROBLEM_HEADER, (REQUEST_ID_HEADER, request_id.encode("latin-1", "replace"))]
     if error.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
     return headers

@@ -24,4 +24,7 @@ def unreadable(error: httptools.HttpParserError) -> RequestError:
             fix="write it in ASCII, and any other character as the %XX of its UTF-8",
         )
     reason = str(error)
-    return RequestError(f"what arrived is not HTTP/1.1: {reason[:1].lower()}{reason[1:]}")
+    return RequestError(
+        f"what arrived is not HTTP/1.1: {reason[:1].lower()}{reason[1:]}",
+        fix="send a request of HTTP/1.1, with a method that OpenAPI names, and without TLS",
+    )

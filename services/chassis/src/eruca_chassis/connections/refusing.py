@@ -12,6 +12,7 @@ from eruca_chassis.asgi import (
     Receive,
     Scope,
     Send,
+    chosen_request_id,
     problem_body,
     problem_headers,
     request_id,
@@ -23,9 +24,10 @@ LINGER_SECONDS: Final = 1.0  # for a refused client to read why
 
 def last_answer(error: ErucaError) -> bytes:
     """Return the whole answer that ends a connection with *error*, head and problem document."""
-    body = problem_body(error, None)
+    identity = chosen_request_id(None)  # what the client may have called it was not understood
+    body = problem_body(error, identity)
     headers = [
-        *problem_headers(error, None),
+        *problem_headers(error, identity),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]

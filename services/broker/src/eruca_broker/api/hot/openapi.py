@@ -369,7 +369,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                             "queue_offset": 1041,
                             "log_offset": 8_201_544,
                             "count": 1000,
-                            "store_timestamp": 1_795_248_000_123,
+                            "store_timestamp_ms": 1_795_248_000_123,
                             "durability": "flushed",
                         },
                     ),
