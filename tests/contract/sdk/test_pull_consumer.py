@@ -354,7 +354,7 @@ async def test_seeking_reads_on_at_an_offset_a_time_the_begin_or_the_end(
         await consumer.seek_to_end()
         assert await consumer.position(queue) == 10
         assert await consumer.poll(wait=0.05) == []
-        assert await consumer.offset_for_time(queue, datetime.now(UTC)) == 10
+        assert await consumer.offset_by_time(queue, datetime.now(UTC)) == 10
 
 
 async def test_a_seek_while_waiting_is_heeded_at_once(

@@ -200,7 +200,7 @@ class AsyncPullConsumer:
             if queue in ends
         }
 
-    async def offset_for_time(self, queue: MessageQueue, timestamp: datetime) -> int:
+    async def offset_by_time(self, queue: MessageQueue, timestamp: datetime) -> int:
         """Return the offset of the first message of *queue* stored at *timestamp* or later."""
         self._check_usable()
         answer = await self._context.broker_api.offset_by_time(

@@ -106,9 +106,9 @@ class PullConsumer:
         """Return for each queue how many offsets lie between its position and its end."""
         return self._portal.call(self._twin.lag)
 
-    def offset_for_time(self, queue: MessageQueue, timestamp: datetime) -> int:
+    def offset_by_time(self, queue: MessageQueue, timestamp: datetime) -> int:
         """Return the offset of the first message of *queue* stored at *timestamp* or later."""
-        return self._portal.call(self._twin.offset_for_time, queue, timestamp)
+        return self._portal.call(self._twin.offset_by_time, queue, timestamp)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read on at *offset*; what was fetched ahead is dropped.
