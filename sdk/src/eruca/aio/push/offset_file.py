@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from eruca.aio.http.transport import UNREADABLE
 from eruca.aio.local_calls import to_its_end
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.contract.errors import ClientError, ValidationError
@@ -101,7 +102,7 @@ def _read(path: Path) -> dict[MessageQueue, int] | None:
         content = msgspec.json.decode(path.read_bytes(), type=_Content)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         _logger.warning("%s cannot be read: %s", path, error)
         return None
     return {MessageQueue(e.topic, e.broker_name, e.queue_id): e.offset for e in content.offsets}

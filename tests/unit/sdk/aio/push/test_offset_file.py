@@ -50,3 +50,17 @@ async def test_a_write_that_nobody_waits_for_any_more_ends_before_the_next_begin
     assert first.cancelled()
     assert second.exception() is None
     assert OffsetFile(tmp_path, "client", "billing").offsets == {QUEUE: 2}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"offsets": [{"topic": "order\xff"}]}'])
+async def test_where_the_file_is_damaged_the_one_before_it_counts(
+    tmp_path: Path, damage: bytes
+) -> None:
+    file = OffsetFile(tmp_path, "client", "billing")
+    for offset in (1, 2):
+        file.offsets[QUEUE] = offset
+        await file.store({})
+
+    (tmp_path / "client" / "billing" / "offsets.json").write_bytes(damage)
+
+    assert OffsetFile(tmp_path, "client", "billing").offsets == {QUEUE: 1}
