@@ -360,6 +360,39 @@ async def test_a_slow_async_handler_is_cancelled_at_its_time_limit(
             await cancelled.wait()
 
 
+@pytest.mark.parametrize("drain", [True, False], ids=["stopped", "given up"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+@pytest.mark.parametrize("consume_timeout", [0.1, 900], ids=["late", "in time"])
+async def test_a_consumer_ends_though_its_handler_takes_no_notice_of_it(
+    cluster: InProcessCluster, topic: str, drain: bool, ordered: bool, consume_timeout: float
+) -> None:
+    seen = asyncio.Event()
+    client = eruca.AsyncClient(cluster.namesrv_urls)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=ordered, consume_timeout=consume_timeout, stop_timeout=0.1
+    )
+
+    @consumer.on(topic)
+    async def stubborn(message: eruca.ReceivedMessage) -> None:
+        try:
+            if consume_timeout > 1:
+                seen.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.set()
+            if consume_timeout < 1:
+                await asyncio.Event().wait()  # it cleans up, and is told to end meanwhile
+
+    await send(client, topic, range(5))
+    await consumer.start()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await seen.wait()
+    closing = asyncio.create_task(client.close(drain=drain))
+    ended, _ = await asyncio.wait({closing}, timeout=PATIENCE_SECONDS)
+
+    assert ended
+
+
 async def test_a_blocked_event_loop_is_told_of(
     client: eruca.AsyncClient, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

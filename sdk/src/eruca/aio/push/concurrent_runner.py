@@ -93,6 +93,7 @@ class ConcurrentRunner:
         self._paused: dict[HeldQueue, list[Batch]] = {}
         self._done: deque[tuple[Batch, Outcome]] = deque()  # from threads
         self._is_collecting = False  # the event loop has been told to look there
+        self._is_closed = False
         self._tasks = Background(on_failure)
         for number in range(settings.concurrency):
             self._tasks.start(self._work(), f"eruca worker {number}")
@@ -146,6 +147,7 @@ class ConcurrentRunner:
 
     async def close(self) -> None:
         """Give up: async handlers are cancelled, threads left to themselves."""
+        self._is_closed = True  # a handler may take no notice, and its worker must end all the same
         await self._tasks.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -189,7 +191,7 @@ class ConcurrentRunner:
 
     async def _work(self) -> None:
         rest_at = time.monotonic() + STINT_SECONDS
-        while True:
+        while not self._is_closed:
             batch = self._ready.take()
             if batch is None:
                 await self._rest()
