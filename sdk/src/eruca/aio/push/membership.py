@@ -5,6 +5,9 @@ other. A heartbeat joins the group or renews the session; its answer says which 
 a session ends by our own clock, all queues of that broker are lost, whatever the broker thinks: it
 cannot have ended there before.
 
+A heartbeat names the locks believed to be held, and its answer tells those that are not. Of more
+than one can name, several tell, one after the other.
+
 The last heartbeat that each broker answered is kept for a thread to repeat while the event loop is
 blocked, see :mod:`eruca.aio.push.standby`. It is withdrawn when the session is over, refused or
 left.
@@ -23,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -215,11 +218,15 @@ class Membership:
                 pause = session.seconds / BEATS_PER_SESSION
 
     async def _beat(self, name: str) -> None:
+        for locks in _parts(self._locks_at(name)):
+            await self._beat_naming(name, locks)
+        self._on_beat()
+
+    async def _beat_naming(self, name: str, locks: Mapping[MessageQueue, int]) -> None:
         session = self.session(name)
-        locks = dict(self._locks_at(name))
         tokens = [
             LockToken(topic=queue.topic, queue_id=queue.queue_id, token=token)
-            for queue, token in list(locks.items())[:LOCK_COUNT_MAX]
+            for queue, token in locks.items()
         ]
         heartbeat = self._heartbeat.model_copy(
             update={"locks": tokens, "topics_since": dict(self._topics_since)}
@@ -237,7 +244,6 @@ class Membership:
         (self._disabled.discard if answer.consume_enabled else self._disabled.add)(name)
         if lost := renewal.lost(answer):
             self._on_locks_gone(lost)
-        self._on_beat()
 
     async def _answer(self, name: str, renewal: Renewal) -> MemberAnswer:
         """Send a heartbeat; whoever gives up waiting for the answer does not take it back."""
@@ -304,3 +310,10 @@ class Membership:
                 await self._api.leave(self._url_of(name))
         except (ErucaError, TimeoutError) as error:
             _logger.info("broker %s was not told that we leave: %s", name, error)
+
+
+def _parts(locks: Mapping[MessageQueue, int]) -> Iterator[dict[MessageQueue, int]]:
+    """Yield *locks* in parts that one heartbeat can name; a single one where there are none."""
+    items = list(locks.items())
+    for start in range(0, max(len(items), 1), LOCK_COUNT_MAX):
+        yield dict(items[start : start + LOCK_COUNT_MAX])

@@ -21,6 +21,7 @@ from eruca.contract.errors import (
     TransportError,
 )
 from eruca.contract.groups import Heartbeat, Subscription
+from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.messages.message_queue import MessageQueue
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 from support.waiting import until
@@ -292,3 +293,17 @@ async def test_brokers_without_queues_are_forgotten(brokers: Brokers, member: Me
     await asyncio.sleep(0)
 
     assert member.membership.brokers == ["b"]
+
+
+async def test_more_locks_than_a_heartbeat_can_name_are_named_by_several(
+    brokers: Brokers, member: Member
+) -> None:
+    queues = [MessageQueue("orders", "a", number) for number in range(LOCK_COUNT_MAX + 1)]
+    member.locks = dict.fromkeys(queues, 7)
+    brokers.lost_locks = [{"topic": "orders", "queue_id": 0}]
+
+    await member.membership.join(["a"])
+
+    named = [lock["queue_id"] for _, beat in brokers.beats for lock in beat["locks"]]
+    assert named == [queue.queue_id for queue in queues]
+    assert member.gone == [{queues[0]: 7}]
