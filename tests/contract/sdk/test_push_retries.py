@@ -14,6 +14,7 @@ import pytest
 
 import eruca
 from eruca import ConsumeStatus
+from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.names import dead_letter_topic
 from support.patience import PATIENCE_SECONDS
 from support.push import Gatherer, committed, send
@@ -475,3 +476,54 @@ async def test_by_default_a_suspended_queue_waits_for_a_second(
         await until(lambda: len(times) == 2)
 
     assert times[1] - times[0] >= 1.0
+
+
+async def test_what_is_too_much_to_be_sent_back_at_once_is_sent_back_in_parts(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    consumer = client.push_consumer(
+        topic,
+        start="earliest",
+        ordered=True,
+        batch_max_count=8,
+        retry_max_times=2,
+        suspend_seconds=0.5,  # in which the rest is pulled: the batches grow
+    )
+
+    @consumer.on(topic)
+    async def fail(messages: list[eruca.ReceivedMessage]) -> None:
+        raise ValueError("not ever")
+
+    messages = [
+        eruca.Message(topic, os.urandom(3_500_000), sharding_key="one queue") for _ in range(8)
+    ]
+    async with client.producer() as producer:
+        await producer.send_many(messages)
+    async with consumer:
+        await until_told(lambda: is_committed(client, topic, 8))
+
+    assert len(await dead_letters(client, topic)) == 8
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+async def test_a_message_that_has_no_room_to_be_retried_is_a_dead_letter(
+    client: eruca.AsyncClient, topic: str, ordered: bool
+) -> None:
+    seen = 0
+    consumer = client.push_consumer(topic, start="earliest", ordered=ordered, retry_max_times=1)
+
+    @consumer.on(topic)
+    async def fail(message: eruca.ReceivedMessage) -> None:
+        nonlocal seen
+        seen += 1
+        raise ValueError("not ever")
+
+    full = eruca.Message(topic, b"full", properties={"a": "x" * (PROPERTIES_SIZE_MAX - 85)})
+    async with client.producer() as producer:
+        await producer.send(full)
+    async with consumer:
+        await until_told(lambda: is_committed(client, topic, 1))
+
+    [letter] = await dead_letters(client, topic)
+    assert letter["dead_letter_id"] == 0
+    assert seen == 1 + ordered

@@ -2,6 +2,10 @@
 
 Once the broker has answered they are stored there, and done with here. What it did not take stays
 with the consumer.
+
+A request is refused as a whole where one of its messages is gone, and where they are too much at
+once: then each is sent by itself. A message whose own properties leave no room for what a retry
+needs can never be retried, and is a dead letter at once: else it would be handled again for ever.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from eruca.contract.errors import (
     MemberNotFoundError,
     RecordNotFoundError,
     StaleLockError,
+    TooLargeError,
     ValidationError,
 )
 from eruca.contract.retries import SendBack
@@ -80,11 +85,9 @@ class SendBacks:
             return await self._send(held, messages, outcome, None, None)
         try:
             await self._api.send_back(self._url_of(held.queue), backs)
-        except RecordNotFoundError as failure:
+        except (RecordNotFoundError, TooLargeError) as failure:
             if len(messages) == 1:
-                # Retention has deleted it: there is nothing left that could be retried.
-                _logger.error("%r is gone, and will not be retried: %s", messages[0], failure)
-                return []
+                return await self._send_otherwise(held, messages, outcome, delay_level, failure)
             unsent = []
             for message in messages:
                 unsent += await self._send(held, [message], outcome, delay_level, delay_seconds)
@@ -100,6 +103,25 @@ class SendBacks:
             )
             return list(messages)
         return []
+
+    async def _send_otherwise(
+        self,
+        held: HeldQueue,
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+        delay_level: int | None,
+        failure: RecordNotFoundError | TooLargeError,
+    ) -> list[ReceivedMessage]:
+        """Deal with a single message that the broker cannot take as it was asked to."""
+        if isinstance(failure, RecordNotFoundError):
+            # Retention has deleted it: there is nothing left that could be retried.
+            _logger.error("%r is gone, and will not be retried: %s", messages[0], failure)
+            return []
+        if delay_level == DEAD_LETTER_LEVEL:
+            _logger.error("no dead letter can be made of %r: %s", messages[0], failure)
+            return list(messages)
+        _logger.error("%r cannot be retried, and is a dead letter: %s", messages[0], failure)
+        return await self.bury(held, messages, outcome)
 
     def _forms(
         self,

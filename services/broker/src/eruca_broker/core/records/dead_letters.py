@@ -6,7 +6,8 @@ it was sent back. A dead letter tells the same. Redriven, a message forgets all 
 anew.
 
 Room for properties is limited. Both come into being even where there is hardly any: they then go
-without the error's text, and at last without anything that RocketMQ would not tell.
+without the error's text, and at last without anything that RocketMQ would not tell. Where not even
+that finds room, there is no retry, and a dead letter that tells nothing.
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. Reason, error, and queue
 and offset of origin are ours.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from eruca.contract import properties as names
@@ -125,8 +127,8 @@ def dead_letter_of(
 ) -> bytes:
     """Return the record of a dead letter.
 
-    Raises:
-        PropertiesTooLargeError: The message's own properties leave no room for where it came from.
+    It tells as much as the message's own properties leave room for, in the end nothing: it is kept
+    all the same, for nobody else would.
     """
     least = {
         names.DEAD_ORIGIN_TOPIC: origin.topic,
@@ -136,19 +138,20 @@ def dead_letter_of(
     ways: list[Mapping[str, str]] = [told, least]
     if text := error_text(error):
         ways.insert(0, told | {names.DEAD_ERROR: text})
+
+    def letter(added: Mapping[str, str]) -> bytes:
+        return rewritten(
+            raw,
+            Destination(dead_letter_topic(group), 0),
+            without=_DROPPED_NAMES,
+            added=added,
+            reconsume_times=reconsume_times,
+        )
+
     for added in ways:
-        try:
-            return rewritten(
-                raw,
-                Destination(dead_letter_topic(group), 0),
-                without=_DROPPED_NAMES,
-                added=added,
-                reconsume_times=reconsume_times,
-            )
-        except PropertiesTooLargeError:
-            if added is least:
-                raise
-    raise AssertionError("the last way has returned or raised")
+        with suppress(PropertiesTooLargeError):
+            return letter(added)
+    return letter({})
 
 
 def redriven(raw: bytes | memoryview, destination: Destination) -> bytes:

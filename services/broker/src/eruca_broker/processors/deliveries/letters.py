@@ -17,12 +17,7 @@ from eruca.contract.names import dead_letter_topic
 from eruca.contract.records import DamagedRecordError, decode_record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.records.dead_letters import dead_letter_of, origin_of
-from eruca_broker.core.records.scheduled import (
-    Destination,
-    PropertiesTooLargeError,
-    host_bits_of,
-    rewritten,
-)
+from eruca_broker.core.records.scheduled import host_bits_of
 
 NOT_ACKNOWLEDGED: Final = "not_acknowledged"  # why, where the time of the last lease ran out
 
@@ -52,16 +47,11 @@ def letter_batches(group: str, dead: Iterable[DeadDelivery]) -> list[Batch]:
 
 
 def _letter(group: str, dead: DeadDelivery) -> bytes:
-    try:
-        return dead_letter_of(
-            dead.raw,
-            group,
-            origin_of(decode_record(dead.raw, check_crc=False)),
-            reconsume_times=dead.attempts,
-            reason=dead.reason,
-            error=dead.error,
-        )
-    except PropertiesTooLargeError:
-        # No room to tell where it came from. It is kept all the same: nobody else would.
-        place = Destination(dead_letter_topic(group), 0)
-        return rewritten(dead.raw, place, reconsume_times=dead.attempts)
+    return dead_letter_of(
+        dead.raw,
+        group,
+        origin_of(decode_record(dead.raw, check_crc=False)),
+        reconsume_times=dead.attempts,
+        reason=dead.reason,
+        error=dead.error,
+    )
