@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -12,6 +13,8 @@ import pytest
 
 import eruca
 from support.in_process_cluster import InProcessCluster
+from support.patience import PATIENCE_SECONDS
+from support.push import send
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +119,35 @@ async def test_what_a_listener_exits_with_is_raised_to_whoever_waits_for_the_con
             assert client.admin.list_topics()  # the client goes on
 
     await anyio.to_thread.run_sync(run, cluster.namesrv_urls)
+
+
+LEFT_RUNNING = """
+import sys, threading, time
+import eruca
+begun = threading.Event()
+def handle(message):
+    begun.set()
+    time.sleep(0.1)
+consumer = eruca.Client(sys.argv[1]).push_consumer(sys.argv[2], start="earliest", concurrency=1)
+consumer.subscribe(sys.argv[2], handler=handle)
+consumer.start()
+assert begun.wait(20)
+sys.exit(3)
+"""
+
+
+async def test_a_process_ends_though_there_is_always_a_next_message(
+    client: eruca.AsyncClient, cluster: InProcessCluster, topic: str
+) -> None:
+    enough = range(int(10 * PATIENCE_SECONDS * 2))  # at 0.1 s each
+    await send(client, topic, enough, key="one queue")
+
+    done = await anyio.to_thread.run_sync(
+        lambda: subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", LEFT_RUNNING, *cluster.namesrv_urls, topic],
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    )
+
+    assert done.returncode == 3

@@ -1,10 +1,10 @@
 """Handing messages out without order: many at a time, whichever is next.
 
 So many workers as the concurrency says take batches. An async handler is awaited by its worker. A
-plain function runs in a thread, which goes on with whatever batch is next as long as there is one:
-so quick handlers pay the way to a thread once for many batches, and no batch waits in the hands of
-a thread that is busy with another. Each result is reported as it comes, to be looked at by the
-event loop together with others that came meanwhile.
+plain function runs in a thread, which goes on for a while with whatever batch is next: so quick
+handlers pay the way to a thread once for many batches, and no batch waits in the hands of a thread
+that is busy with another. Each result is reported as it comes, to be looked at by the event loop
+together with others that came meanwhile.
 
 What became of a batch is decided by :mod:`eruca.core.consuming.concurrent_result`.
 """
@@ -41,6 +41,7 @@ from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.messages.received_message import ReceivedMessage
 
 STINT_SECONDS: Final = 0.005  # that a worker goes on before it lets others have the event loop
+THREAD_STINT_SECONDS: Final = 1.0  # that a thread goes on; a process that ends waits for it
 
 _logger = logging.getLogger(__name__)
 
@@ -216,11 +217,17 @@ class ConcurrentRunner:
                     self._threads = ThreadPoolExecutor(
                         self._settings.concurrency, thread_name_prefix="eruca-handler"
                     )
-                await self._loop.run_in_executor(self._threads, self._run_in_thread, batch)
+                try:
+                    run = self._loop.run_in_executor(self._threads, self._run_in_thread, batch)
+                except RuntimeError:  # the process ends, and its threads take nothing more
+                    batch.held.end()
+                    raise
+                await run
 
     def _run_in_thread(self, first: Batch) -> None:
-        """Run plain functions in this thread as long as there are batches for them."""
+        """Run plain functions in this thread, for a while, if there are batches for them."""
         batch: Batch | None = first
+        ends_at = time.monotonic() + THREAD_STINT_SECONDS
         while batch is not None:
             assert batch.registration is not None
             outcome = self._calls.call(batch.registration, batch.messages, batch.context)
@@ -228,7 +235,8 @@ class ConcurrentRunner:
             if not self._is_collecting:
                 self._is_collecting = True
                 self._loop.call_soon_threadsafe(self._collect)
-            batch = self._ready.take(in_thread=True)
+            is_over = time.monotonic() >= ends_at
+            batch = None if is_over else self._ready.take(in_thread=True)
 
     def _collect(self) -> None:
         # In this order: what a thread adds from now on, it tells.
