@@ -189,6 +189,29 @@ async def test_a_client_that_is_closed_at_once_gives_up_a_consumer_that_starts(
     assert not consumer.is_running
 
 
+async def test_once_a_client_is_closed_at_once_no_plain_function_gets_anything(
+    client: eruca.AsyncClient, cluster: InProcessCluster, topic: str
+) -> None:
+    begun: list[str] = []
+    may_end = threading.Event()
+    other = eruca.AsyncClient(cluster.namesrv_urls)
+    consumer = other.push_consumer(topic, start="earliest", concurrency=1)
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage) -> None:
+        begun.append(message.text())
+        may_end.wait(PATIENCE_SECONDS)
+
+    await send(client, topic, range(50))
+    await consumer.start()
+    await until(lambda: begun)
+
+    await other.close(drain=False)
+
+    may_end.set()
+    await stays(lambda: len(begun) == 1)
+
+
 async def test_a_handler_that_does_not_end_is_given_up_and_its_message_comes_again(
     client: eruca.AsyncClient, topic: str
 ) -> None:

@@ -77,6 +77,12 @@ class Broadcaster:
         """Have a round soon."""
         self._rounds.ask()
 
+    def give_up(self) -> None:
+        """Begin no further batch: we are about to leave."""
+        self._rounds.end()
+        for held in self._held.values():
+            held.is_draining = True
+
     async def stop(self) -> None:
         """Finish what is in hand of every queue."""
         self._rounds.end()

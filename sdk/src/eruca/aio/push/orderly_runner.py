@@ -182,9 +182,6 @@ class OrderlyRunner:
 
     async def close(self) -> None:
         """Give up: async handlers are cancelled, threads left to themselves."""
-        for lane in self._lanes.values():
-            # A handler may take no notice, and its queue's task must end all the same.
-            lane.held.is_draining = True
         await self._tasks.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -159,15 +159,24 @@ class Rebalancer:
         self._background.start(self._reading.tell_lost(queues), "eruca lost queues")
         self.kick()
 
+    def give_up(self) -> None:
+        """Begin no further batch, and ask for nothing more: we are about to leave."""
+        self._ask_no_more()
+        for held in self._held.values():
+            held.is_draining = True
+
     async def stop(self) -> None:
         """Hand over everything; return when that is done."""
-        self._rounds.end()
-        for keeper in self._keepers.values():
-            keeper.close()
+        self._ask_no_more()
         for queue in self.queues:
             self._give_up(queue)
         if self._leaving:
             await asyncio.wait(self._leaving.values())
+
+    def _ask_no_more(self) -> None:
+        self._rounds.end()
+        for keeper in self._keepers.values():
+            keeper.close()
 
     # --- rounds -----------------------------------------------------------------------------------
 

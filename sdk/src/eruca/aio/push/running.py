@@ -151,6 +151,8 @@ class RunningConsumer:
         """End at once."""
         if self._stop_listening is not None:
             self._stop_listening()
+        if self._division is not None:
+            self._division.give_up()  # first: from then on the queues are somebody else's
         await self._leave()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
