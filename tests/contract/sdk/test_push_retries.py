@@ -527,3 +527,31 @@ async def test_a_message_that_has_no_room_to_be_retried_is_a_dead_letter(
     [letter] = await dead_letters(client, topic)
     assert letter["dead_letter_id"] == 0
     assert seen == 1 + ordered
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_what_a_handler_cannot_say_is_its_failure(
+    client: eruca.AsyncClient, topic: str, ordered: bool, is_async: bool
+) -> None:
+    consumer = client.push_consumer(topic, start="earliest", ordered=ordered, retry_max_times=0)
+
+    def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> ConsumeStatus:
+        if ordered:
+            context.suspend_seconds = "1"  # type: ignore[assignment]
+            return ConsumeStatus.SUSPEND
+        context.ack_index = "0"  # type: ignore[assignment]
+        return ConsumeStatus.SUCCESS
+
+    async def on_loop(
+        message: eruca.ReceivedMessage, context: eruca.ConsumeContext
+    ) -> ConsumeStatus:
+        return handle(message, context)
+
+    consumer.subscribe(topic, handler=on_loop if is_async else handle)
+    await send(client, topic, [0])
+    async with consumer:
+        await until_told(lambda: is_committed(client, topic, 1))
+
+    [letter] = await dead_letters(client, topic)
+    assert ("suspend_seconds: '1'" if ordered else "ack_index: '0'") in str(letter["last_error"])
