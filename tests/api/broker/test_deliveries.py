@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from eruca.contract.deliveries import DeliveryRequest
+from eruca.contract.errors import UnavailableError
 from eruca_broker.app import BrokerApp
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted
 from eruca_broker.processors.deliveries import deliveries
@@ -799,6 +800,30 @@ async def test_a_queue_that_a_member_reads_hands_nothing_out(
     await held(app)
     await member.release((0, 0))
     assert texts(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == ["locked"]
+
+
+async def test_a_lock_that_could_not_be_freed_when_its_session_was_over_is_freed_later(
+    orders: DeliveryClient,
+    client: httpx.AsyncClient,
+    app: BrokerApp,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await orders.send("a")
+    member = TestMember(client, "a", group="billing")
+    await member.beat()
+    await member.lock(0)
+
+    async def refuse(_: object) -> None:
+        raise UnavailableError("the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(broker_of(app).store, "change", refuse)
+        clock.advance(1_000)
+        refused = await orders.ask()
+
+    assert refused.status_code == 503
+    assert texts(await orders.receive()) == ["a"]
 
 
 async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(

@@ -3,7 +3,7 @@
 A heartbeat that says nothing new renews the session and is done: no turn, no write. All else is
 decided in the group's turn. A session that is over is removed before anything is written, so that
 a heartbeat which comes meanwhile joins anew; locks that then cannot be freed in the log, since the
-disk is full, are free all the same: their owner is not live.
+disk is full, can be had all the same, for their owner is not live; the next look frees them.
 
 Source: RocketMQ 5.3, ``ClientManageProcessor``, ``ConsumerManager``.
 """
@@ -43,7 +43,7 @@ from eruca_broker.core.state.group_events import (
     QueueKey,
     Subscribed,
 )
-from eruca_broker.core.state.group_state import Group, Queue
+from eruca_broker.core.state.group_state import Group, LockOwner, Queue
 from eruca_broker.core.state.state import Topic
 from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.member_lists import Listing, MemberLists
@@ -74,6 +74,7 @@ class Members:
         self._count_max = count_max
         self._starts = Starts(work.store)
         self._lists = MemberLists(work.membership)
+        self._unfreed: set[str] = set()  # groups that have locks of who is not live any more
         self.expiry_count = 0  # sessions that ran out since the start
 
     async def heartbeat(
@@ -110,9 +111,9 @@ class Members:
             ClientIdInUseError: Another process has the client id.
         """
         async with self._work.changes.turn(name):
-            self._groups.get(name)
+            group = self._groups.get(name)
             self.session(name, client_id, incarnation, as_holder=True)
-            await self._free(name, [client_id], "left")
+            await self._free(name, [list(group.locks_of(client_id))], "left")
             self._work.membership.remove(name, client_id)
             self._work.watchers.wake(name, (MEMBERS,))
 
@@ -185,7 +186,16 @@ class Members:
             self.expiry_count += 1
         if over:
             self._work.watchers.wake(name, (MEMBERS,))
-            await self._free(name, over, "expired")
+            self._unfreed.add(name)
+        if name not in self._unfreed:
+            return
+        try:
+            await self._free(name, self._left_behind(name), "expired")
+        except ErucaError:
+            if over:  # else it has been told before, and keeps nobody from anything else
+                raise
+        else:
+            self._unfreed.discard(name)
 
     async def expiry_step(self) -> None:
         """End every session that is over: for the expiry loop.
@@ -266,21 +276,29 @@ class Members:
             self._work.watchers.wake(name, (MEMBERS,))
         return session
 
-    async def _free(self, name: str, client_ids: Iterable[str], reason: _Reason) -> None:
-        group = self._work.store.state.groups.get(name)
-        if group is None:
-            return
-        queues_of = {client_id: list(group.locks_of(client_id)) for client_id in client_ids}
+    async def _free(self, name: str, locked: Iterable[list[Queue]], reason: _Reason) -> None:
+        """Free queues, given by who holds them."""
         events = [
             LocksReleased(name, [QueueKey(*queue) for queue in queues], reason)
-            for queues in queues_of.values()
+            for queues in locked
             if queues
         ]
         if events:
             try:
                 await self._work.changes.record_each(events)
             finally:
-                self._work.watchers.wake(name, [q for qs in queues_of.values() for q in qs])
+                freed = [(key.topic, key.queue_id) for event in events for key in event.queues]
+                self._work.watchers.wake(name, freed)
+
+    def _left_behind(self, name: str) -> Iterable[list[Queue]]:
+        """Return the locked queues whose owners are not live, by owner."""
+        group = self._work.store.state.groups.get(name)
+        now = self._work.clock.monotonic()
+        queues: dict[LockOwner, list[Queue]] = {}
+        for queue, lock in () if group is None else group.locks.items():
+            if not self._work.membership.is_live(name, lock.owner, now):
+                queues.setdefault(lock.owner, []).append(queue)
+        return queues.values()
 
     def _answer(self, group: Group, session: Session, locks: Iterable[LockToken]) -> MemberAnswer:
         return MemberAnswer(
