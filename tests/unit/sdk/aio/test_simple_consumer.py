@@ -10,7 +10,7 @@ import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse
-from eruca.contract.errors import NotReadyError, OverloadedError, RequestError
+from eruca.contract.errors import NotReadyError, OverloadedError, RequestError, TransportError
 from support.patience import PATIENCE_SECONDS
 from support.scripted_transport import (
     Request,
@@ -70,3 +70,19 @@ async def test_a_broker_that_is_ready_sooner_is_asked_alone() -> None:
             await consumer.receive(wait=PATIENCE_SECONDS)
 
     assert sorted(asked) == ["http://a", "http://a", "http://b"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b'{"deliveries": [{"handle": "\xff"}]}', b"[" * 100_000], ids=len
+)
+async def test_a_broker_whose_answer_cannot_be_read_is_passed_over_as_one_that_failed(
+    body: bytes,
+) -> None:
+    async def broker(_: Request) -> HttpResponse:
+        return HttpResponse(200, {"content-type": "application/json"}, body)
+
+    async with receiving(broker, "a", "b") as (consumer, requests):
+        with pytest.raises(TransportError, match="cannot be read"):
+            await consumer.receive(wait=0)
+
+    assert {request.url for request in requests} == {"http://a", "http://b"}

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from eruca.aio.cluster.requests import ask, send_model
-from eruca.aio.http.transport import HttpTransport, path_segment
+from eruca.aio.http.transport import UNREADABLE, HttpTransport, path_segment
 from eruca.contract.deliveries import (
     DeliveryAcks,
     DeliveryAnswer,
@@ -40,7 +40,7 @@ class DeliveryApi:
         )
         try:
             return _ANSWERS.decode(answer.body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TransportError(
                 f"{url}{self._path}: the answer cannot be read: {error}"
             ) from error

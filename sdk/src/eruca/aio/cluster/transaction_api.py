@@ -9,6 +9,7 @@ import msgspec
 from eruca.aio.cluster.requests import ask
 from eruca.aio.http.transport import (
     JSON_HEADER,
+    UNREADABLE,
     HttpTransport,
     path_segment,
     problem_error,
@@ -88,7 +89,7 @@ class TransactionApi:
             raise problem_error(answer, f"POST {url}{target}")
         try:
             return decoder.decode(answer.body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise TransportError(
                 f"POST {url}{target}: the answer cannot be read: {error}"
             ) from error
