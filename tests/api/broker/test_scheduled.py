@@ -303,6 +303,52 @@ async def test_a_delivered_message_cannot_be_recalled(
     assert (answer.status_code, answer.json()["code"]) == (409, "already-delivered")
 
 
+async def test_others_that_have_its_id_among_their_keys_keep_no_message_from_being_recalled(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    await send(client, message_id="order-17", delay_seconds=1_000)
+    for _ in range(65):
+        await send(client, keys=["order-17"], delay_seconds=2_000)
+    await send(client, keys=["order-17"])
+
+    answers = [await client.delete("/scheduled/order-17") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [204, 204], answers[-1].text
+    assert len(broker_of(app).store.timers) == 65
+
+
+async def test_whether_a_message_waits_is_not_guessed_where_too_many_have_its_id_as_a_key(
+    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eruca_broker.processors.scheduled.WITH_KEY_MAX", 3)
+    await send(client, message_id="order-17", delay_seconds=1_000)
+    for _ in range(3):
+        await send(client, keys=["order-17"], delay_seconds=2_000)
+
+    hidden = await client.delete("/scheduled/order-17")
+    await send(client, message_id="order-17", delay_seconds=1_000)
+    found = await client.delete("/scheduled/order-17")
+
+    assert (hidden.status_code, hidden.json()["code"]) == (422, "validation-failed")
+    assert "3 messages have 'order-17' among their keys" in hidden.text
+    assert (found.status_code, len(broker_of(app).store.timers)) == (204, 4)
+
+
+async def test_what_was_delivered_is_not_recalled_because_its_topic_was_made_anew(
+    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+) -> None:
+    receipt = await send(client, delay_seconds=0.01)
+    clock.advance(0.01)
+    await nothing_waits(app)
+    assert len(await pull(client)) == 1
+    assert (await client.delete("/topics/orders")).is_success
+    await send(client)  # makes the topic anew
+
+    answer = await client.delete(f"/scheduled/{receipt['message_id']}")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "already-delivered")
+
+
 async def test_a_message_that_has_rotted_is_recalled_as_any(
     client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
 ) -> None:

@@ -5,7 +5,8 @@ A delayed message is stored at once, as durable as any, in a topic where message
 
 Recalling is ending its timer by an event. Fired or recalled is decided in memory, at once and once;
 the event makes it last. Repeating a recall is harmless: as long as the log remembers the message,
-that it neither waits nor was delivered says that it was recalled.
+that it neither waits nor was delivered says that it was recalled. What was delivered lies behind
+what waited, whatever has become of its topic since.
 
 Source: RocketMQ 5.3, ``HookUtils.handleScheduleMessage``, ``RecallMessageProcessor``. Unlike there,
 a time is kept to the millisecond, a message with a delay level can be recalled, too, and no handle
@@ -15,7 +16,7 @@ is needed: the message's id says which.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -55,6 +56,7 @@ from eruca_broker.store.message_store import MessageStore
 LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks at
 _LOOKED_AT_ONCE: Final = 250  # … before others may have their turn
 _SAME_ID_MAX: Final = 64  # messages of one id that are recalled together
+WITH_KEY_MAX: Final = 1_000  # messages that have an id among their keys, in one look-up
 _RETRY_AFTER_SECONDS: Final = 5.0
 _TIME_MAX: Final = 2**63 - 1
 
@@ -206,8 +208,9 @@ class Scheduled:
         Raises:
             ScheduledNotFoundError: None of this id was ever to be delivered later.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
+            ValidationError: So many others have this id among their keys that it cannot be told.
         """
-        timers, destinations = self._timers_of(message_id)
+        timers, first_ids = self._timers_of(message_id)
         if not timers:
             raise ScheduledNotFoundError(
                 f"no message of id {message_id!r} was sent to this broker to be delivered later"
@@ -222,7 +225,7 @@ class Scheduled:
                 raise
             return
         if any(pending.is_held(timer.id) for timer in timers) or any(
-            self._is_delivered(topic, message_id) for topic in destinations
+            self._is_delivered(topic, message_id, first_id) for topic, first_id in first_ids.items()
         ):
             raise AlreadyDeliveredError(f"message {message_id!r} has been delivered")
 
@@ -278,35 +281,90 @@ class Scheduled:
             size=len(raw),
         )
 
-    def _timers_of(self, message_id: str) -> tuple[list[Timer], set[str]]:
-        """Return the timers there ever were for messages of an id, and the topics they are for."""
-        timers, topics = [], set()
+    def _timers_of(self, message_id: str) -> tuple[list[Timer], dict[str, int]]:
+        """Return the timers there ever were for messages of an id, and of each topic the first."""
+        timers, first_ids = [], dict[str, int]()
         for waiting_topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            for record in self._with_id(waiting_topic, message_id, max_count=_SAME_ID_MAX):
-                properties = record.properties.encode("utf-8", "surrogatepass")
+            for record in self._with_id(
+                waiting_topic, message_id, max_count=_SAME_ID_MAX, is_wanted=_may_be_recalled
+            ):
+                properties = _properties_of(record)
                 destination = destination_of(properties)
                 due_ms = delivery_time(waiting_topic, properties, record.store_timestamp)
-                is_message = property_of(properties, UNIQ_KEY) == message_id.encode()
-                if destination is None or due_ms is None or not is_message:
-                    continue
-                if not is_retry(destination):  # a group's own business
-                    timers.append(Timer(due_ms, record.log_offset))
-                    topics.add(destination.topic)
-        return timers, topics
+                assert destination is not None
+                assert due_ms is not None
+                timers.append(Timer(due_ms, record.log_offset))
+                first_id = first_ids.get(destination.topic, record.log_offset)
+                first_ids[destination.topic] = min(first_id, record.log_offset)
+        return timers, first_ids
 
-    def _is_delivered(self, topic: str, message_id: str) -> bool:
-        return bool(self._with_id(topic, message_id, max_count=1))
+    def _is_delivered(self, topic: str, message_id: str, timer_id: int) -> bool:
+        """Tell whether a message of an id came to *topic* after it had waited at a log offset."""
+        return bool(self._with_id(topic, message_id, max_count=1, since_offset=timer_id + 1))
 
-    def _with_id(self, topic: str, message_id: str, *, max_count: int) -> list[Record]:
-        """Return a topic's newest messages of an id; what their bodies say is of no concern."""
-        return self._store.by_key(
-            topic,
-            message_id,
-            max_count=max_count,
-            begin_ms=0,
-            end_ms=_TIME_MAX,
-            is_proved=False,
-        )
+    def _with_id(
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        max_count: int,
+        since_offset: int | None = None,
+        is_wanted: Callable[[Record], bool] | None = None,
+    ) -> list[Record]:
+        """Return a topic's newest messages of an id; what their bodies say is of no concern.
+
+        Raises:
+            ValidationError: There is none before those that have it among their keys are too many.
+        """
+        found: list[Record] = []
+        others = 0
+
+        def has_id(record: Record) -> bool:
+            nonlocal others
+            if property_of(_properties_of(record), UNIQ_KEY) != message_id.encode():
+                others += 1
+                if others == WITH_KEY_MAX:
+                    raise _TooManyOthersError
+                return False
+            if is_wanted is None or is_wanted(record):
+                found.append(record)
+            return len(found) == max_count
+
+        try:
+            self._store.by_key(
+                topic,
+                message_id,
+                max_count=1,  # the last that is wanted
+                begin_ms=0,
+                end_ms=_TIME_MAX,
+                is_proved=False,
+                since_offset=since_offset,
+                is_wanted=has_id,
+            )
+        except _TooManyOthersError:
+            if not found:
+                raise _fault(
+                    "/path/message_id",
+                    f"{WITH_KEY_MAX} messages have {message_id!r} among their keys, so it cannot "
+                    "be told whether one has it as its id",
+                ) from None
+        return found
+
+
+class _TooManyOthersError(Exception):
+    """So many messages have an id among their keys that no further ones are looked at."""
+
+
+def _may_be_recalled(record: Record) -> bool:
+    """Tell whether a record waits, or has waited, and is no retry: a group's own business."""
+    properties = _properties_of(record)
+    destination = destination_of(properties)
+    due_ms = delivery_time(record.topic, properties, record.store_timestamp)
+    return destination is not None and due_ms is not None and not is_retry(destination)
+
+
+def _properties_of(record: Record) -> bytes:
+    return record.properties.encode("utf-8", "surrogatepass")
 
 
 def _is_delayed(message: NewMessage) -> bool:

@@ -5,7 +5,7 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.queryMessage``, ``CommitLog.getData`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple
@@ -163,13 +163,14 @@ class LogReader:
         since_offset: int,
         unindexed: Iterable[int] = (),
         is_proved: bool = True,
+        is_wanted: Callable[[Record], bool] | None = None,
     ) -> list[Record]:
         """Return the newest records of *topic* that have *key* as unique id or among their keys.
 
         The index knows hashes and seconds; the records themselves decide. Of those at the log
         offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
         is not looked at, however much it is. Records whose bodies have rotted are left out, unless
-        they need not be *is_proved*.
+        they need not be *is_proved*; and so are those that are not *is_wanted*.
 
         Raises:
             UnavailableError: The index cannot be read; what it leads to must not seem not to exist.
@@ -183,6 +184,7 @@ class LogReader:
                 record.topic == topic
                 and begin_ms <= record.store_timestamp <= end_ms
                 and (properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS)))
+                and (is_wanted is None or is_wanted(record))
             ):
                 found.append(record)
                 if len(found) == max_count:

@@ -317,6 +317,8 @@ class MessageStore:
         end_ms: int,
         is_latest_left_out: bool = False,
         is_proved: bool = True,
+        since_offset: int | None = None,
+        is_wanted: Callable[[Record], bool] | None = None,
     ) -> list[Record]:
         """Return a topic's newest messages with *key* as unique id or among their keys.
 
@@ -329,13 +331,18 @@ class MessageStore:
             is_latest_left_out: Whether those that are not in the key index yet, at most
                 ``INDEX_BACKLOG_MAX`` records, are not wanted: this costs much less.
             is_proved: Whether those whose bodies have rotted are left out.
+            since_offset: Log offset of the first record that counts; None: where the topic that is
+                there now was created.
+            is_wanted: What else one must be, to count; None: nothing.
 
         Raises:
             UnavailableError: The key index could not be written, and so does not know all.
         """
         if (lag := self._dispatcher.lagging.get(KEY_INDEX)) is not None:
             raise index_failed(lag.error)
-        known = self.state.topics.get(topic)
+        if since_offset is None:
+            known = self.state.topics.get(topic)
+            since_offset = known.created_at if known else 0
         if not is_latest_left_out:
             self._index_follower.catch_up()  # so that a client finds what it has just sent
         return self._log_reader.by_key(
@@ -344,9 +351,10 @@ class MessageStore:
             max_count=max_count,
             begin_ms=begin_ms,
             end_ms=end_ms,
-            since_offset=known.created_at if known else 0,
+            since_offset=since_offset,
             unindexed=() if is_latest_left_out else self._dispatcher.unindexed(),
             is_proved=is_proved,
+            is_wanted=is_wanted,
         )
 
     # --- How it is doing --------------------------------------------------------------------------
