@@ -317,6 +317,37 @@ async def test_groups_stand_before_a_message_behind_it_or_nowhere(
     assert moment(group_of(told, "past")["since"]) >= moment(told["places"][0]["stored_at"])
 
 
+async def test_groups_that_only_the_rows_tell_of_stand_before_what_only_the_log_has(
+    cluster: InProcessCluster, database_url: str, broker: httpx.AsyncClient
+) -> None:
+    async def commit(group: str, offset: int) -> None:
+        its = {"topic": "orders", "queue_id": 0, "offset": offset}
+        put = await broker.put(f"/groups/{group}/offsets", json={"offsets": [its]})
+        assert put.status_code == 204, put.text
+
+    async with queried_by(cluster, database_url) as queried:
+        await send(broker, tag="a")
+        for group, filters in (("before", "*"), ("other", "b"), ("gone", "*")):
+            member = f"/groups/{group}/members/me"
+            its = [{"topic": "orders", "filter": filters}]
+            await broker.put(f"/groups/{group}", json={"start": "earliest"})
+            put = await broker.put(member, json={"incarnation": "first", "subscriptions": its})
+            assert put.status_code == 201, put.text
+            await commit(group, 1)
+        await queried.caught_up()
+        await queried.stop_following()
+        message_id = await send(broker, tag="a")
+        await commit("other", 2)
+        left = await broker.delete("/groups/gone/members/me", params={"incarnation": "first"})
+        assert left.is_success, left.text
+        assert (await broker.delete("/groups/gone")).is_success
+
+        told = await timeline(queried, message_id)
+
+    states = {group["group"]: group["state"] for group in told["groups"]}
+    assert states == {"before": "not_yet", "other": "filtered"}
+
+
 async def test_since_when_a_group_is_past_a_message_counts_from_its_last_reset(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:

@@ -70,7 +70,7 @@ class Standings:
                 case GroupGone():
                     self.groups.pop(fact.group, None)
                 case TopicGone() if fact.topic == self.message.topic:
-                    self.groups.clear()
+                    self._begin_anew()
                 case _:
                     continue
 
@@ -92,6 +92,14 @@ class Standings:
             for group in sorted(self.groups)
         ]
 
+    def _begin_anew(self) -> None:
+        """Forget where groups stand: what they subscribe to stays."""
+        self.groups = {
+            group: Standing(filter=known.filter, filter_type=known.filter_type)
+            for group, known in self.groups.items()
+            if known.filter is not None
+        }
+
     def _move(self, moved: PositionMoved) -> None:
         if (moved.topic, moved.queue_id) != (self.message.topic, self.message.queue_id):
             return
@@ -107,9 +115,14 @@ class Standings:
         )
 
     def _subscribe(self, fact: SubscriptionsReplaced) -> None:
-        for topic, text, kind in fact.subscriptions:
-            if topic == self.message.topic:
-                self.put(fact.group, filter=text, filter_type=kind)
+        its = {topic: (text, kind) for topic, text, kind in fact.subscriptions}
+        if self.message.topic in its:
+            text, kind = its[self.message.topic]
+            self.put(fact.group, filter=text, filter_type=kind)
+        elif fact.is_whole and fact.group in self.groups:
+            self.put(fact.group, filter=None)
+            if self.groups[fact.group].next_offset is None:
+                del self.groups[fact.group]
 
     def _progress(
         self, group: str, standing: Standing, last: LifeEvent | None, now_ms: int

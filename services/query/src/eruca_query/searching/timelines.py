@@ -10,7 +10,7 @@ from eruca.contract.queries import LifeEvent as ShownEvent
 from eruca.contract.queries import LifeEventKind, Missing, Timeline
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
-from eruca_query.core.found_messages import FoundMessage, moment
+from eruca_query.core.found_messages import FoundMessage, Position, moment
 from eruca_query.core.group_standing import Standings
 from eruca_query.core.life_events import LifeEvent, Place, id_bytes
 from eruca_query.projection.name_numbers import NameNumbers
@@ -107,6 +107,7 @@ class Timelines:
             detail = f"it lies in more than {PLACES_MAX} places, of which the first are told"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             places = places[:PLACES_MAX]
+        standings |= await self._standings_in_tails(places, in_rows=its_rows)
         lain = _lain(places, ends, tails)
         told = _while_there(lain, [*told, *_told_by_tails(unique_id, places, tails)])
         completeness.add_damage(tails)
@@ -137,6 +138,25 @@ class Timelines:
             read_model=completeness.read_model,
             incomplete=completeness.missing,
         )
+
+    async def _standings_in_tails(
+        self, places: Iterable[FoundMessage], *, in_rows: Iterable[FoundMessage]
+    ) -> dict[Position, Standings]:
+        """Return where groups stand in the queues of messages that only the tails have.
+
+        By now the rows may tell more than they did. What the tails tell comes upon it, and they go
+        as far or farther; or what they lack has come since.
+        """
+        known = {place.position for place in in_rows}
+        new = [place for place in places if place.is_users and place.position not in known]
+        if not new:
+            return {}
+        async with read_view(self._database, self._numbers) as view:
+            return {
+                place.position: await standings_of(view, place)
+                for place in new
+                if place.broker_name in view.by_name
+            }
 
 
 def _places(found: Iterable[FoundMessage]) -> list[FoundMessage]:
