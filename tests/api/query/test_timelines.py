@@ -431,3 +431,48 @@ async def test_a_topic_that_is_made_anew_has_messages_of_their_own_in_the_old_on
     assert group_of(of_new)["state"] == "in_delivery"
     assert kinds(of_old) == ["stored", "leased", "acked"]
     assert of_old["groups"] == []
+
+
+async def test_a_reset_ends_deliveries_and_what_they_said_of_a_message(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    consumer = DeliveryClient(broker)
+    await consumer.create()
+    done, held = await send(broker), await send(broker)
+    deliveries = await consumer.receive(wait_seconds=5)
+    assert (await consumer.ack(deliveries[0])).is_success
+
+    async def stand(offset: int) -> list[str]:
+        its = {"topic": "orders", "queue_id": 0, "offset": offset}
+        put = await broker.put(f"/groups/{GROUP}/offsets", json={"offsets": [its]})
+        assert put.status_code == 204, put.text
+        return [group_of(await timeline(queried, its))["state"] for its in (done, held)]
+
+    before = [group_of(await timeline(queried, its))["state"] for its in (done, held)]
+
+    assert before == ["done", "in_delivery"]
+    assert await stand(2) == ["past", "past"]
+    assert await stand(0) == ["not_yet", "not_yet"]
+    assert len(await consumer.receive(wait_seconds=5)) == 2
+    assert group_of(await timeline(queried, done))["state"] == "in_delivery"
+
+
+async def test_a_group_that_is_made_anew_has_not_done_what_the_deleted_one_had(
+    queried: Queried, broker: httpx.AsyncClient
+) -> None:
+    consumer = DeliveryClient(broker)
+    await consumer.create()
+    message_id = await send(broker)
+    assert (await consumer.ack(*await consumer.receive(wait_seconds=5))).is_success
+    done = await timeline(queried, message_id)
+    assert (await broker.delete(f"/groups/{GROUP}")).is_success
+    deleted = await timeline(queried, message_id)
+    await broker.put(f"/groups/{GROUP}", json={"start": "latest"})
+    assert await consumer.receive() == []
+
+    again = await timeline(queried, message_id)
+
+    assert group_of(done)["state"] == "done"
+    assert deleted["groups"] == []
+    assert group_of(again)["state"] == "past"
+    assert kinds(again) == ["stored", "leased", "acked"]

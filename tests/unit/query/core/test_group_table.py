@@ -14,7 +14,7 @@ from eruca_query.core.group_facts import (
     SubscriptionsReplaced,
     TopicGone,
 )
-from eruca_query.core.group_table import GroupChanges, GroupTable
+from eruca_query.core.group_table import Commit, GroupChanges, GroupTable
 
 groups = st.sampled_from(["g", "h"])
 topics = st.sampled_from(["t", "u"])
@@ -54,8 +54,9 @@ class Rows:
     """What tables hold that are changed as they are told to be."""
 
     def __init__(self) -> None:
-        self.positions: dict[Any, int] = {}
+        self.positions: dict[Any, tuple[int, str]] = {}
         self.subscriptions: dict[str, Any] = {}
+        self.commits: list[Commit] = []
 
     def write(self, changes: GroupChanges) -> None:
         for key in list(self.positions):
@@ -63,21 +64,25 @@ class Rows:
                 del self.positions[key]
         for group in changes.gone_groups:
             self.subscriptions.pop(group, None)
-        self.positions |= {key: moved.next_offset for key, moved in changes.positions.items()}
+        self.positions |= {
+            key: (moved.next_offset, moved.source) for key, moved in changes.positions.items()
+        }
+        self.commits += changes.commits
         self.subscriptions |= changes.subscriptions
 
     def table(self) -> GroupTable:
         table = GroupTable()
-        for (group, queue), next_offset in self.positions.items():
-            table.put_position(group, queue, next_offset)
+        for (group, queue), (next_offset, source) in self.positions.items():
+            table.put_position(group, queue, next_offset, source)
         for group, its in self.subscriptions.items():
             for topic, (text, kind) in its.items():
                 table.put_subscription(group, topic, text, kind)
         return table
 
 
-def without_empty(rows: Rows) -> tuple[dict[Any, int], dict[str, Any]]:
-    return rows.positions, {group: its for group, its in rows.subscriptions.items() if its}
+def without_empty(rows: Rows) -> tuple[dict[Any, tuple[int, str]], dict[str, Any], list[Commit]]:
+    its = {group: its for group, its in rows.subscriptions.items() if its}
+    return rows.positions, its, rows.commits
 
 
 @given(st.lists(facts, max_size=4))
@@ -116,6 +121,12 @@ def test_a_commit_tells_whether_it_went_back() -> None:
         (3, True),
         (9, False),
     ]
+
+
+def test_what_ends_deliveries_is_a_commit_though_it_moves_nothing() -> None:
+    changes = GroupTable().apply([moved(5, "deliveries"), moved(5, "reset"), moved(5)])
+
+    assert [(c.moved.source, c.is_back) for c in changes.commits] == [("reset", False)]
 
 
 def test_a_snapshot_repeats_what_is_known_and_adds_what_is_not() -> None:

@@ -42,8 +42,8 @@ class Standing:
     """One group and one message's queue."""
 
     next_offset: int | None = None
-    by_deliveries: bool = False  # the position tells what was handed out, not what is done
     since_ms: int | None = None  # since when the position is behind the message
+    set_at: int = 0  # log offset of where that was set last, which ended all deliveries before
     filter: str | None = None  # of its subscription; None: it has none
     filter_type: str = TAG_TYPE
 
@@ -78,15 +78,17 @@ class Standings:
         """Return where each group stands, by name.
 
         Args:
-            events: What befell the message in its place, in the log's order.
+            events: What befell the message in its place, in the log's order. Deliveries to a group
+                that has no position there any more are those of one that was deleted.
             now_ms: No log tells that a delivery's time is over.
         """
         last: dict[str, LifeEvent] = {}
         for event in events:
             if event.kind in _DELIVERY_KINDS:
-                last[event.detail["group"]] = event
-        for group in last.keys() - self.groups.keys():
-            self.put(group)
+                group = event.detail["group"]
+                known = self.groups.get(group, Standing())
+                if known.next_offset is not None and event.log_offset > known.set_at:
+                    last[group] = event
         return [
             self._progress(group, self.groups[group], last.get(group), now_ms)
             for group in sorted(self.groups)
@@ -110,8 +112,8 @@ class Standings:
         self.put(
             moved.group,
             next_offset=moved.next_offset,
-            by_deliveries=moved.source == "deliveries",
             since_ms=since,
+            set_at=before.set_at if moved.source == "deliveries" else moved.log_offset,
         )
 
     def _subscribe(self, fact: SubscriptionsReplaced) -> None:
@@ -139,6 +141,11 @@ class Standings:
             since=None if since_ms is None else moment(since_ms),
             detail=detail,
         )
+
+
+def delivered_to(events: Iterable[LifeEvent]) -> set[str]:
+    """Return the groups that *events* tell deliveries to."""
+    return {event.detail["group"] for event in events if event.kind in _DELIVERY_KINDS}
 
 
 def _state(

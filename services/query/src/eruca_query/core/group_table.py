@@ -22,8 +22,15 @@ Queue: TypeAlias = tuple[str, int]
 Subscriptions: TypeAlias = dict[str, tuple[str, str]]  # by topic: filter, and its kind
 
 
+class _Stand(NamedTuple):
+    """Where a group stands in a queue."""
+
+    next_offset: int
+    is_handed_out: bool  # by deliveries, which end where the group says itself where it stands
+
+
 class Commit(NamedTuple):
-    """A position that moved, and whether to an earlier message than before."""
+    """A position that was set, and whether to an earlier message than before."""
 
     moved: PositionMoved
     is_back: bool
@@ -55,12 +62,13 @@ class GroupTable:
     """Positions and subscriptions, by group."""
 
     def __init__(self) -> None:
-        self._positions: dict[str, dict[Queue, int]] = {}
+        self._positions: dict[str, dict[Queue, _Stand]] = {}
         self._subscriptions: dict[str, Subscriptions] = {}
 
-    def put_position(self, group: str, queue: Queue, next_offset: int) -> None:
+    def put_position(self, group: str, queue: Queue, next_offset: int, source: str) -> None:
         """Note a row of positions."""
-        self._positions.setdefault(group, {})[queue] = next_offset
+        stand = _Stand(next_offset, source == "deliveries")
+        self._positions.setdefault(group, {})[queue] = stand
 
     def put_subscription(self, group: str, topic: str, filter_text: str, filter_type: str) -> None:
         """Note a row of subscriptions."""
@@ -87,10 +95,10 @@ class GroupTable:
         before = its.get(queue)
         if moved.source == "snapshot" and before is not None:
             return  # it repeats what is known
-        its[queue] = moved.next_offset
+        its[queue] = now = _Stand(moved.next_offset, moved.source == "deliveries")
         changes.positions[moved.group, queue] = moved
-        if moved.source not in ("snapshot", "deliveries") and before != moved.next_offset:
-            is_back = before is not None and moved.next_offset < before
+        if moved.source not in ("snapshot", "deliveries") and before != now:
+            is_back = before is not None and moved.next_offset < before.next_offset
             changes.commits.append(Commit(moved, is_back))
 
     def _subscribe(self, fact: SubscriptionsReplaced, changes: GroupChanges) -> None:

@@ -34,7 +34,8 @@ async def read_group_table(
     """Return what the rows of one generation say of groups."""
     table = GroupTable()
     for row in await connection.execute(_named(group_positions, broker_no, generation)):
-        table.put_position(row.group_name, (row.topic_name, row.queue_id), row.next_offset)
+        queue = (row.topic_name, row.queue_id)
+        table.put_position(row.group_name, queue, row.next_offset, row.source)
     for row in await connection.execute(_named(subscriptions, broker_no, generation)):
         table.put_subscription(row.group_name, row.topic_name, row.filter, row.filter_type)
     return table

@@ -175,7 +175,7 @@ life_events: Final = Table(
 )
 
 commits: Final = Table(
-    "commits",  # every change of a group's position: since when it is past a message
+    "commits",  # every change of a group's position, but by deliveries, and what ended those
     metadata,
     Column("log_offset", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),

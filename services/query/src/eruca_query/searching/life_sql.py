@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Select, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, func, select, text, tuple_
 
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.queries import LifeEventKind
@@ -99,8 +99,16 @@ def _event(row: Any, topics: dict[int, str]) -> LifeEvent:  # noqa: ANN401  # a 
     )
 
 
-async def standings_of(view: ReadView, message: FoundMessage) -> Standings:
-    """Return the groups that have to do with a message's queue, as the rows know them."""
+async def standings_of(
+    view: ReadView, message: FoundMessage, *, delivered_to: Collection[str] = ()
+) -> Standings:
+    """Return the groups that have to do with a message's queue, as the rows know them.
+
+    Args:
+        view: The rows.
+        message: It lies there.
+        delivered_to: Groups that it was delivered to, by the rows.
+    """
     standings = Standings(message)
     its = view.by_name[message.broker_name]
     topic_no = await view.topic_number(message.topic)
@@ -122,34 +130,33 @@ async def standings_of(view: ReadView, message: FoundMessage) -> Standings:
     )
     rows = list(found)
     for row in rows:
-        standings.put(
-            row.name, next_offset=row.next_offset, by_deliveries=row.source == "deliveries"
-        )
+        standings.put(row.name, next_offset=row.next_offset)
     past = {row.group_no: row.name for row in rows if row.next_offset > message.queue_offset}
-    since = await _since(view, message, its.broker_no, topic_no, list(past)[:GROUPS_MAX])
+    spans = await view.spans(broker_no=its.broker_no)
+    in_queue = (
+        commits.c.chunk.in_([span.chunk for span in spans if span.last_ms >= message.stored_ms]),
+        commits.c.topic_no == topic_no,
+        commits.c.queue_id == message.queue_id,
+    )
+    since = await _since(view, message, in_queue, list(past)[:GROUPS_MAX])
     for group_no, since_ms in since.items():
         standings.put(past[group_no], since_ms=since_ms)
+    delivered = {row.group_no: row.name for row in rows if row.name in delivered_to}
+    for group_no, set_at in (await _set_at(view, in_queue, delivered)).items():
+        standings.put(delivered[group_no], set_at=set_at)
     return standings
 
 
 async def _since(
     view: ReadView,
     message: FoundMessage,
-    broker_no: int,
-    topic_no: int | None,
+    in_queue: Sequence[ColumnElement[bool]],
     groups: Iterable[int],
 ) -> dict[int, int]:
     """Return since when groups are past a message: since they came behind it the last time."""
-    spans = await view.spans(broker_no=broker_no)
-    chunks = [span.chunk for span in spans if span.last_ms >= message.stored_ms]
     since: dict[int, int] = {}
     for group_no in groups:
-        own = (
-            commits.c.chunk.in_(chunks),
-            commits.c.topic_no == topic_no,
-            commits.c.queue_id == message.queue_id,
-            commits.c.group_no == group_no,
-        )
+        own = (*in_queue, commits.c.group_no == group_no)
         went_back_at = await view.connection.scalar(
             select(func.max(commits.c.log_offset)).where(
                 *own, commits.c.is_back, commits.c.next_offset <= message.queue_offset
@@ -168,3 +175,17 @@ async def _since(
         if at_ms is not None:
             since[group_no] = at_ms
     return since
+
+
+async def _set_at(
+    view: ReadView, in_queue: Sequence[ColumnElement[bool]], groups: Collection[int]
+) -> dict[int, int]:
+    """Return at which log offset groups' positions were last set, other than by deliveries."""
+    if not groups:
+        return {}
+    found = await view.connection.execute(
+        select(commits.c.group_no, func.max(commits.c.log_offset).label("set_at"))
+        .where(*in_queue, commits.c.group_no.in_(groups))
+        .group_by(commits.c.group_no)
+    )
+    return {row.group_no: row.set_at for row in found}

@@ -11,7 +11,7 @@ from eruca.contract.queries import LifeEventKind, Missing, Timeline
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_query.core.found_messages import FoundMessage, Position, moment
-from eruca_query.core.group_standing import Standings
+from eruca_query.core.group_standing import Standings, delivered_to
 from eruca_query.core.life_events import LifeEvent, Place, id_bytes
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.searching.broker_logs import BrokerLogs, TailAnswer
@@ -89,7 +89,9 @@ class Timelines:
             ]
             told = [_Told(*told) for told in await events_of(view, unique_id, its_rows)]
             standings = {
-                place.position: await standings_of(view, place)
+                place.position: await standings_of(
+                    view, place, delivered_to=delivered_to(_in_place(place, told))
+                )
                 for place in its_rows
                 if place.is_users
             }
