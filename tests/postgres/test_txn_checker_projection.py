@@ -20,6 +20,7 @@ from eruca.contract.transaction_events import (
     TransactionEvent,
     TransactionParked,
 )
+from eruca.contract.transactions import TransactionDetail
 from eruca_chassis.held import HeldPlaces
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import begin_forgetting, being_forgotten
@@ -48,7 +49,7 @@ from eruca_txn_checker.projection.due_rows import (
     open_again,
     refresh_due,
 )
-from eruca_txn_checker.projection.fold import LoggedEvent, TransactionProjection
+from eruca_txn_checker.projection.fold import FoldCounts, LoggedEvent, TransactionProjection
 from eruca_txn_checker.projection.forgotten import ForgottenRows
 from eruca_txn_checker.projection.listing import find_rows, page_of
 from eruca_txn_checker.projection.producer_rows import note_seen, reachable_groups
@@ -76,6 +77,10 @@ async def rows(postgres_url: str) -> AsyncIterator[Database]:
     await database.close()
 
 
+async def _nobody_asks(broker_name: str, transaction_id: str) -> TransactionDetail:
+    raise AssertionError(f"nothing has rotted of {transaction_id} at {broker_name}")
+
+
 class Folder:
     """Folds events, and keeps what others are told."""
 
@@ -90,6 +95,8 @@ class Folder:
             self.clock,
             on_checks=self.groups.append,
             on_folded=self._note,
+            ask=_nobody_asks,
+            counts=FoldCounts(),
             forgotten_max=FORGOTTEN_MAX,
         )
 

@@ -11,7 +11,8 @@ import pytest
 
 from eruca_postgres.database import Database
 from eruca_txn_checker.projection.producer_rows import reachable_groups
-from support.checkers import Checked, begin, checked_by, messages, take
+from support.brokers import rot
+from support.checkers import Checked, begin, checked_by, create_topic, messages, take
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 from support.patience import PATIENCE_SECONDS
 from support.times import moment
@@ -407,3 +408,37 @@ async def test_a_request_beyond_the_limits_is_refused(
     refused = await checked.http.get("/v1/producer-groups/orders/checks", params=query)
 
     assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+
+
+def rot_event(cluster: InProcessCluster, transaction_id: str, field: str) -> None:
+    """Change one bit of the event that tells a transaction's *field* next to its id."""
+    event = f'"transaction_id":"{transaction_id}","{field}"'.encode()
+    rot(cluster.brokers["broker-a"], event)
+
+
+@pytest.mark.parametrize("field", ["outcome", "number", "producer_group"])
+async def test_an_event_that_has_rotted_keeps_no_transaction_from_being_asked_about(
+    cluster: InProcessCluster, database_url: str, field: str
+) -> None:
+    async with httpx.AsyncClient(base_url=cluster.broker_urls["broker-a"]) as broker:
+        await create_topic(broker)
+        decided, pending = await begin(broker), await begin(broker)
+        told = {"by": "producer", "producer_group": "orders"}
+        answer = await broker.post(f"/v1/transactions/{decided}:rollback", json=told)
+        assert answer.status_code == 200, answer.text
+        check = {"number": 1, "checker": "another"}
+        answer = await broker.post(f"/v1/transactions/{pending}:check", json=check)
+        assert answer.status_code == 200, answer.text
+    rot_event(cluster, decided if field == "outcome" else pending, field)
+
+    async with checked_by(cluster, database_url) as checked:
+        [first, second] = [(await checked.take())[0] for _ in range(2)]
+        answer = await checked.answer(second["check_id"], "commit")
+        metrics = (await checked.http.get("/metrics")).text
+        seen = await checked.until_state(pending, "committed")
+
+    assert [its["transaction_id"] for its in (first, second)] == [pending, pending]
+    assert [its["number"] for its in (first, second)] in ([1, 2], [2, 3])
+    assert answer.json()["state"] == "committed"
+    assert seen["checks"] == second["number"]
+    assert "eruca_txn_checker_unreadable_total 1.0" in metrics

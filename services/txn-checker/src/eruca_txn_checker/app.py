@@ -30,7 +30,7 @@ from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.checking.webhook_call import WebhookCaller
 from eruca_txn_checker.checking.webhooks import WebhookLimits, Webhooks
-from eruca_txn_checker.projection.fold import TransactionProjection
+from eruca_txn_checker.projection.fold import FoldCounts, TransactionProjection
 from eruca_txn_checker.projection.forgotten import PERIOD_SECONDS as FORGETTING_SECONDS
 from eruca_txn_checker.projection.forgotten import ForgottenRows
 from eruca_txn_checker.projection.tables import SCHEMA
@@ -155,7 +155,7 @@ def _wire(
         parallel_max=settings.checks_parallel_max,
         history_ms=round(settings.history_hours * 3_600_000),
     )
-    counts = CheckCounts()
+    counts, folds = CheckCounts(), FoldCounts()
 
     def tell(groups: set[str]) -> None:
         producers.wake(groups)
@@ -178,7 +178,12 @@ def _wire(
             broker_name,
             lease=lambda: shares.lease(broker_name),
             projection=TransactionProjection(
-                rules, clock, on_checks=tell, on_folded=lambda _name, ids: due.folded(ids)
+                rules,
+                clock,
+                on_checks=tell,
+                on_folded=lambda _name, ids: due.folded(ids),
+                ask=calls.get,
+                counts=folds,
             ),
         )
         return TransactionWork(projector, due, poll_seconds=settings.poll_seconds)
@@ -190,6 +195,7 @@ def _wire(
         clock=clock,
         calls=calls,
         counts=counts,
+        folds=folds,
         questions=questions,
         answers=answers,
         producers=producers,

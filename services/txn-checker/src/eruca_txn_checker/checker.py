@@ -14,6 +14,7 @@ from eruca_txn_checker.checking.due_work import CheckCounts
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.checking.webhooks import Webhooks
+from eruca_txn_checker.projection.fold import FoldCounts
 from eruca_txn_checker.settings import TxnCheckerSettings
 
 
@@ -26,6 +27,7 @@ class TransactionChecker:
     clock: Clock  # PostgreSQL's
     calls: BrokerCalls
     counts: CheckCounts
+    folds: FoldCounts
     questions: Questions
     answers: Answers
     producers: Producers

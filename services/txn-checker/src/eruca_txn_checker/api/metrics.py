@@ -30,6 +30,11 @@ class CheckerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
         yield from following_metrics(_PREFIX, self._checker.shares)
+        yield _counter(
+            "unreadable",
+            "Transactions with an event that has rotted, of which their brokers were asked",
+            self._checker.folds.unreadable,
+        )
         yield from self._checks()
         yield from self._asking()
 

@@ -23,8 +23,9 @@ from eruca.contract.transaction_events import (
     TransactionEvent,
     TransactionParked,
 )
-from eruca.contract.transactions import DecidedBy, TransactionState
+from eruca.contract.transactions import DecidedBy, TransactionDetail, TransactionState
 from eruca_txn_checker.core.check_rules import CheckRules, due_ms
+from eruca_txn_checker.core.moments import ms_of
 
 _STATES: Final[dict[str, TransactionState]] = {"commit": "committed", "rollback": "rolled_back"}
 
@@ -84,6 +85,34 @@ def folded(
             return _decided(row, event, broker_name)
         case TransactionCarried():
             return _carried(row, event, broker_name, next_offset, rules)
+
+
+def row_of(detail: TransactionDetail, *, rules: CheckRules) -> TransactionRow:
+    """Return the row of a transaction as its broker has it."""
+    begun_ms, seconds = ms_of(detail.begun_at), detail.check_immunity_seconds
+    immunity_ms = None if seconds is None else round(seconds * 1000)
+    checked_ms = None if detail.last_check_at is None else ms_of(detail.last_check_at)
+    due = due_ms(begun_ms, own_immunity_ms=immunity_ms, checked_ms=checked_ms, rules=rules)
+    decision = detail.decision
+    return TransactionRow(
+        detail.broker_name,
+        detail.transaction_id,
+        detail.producer_group,
+        detail.topic,
+        detail.queue_id,
+        state=detail.state,
+        begun_ms=begun_ms,
+        immunity_ms=immunity_ms,
+        checks=detail.checks,
+        checked_ms=checked_ms,
+        due_ms=due if detail.state == "pending" else None,
+        half_offset=detail.half_log_offset,
+        outcome=None if decision is None else decision.outcome,
+        decided_by=None if decision is None else decision.by,
+        decided_ms=None if decision is None else ms_of(decision.decided_at),
+        reason=None if decision is None else decision.reason,
+        check_number=None if decision is None else decision.check_number,
+    )
 
 
 def _was_folded(row: TransactionRow, next_offset: int) -> bool:

@@ -2,30 +2,37 @@
 
 However long the stretch, it costs a few statements: transactions that a producer began and decided
 itself, which are nearly all, pass through here once and are never looked at again.
+
+An event that has rotted says which transaction it is of, and no more. What has become of that one
+by now its broker is asked; the events that follow find it there already, and change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import structlog
 from sqlalchemy import any_, delete, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca.contract.errors import TransactionNotFoundError
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.properties import TAGS, decode_properties
+from eruca.contract.properties import TAGS, UNIQ_KEY, decode_properties
 from eruca.contract.transaction_events import (
     TRANSACTION_TAGS,
     TransactionChecked,
     TransactionEvent,
     decode_transaction_event,
 )
+from eruca.contract.transactions import TransactionDetail
 from eruca.core.messages.log_block import LogBlock, LogRecord
 from eruca_chassis.clock import Clock
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
-from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
+from eruca_txn_checker.core.transaction_rows import TransactionRow, folded, row_of
 from eruca_txn_checker.projection.forgotten import ROWS_MAX, delete_some
 from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
@@ -33,12 +40,28 @@ from eruca_txn_checker.projection.tables import checks, transactions
 _KEY: Final = ("broker_name", "transaction_id")
 _MARK: Final = b"transaction_"  # what every tag begins with
 
+_log = structlog.get_logger()
+
 
 class LoggedEvent(NamedTuple):
     """An event, and the log offset behind it."""
 
     event: TransactionEvent
     next_offset: int
+
+
+class ReadEvents(NamedTuple):
+    """What a stretch of the log says of transactions, in order."""
+
+    events: list[LoggedEvent]
+    unreadable: dict[str, int]  # ids of those of which an event has rotted, and where the last lies
+
+
+@dataclass(slots=True)
+class FoldCounts:
+    """What an instance has met in the logs since its start."""
+
+    unreadable: int = 0  # transactions with an event that has rotted
 
 
 class TransactionProjection:
@@ -51,6 +74,8 @@ class TransactionProjection:
             rows can be seen.
         on_folded: Called with a broker's name and the ids of transactions, once what the log says
             of them can be seen.
+        ask: Returns a transaction as its broker, which is named first, has it now.
+        counts: What is counted, of all brokers together.
         forgotten_max: Transactions that are forgotten in one go.
     """
 
@@ -61,29 +86,76 @@ class TransactionProjection:
         *,
         on_checks: Callable[[set[str]], None],
         on_folded: Callable[[str, Collection[str]], None],
+        ask: Callable[[str, str], Awaitable[TransactionDetail]],
+        counts: FoldCounts,
         forgotten_max: int = ROWS_MAX,
     ) -> None:
         self._rules = rules
         self._clock = clock
         self._on_checks = on_checks
         self._on_folded = on_folded
+        self._ask = ask
+        self._counts = counts
         self._forgotten_max = forgotten_max
 
-    def prepare(self, block: LogBlock) -> list[LoggedEvent]:
+    def prepare(self, block: LogBlock) -> ReadEvents:
         """Return what *block* says of transactions.
 
         Raises:
             DamagedRecordError: It is no stretch of a log.
         """
         if _MARK not in block.data:
-            return []  # as nearly all are, where transactions are few
-        return list(transaction_events(block.records()))
+            return ReadEvents([], {})  # as nearly all are, where transactions are few
+        return transaction_events(block.records())
 
     async def fold_block(
-        self, connection: AsyncConnection, block: LogBlock, events: list[LoggedEvent]
+        self, connection: AsyncConnection, block: LogBlock, read: ReadEvents
     ) -> Callable[[], None] | None:
-        """Fold what *block* says."""
-        return await self.fold(connection, block.broker_name, events) if events else None
+        """Fold what *block* says.
+
+        Raises:
+            ErucaError: Its broker does not say what an event that has rotted was about.
+        """
+        if not (read.events or read.unreadable):
+            return None
+        tell = await self.fold(connection, block.broker_name, read.events)
+        asked = [
+            row
+            for transaction_id in read.unreadable
+            if (row := await self._asked(block.broker_name, transaction_id)) is not None
+        ]
+        before = await _rows(connection, block.broker_name, {row.transaction_id for row in asked})
+        await _delete(
+            connection,
+            block.broker_name,
+            {
+                row.transaction_id
+                for row in asked
+                if row.begun_ms != before.get(row.transaction_id, row).begun_ms
+            },
+        )
+        await _write(connection, asked)
+        await _close_checks(connection, block.broker_name, asked)
+
+        def committed() -> None:
+            self._counts.unreadable += len(read.unreadable)
+            for transaction_id, log_offset in read.unreadable.items():
+                _log.warning(
+                    "an event of a transaction has rotted; its broker was asked instead",
+                    broker=block.broker_name,
+                    transaction=transaction_id,
+                    log_offset=log_offset,
+                )
+            tell()
+
+        return committed
+
+    async def _asked(self, broker_name: str, transaction_id: str) -> TransactionRow | None:
+        try:
+            detail = await self._ask(broker_name, transaction_id)
+        except TransactionNotFoundError:
+            return None  # nothing is known of it any more, and nothing can be done about it
+        return row_of(detail, rules=self._rules)
 
     async def fold(
         self, connection: AsyncConnection, broker_name: str, events: Sequence[LoggedEvent]
@@ -138,14 +210,26 @@ class TransactionProjection:
         return deleted == self._forgotten_max
 
 
-def transaction_events(records: Iterable[LogRecord]) -> Iterator[LoggedEvent]:
-    """Yield what *records* say of transactions, in order."""
+def transaction_events(records: Iterable[LogRecord]) -> ReadEvents:
+    """Return what *records* say of transactions.
+
+    Raises:
+        DamagedRecordError: They are no records.
+    """
+    read = ReadEvents([], {})
     for record in records:
         if record.topic != EVENTS_TOPIC:
             continue
-        decoded = record.decode()
-        if decode_properties(decoded.properties).get(TAGS) in TRANSACTION_TAGS:
-            yield LoggedEvent(decode_transaction_event(decoded.body), record.next_offset)
+        properties = decode_properties(record.decode(check_crc=False).properties)
+        if properties.get(TAGS) not in TRANSACTION_TAGS:
+            continue
+        try:
+            event = decode_transaction_event(record.decode().body)
+        except ValueError:
+            read.unreadable[properties.get(UNIQ_KEY, "")] = record.log_offset
+        else:
+            read.events.append(LoggedEvent(event, record.next_offset))
+    return read
 
 
 async def _rows(
