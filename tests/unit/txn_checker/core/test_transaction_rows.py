@@ -163,7 +163,15 @@ def test_nothing_changes_what_is_over(event: TransactionEvent) -> None:
     assert fold(event, row=over, first=3) == over
 
 
-@pytest.mark.parametrize("again", [begun(at=AGAIN), decided("rollback", begun_at=AGAIN)])
+@pytest.mark.parametrize(
+    "again",
+    [
+        begun(at=AGAIN),
+        decided("rollback", begun_at=AGAIN),
+        begun(at=T0 - 3_600_000),  # the broker's clock has been set back
+        decided("rollback", begun_at=T0 - 3_600_000),
+    ],
+)
 def test_an_id_that_is_used_again_after_a_decision_is_another_transaction(
     again: TransactionEvent,
 ) -> None:

@@ -3,8 +3,8 @@
 An event that does not fit what is known changes nothing, and one that was folded already is no
 event any more; so a stretch of the log may be read twice.
 
-An id can be used again once its broker's log does not hold the decision any more. What begins after
-a decision is another transaction, and its row has nothing of the one before.
+An id can be used again once its broker's log does not hold the decision any more. What began at
+another time than what was decided is another transaction, and its row has nothing of that one.
 
 The states are the broker's: pending, parked, committed, rolled back. ``due_ms`` is when a pending
 one is looked at next, as the rules had it when the row was made.
@@ -121,12 +121,15 @@ def _was_folded(row: TransactionRow, next_offset: int) -> bool:
 
 
 def _is_used_again(row: TransactionRow, event: TransactionEvent) -> bool:
-    """Tell whether *event* is of a later transaction than the one that *row* says is over."""
+    """Tell whether *event* is of another transaction than the one that *row* says is over.
+
+    It comes later in the log; by its broker's clock it may be earlier, if that was set back.
+    """
     if row.state in ("pending", "parked") or row.decided_ms is None:
         return False
     match event:
         case TransactionBegun() | TransactionDecided() | TransactionCarried():
-            return event.begun_at > row.decided_ms
+            return event.begun_at != row.begun_ms
         case TransactionChecked() | TransactionParked():
             return False
 
