@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,28 @@ def test_messages_may_be_known_for_longer_than_the_database_can_count(url: str) 
     with psycopg.connect(url) as connection:
         assert inbox.accept(connection, received())  # the first call deletes old rows, too
         assert not inbox.accept(connection, received())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["order\0" + "17", "order\ud800", random.randbytes(8_000).hex()],
+    ids=["NUL", "half", "long"],
+)
+@pytest.mark.parametrize("kind", ["psycopg", "psycopg2", "engine"])
+def test_an_id_is_known_whatever_its_producer_has_written(
+    url: str, alchemy_url: str, kind: str, odd: str
+) -> None:
+    ran = []
+
+    @Inbox("billing", table=TABLE).once(openers(url, alchemy_url)[kind])
+    def handle(message: eruca.ReceivedMessage, _within: object) -> None:
+        ran.append(message.message_id)
+
+    ids = [odd, odd.replace("\0", "\ufffd").replace("\ud800", "\ufffd") + "8", odd[:-1]]
+    for message_id in [*ids, *ids]:
+        handle(received(message_id))
+
+    assert ran == ids
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "psycopg2", "engine", "engine of psycopg2", "session"])

@@ -7,10 +7,13 @@ or two members with the same messages could wait for each other.
 Old rows are deleted by every 100th call, the first included, ten times as many as may have come;
 it leaves those that others are deleting. So the table holds what came within ``keep``, and little
 more.
+
+An id that no database would take is known by its digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import timedelta
@@ -18,6 +21,7 @@ from itertools import count
 from typing import Any, Final, Literal, TypeVar
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.limits import MESSAGE_ID_SIZE_MAX
 from eruca.core.checked_names import check_group
 from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.messages.received_message import ReceivedMessage
@@ -133,11 +137,32 @@ class InboxRules:
 
     def _identity(self, message: ReceivedMessage) -> dict[str, str]:
         message_id = message.message_id or message.origin_message_id
-        return {"group": self._group, "topic": message.origin_topic, "message_id": message_id}
+        known = _storable(message_id)
+        return {"group": self._group, "topic": message.origin_topic, "message_id": known}
 
     def _definitions(self) -> list[str]:
         index = f"{self._table.rpartition('.')[2]}_done_at"
         return [text.format(table=self._table, index=index) for text in (_TABLE, _INDEX)]
+
+
+def _storable(message_id: str) -> str:
+    """Return what stands for an id in a table: itself, or its digest.
+
+    PostgreSQL takes no character 0 and no half of a surrogate pair, and indexes nothing long;
+    producers are free to write all of that.
+    """
+    octets = message_id.encode("utf-8", "surrogatepass")
+    if len(message_id) <= MESSAGE_ID_SIZE_MAX and "\0" not in message_id and _is_utf_8(octets):
+        return message_id
+    return f"sha256:{hashlib.sha256(octets).hexdigest()}"
+
+
+def _is_utf_8(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def check_done(verdict: object) -> None:
