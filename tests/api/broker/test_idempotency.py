@@ -83,6 +83,18 @@ async def test_the_same_again_is_answered_with_the_first_receipt(client: httpx.A
     assert await stored(client) == 1
 
 
+async def test_the_same_is_the_same_in_another_trace(client: httpx.AsyncClient) -> None:
+    def in_trace(digit: str) -> dict[str, Any]:
+        context = {"traceparent": f"00-{digit * 32}-{digit * 16}-01", "tracestate": f"v={digit}"}
+        return PAID | {"properties": {"colour": "red", "size": "9"} | context}
+
+    first = await send(client, in_trace("1"))
+
+    assert is_replay(first, await send(client, in_trace("2")))
+    assert is_replay(first, await send(client, PAID))
+    assert await stored(client) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [

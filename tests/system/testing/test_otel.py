@@ -128,6 +128,21 @@ def test_a_batch_is_linked_with_each_of_its_messages(client: eruca.Client, spans
     assert {span.status.status_code for span in handled} == {StatusCode.ERROR}
 
 
+def test_what_is_begun_again_in_another_trace_is_the_same_transaction(
+    client: eruca.Client, broker: InMemoryBroker, spans: Spans
+) -> None:
+    message = eruca.Message(TOPIC, "paid", message_id="order-17")
+    with client.transaction_producer("shop") as producer:
+        producer.send_in_transaction(message, lambda _half: "unknown")  # and the program ends
+        with producer.transaction(message):
+            pass
+
+    [stored] = broker.messages(TOPIC)
+    first, again = spans.of(SpanKind.PRODUCER)
+    assert identity(first)[0] != identity(again)[0]
+    assert f"-{identity(first)[0]:032x}-" in stored.properties["traceparent"]
+
+
 def test_a_half_message_and_a_polled_one_keep_the_trace(client: eruca.Client, spans: Spans) -> None:
     with client.transaction_producer("shop") as producer:
         with producer.transaction(eruca.Message(TOPIC, "block")):

@@ -46,6 +46,9 @@ RETRY_ERROR: Final = "ERUCA_RETRY_ERROR"
 DEAD_REASON: Final = "ERUCA_DEAD_REASON"
 DEAD_ERROR: Final = "ERUCA_DEAD_ERROR"
 
+TRACE_CONTEXT: Final = frozenset(("traceparent", "tracestate"))
+"""What tells in which trace a message was sent, as W3C has it: no part of what it says."""
+
 # What a user may not set: MessageConst's set and the names used internally without being in it.
 # fmt: off
 RESERVED: Final = frozenset((

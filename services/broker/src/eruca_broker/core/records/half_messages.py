@@ -127,11 +127,14 @@ def delay_properties(
 
 
 def said_properties(text: str) -> dict[str, str]:
-    """Return those of a half message's properties that its sender has said, but for its id."""
+    """Return those of a half message's properties that its sender has said.
+
+    But for its id, and in which trace it was sent.
+    """
     return {
         name: value
         for name, value in names.decode_properties(text).items()
-        if name in _SAID_NAMES or name not in names.RESERVED
+        if name in _SAID_NAMES or name not in names.RESERVED | names.TRACE_CONTEXT
     }
 
 

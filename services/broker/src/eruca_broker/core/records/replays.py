@@ -4,7 +4,8 @@ A key is the identity of what is sent under it: a single message's id, and of a 
 ``KEY-0``, ``KEY-1`` … or, where its messages bring their own, the first one's. So nothing is noted
 about a key: what it did is found again by that id, and compared with what is asked now. The same
 is the same body, flag, tag, keys and properties, and the same delay. When a message was born, by
-whom it was sent and, unless it is asked for, in which queue it lies, makes no difference.
+whom it was sent, in which trace and, unless it is asked for, in which queue it lies, makes no
+difference.
 
 A send under a key is in one of these states::
 
@@ -55,14 +56,16 @@ class Content(NamedTuple):
     body: bytes
     compression: int
     flag: int
-    properties: dict[str, str]  # those of waiting are not among them
+    properties: dict[str, str]  # those of waiting and of traces are not among them
 
 
 def content_of_record(record: Record) -> Content:
     """Return what a record says."""
     properties = record.property_map()
+    left_out = names.TRACE_CONTEXT
     if record.topic in DELAYED_TOPICS or not _WAITING_NAMES.isdisjoint(properties):
-        properties = {n: v for n, v in properties.items() if n not in _WAITING_NAMES}
+        left_out |= _WAITING_NAMES
+    properties = _without(properties, left_out)
     return Content(record.body, record.sys_flag & _COMPRESSION, record.flag, properties)
 
 
@@ -70,8 +73,14 @@ def content_of_message(message: NewMessage, pointer: str) -> Content:
     """Return what a message that brings its id would be stored as; raises as storing it would."""
     assert message.message_id is not None
     text = stored_properties(message, message.message_id, pointer).decode()
-    properties = names.decode_properties(text)
+    properties = _without(names.decode_properties(text), names.TRACE_CONTEXT)
     return Content(body_bytes(message.body, pointer), 0, message.flag, properties)
+
+
+def _without(properties: dict[str, str], left_out: frozenset[str]) -> dict[str, str]:
+    if left_out.isdisjoint(properties):
+        return properties
+    return {name: value for name, value in properties.items() if name not in left_out}
 
 
 def difference(stored: Content, wanted: Content) -> str | None:
