@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from eruca.contract.errors import RecordNotFoundError
+from eruca.contract.limits import CHECKER_SIZE_MAX, REASON_SIZE_MAX, TRANSACTION_ID_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import SysFlag
 from eruca_broker.app import BrokerApp
@@ -857,6 +859,41 @@ async def test_an_event_that_has_rotted_hides_no_other_transaction(
     assert (shown.status_code, shown.json()["state"]) == (200, "pending")
     decided = await act(client, "one", "commit")
     assert decided.status_code == (200 if is_told else 404)
+
+
+@pytest.mark.parametrize("end", ["commit", "expire", "carry"])
+async def test_the_largest_half_message_that_is_taken_can_come_to_any_end(
+    tmp_path: Path, end: str
+) -> None:
+    segment_size = 64 * 1024  # the smallest
+    long, longest_id = "\x01" * REASON_SIZE_MAX, "\U0001f33f" * TRANSACTION_ID_SIZE_MAX
+
+    async def begun(client: httpx.AsyncClient, size: int) -> httpx.Response:
+        message = {"message_id": longest_id, "body": {"text": "x" * size}, "delay_seconds": 60}
+        return await client.post("/transactions", json=new(message=message))
+
+    async with open_broker(tmp_path, segment_size=segment_size) as app, client_of(app) as client:
+        assert (await client.put("/topics/payments", json={})).is_success
+        refused = await begun(client, segment_size - 10_000)
+        sizes = [int(text) for text in re.findall(r"[0-9]+", refused.json()["detail"])]
+        taken = await begun(client, segment_size - 10_000 - (sizes[0] - sizes[-1]))
+        path = quote(longest_id)
+        if end == "commit":
+            ended = await act(client, path, "commit", BY_OPERATOR | {"reason": long})
+        else:
+            given_up = {"checks": 0, "checker": "\x01" * CHECKER_SIZE_MAX, "reason": long}
+            if end == "carry":
+                for _ in range(3):
+                    body = {"body": {"text": "x" * 20_000}}
+                    assert (await client.post("/topics/payments/messages", json=body)).is_success
+                carrier = broker_of(app).transaction_carrier
+                await carrier.carry_forward(broker_of(app).store.log_max_offset)
+                assert carrier.carried_count == 1
+            ended = await act(client, path, "expire", given_up)
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+    assert taken.status_code == 201, taken.text
+    assert ended.status_code == 200, ended.text
 
 
 async def test_an_event_that_has_rotted_keeps_no_broker_from_starting(tmp_path: Path) -> None:
