@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from eruca.contract.deliveries import DeliveryRequest
 from eruca.contract.errors import UnavailableError
+from eruca.contract.records import BLANK_SIZE_MIN
 from eruca_broker.app import BrokerApp
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted
 from eruca_broker.processors.deliveries import deliveries
@@ -1378,3 +1380,23 @@ async def test_a_queue_that_cannot_be_read_does_not_hold_up_the_others(
     assert texts(others) == ["there"]
     assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
     assert texts(await orders.receive()) == ["unreadable"]
+
+
+async def test_a_group_that_meets_a_topic_where_a_segment_begins_is_handed_its_messages(
+    tmp_path: Path,
+) -> None:
+    segment_size = 64 * 1024
+    async with open_broker(tmp_path, segment_size=segment_size) as app, client_of(app) as client:
+        orders = DeliveryClient(client)
+        await orders.create()
+        path = "/topics/orders/messages?queue_id=0"
+        too_large = await client.post(path, json={"body": {"text": "x" * segment_size}})
+        [taken, _] = map(int, re.findall(r"[0-9]+", too_large.json()["detail"]))
+        filling = segment_size - (taken - segment_size) - BLANK_SIZE_MIN
+        sent = await client.post(path, json={"body": {"text": "x" * filling}})
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            deliveries = await orders.receive()
+
+    assert sent.status_code == 201, sent.text
+    assert [len(text) for text in texts(deliveries)] == [filling]

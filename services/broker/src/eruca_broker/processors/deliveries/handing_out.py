@@ -127,6 +127,8 @@ class HandingOut:
         # Again where the topic has got queues meanwhile; where it has been deleted, this says so.
         while joining := list(self._joining.events(group, request)):
             await self._work.changes.record_each(joining)
+            # Not the one from before: where a segment began with this, its snapshot is the state.
+            group = await self._groups.created(name, request.start)
         now_ms = self._work.clock.now_ms()
         counts = [ask.wanted.max_count for ask in asks]
         scanned = {queue: seen for ask in asks for queue, seen in ask.scanned.items()}
