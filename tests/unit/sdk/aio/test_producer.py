@@ -630,7 +630,11 @@ async def test_a_topic_nobody_knows_is_an_error_that_says_so() -> None:
             await producer.send(message())
 
 
-async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses() -> None:
+@pytest.mark.parametrize("refusal", [eruca.TopicNotFoundError, eruca.PermissionDeniedError])
+@pytest.mark.parametrize("is_idempotent", [False, True])
+async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses(
+    refusal: type[ErucaError], *, is_idempotent: bool
+) -> None:
     """The topic moved from broker a to broker b, which the client does not know yet."""
     fetches = 0
 
@@ -643,7 +647,7 @@ async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses() -> No
 
     async def broker(request: Request) -> HttpResponse:
         if request.url == "http://a":
-            return problem_answer(eruca.TopicNotFoundError("moved"))
+            return problem_answer(refusal("moved"))
         return receipt_answer(request)
 
     client = eruca.AsyncClient(
@@ -651,7 +655,7 @@ async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses() -> No
         hot_transport=ScriptedTransport(broker),
         transport=ScriptedTransport(name_server),
     )
-    async with client, client.producer() as producer:
+    async with client, client.producer(idempotent=is_idempotent) as producer:
         result = await producer.send(message())
 
     assert result.queue.broker_name == "b"

@@ -22,6 +22,8 @@ from eruca.contract.errors import (
     NoRouteError,
     NotReadyError,
     OverloadedError,
+    RefusedError,
+    RequestError,
     TimeoutExpiredError,
 )
 from eruca.core.retry_policy import Retry, is_brokers_fault, was_reached
@@ -42,6 +44,13 @@ NOT_TAKEN: Final = (
     DiskFullError,
 )
 """After these nothing has been stored, and nothing will be: the broker did not take the request."""
+_NOT_STORED: Final = (
+    RequestError,
+    RefusedError,
+    NoRouteError,
+    NameServersUnreachableError,
+    *NOT_TAKEN,
+)
 _ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
 
 
@@ -131,6 +140,11 @@ def is_awaited(view: PublishView | None, queue: MessageQueue | None, error: Eruc
     take the message, may be back any moment: it is tried again up to the deadline.
     """
     return view is not None and queue in view.order and isinstance(error, NOT_TAKEN)
+
+
+def may_be_stored(error: ErucaError) -> bool:
+    """Tell whether what was sent may be stored though the attempt ended with *error*."""
+    return not isinstance(error, _NOT_STORED)
 
 
 def is_told_as_it_is(error: ErucaError) -> bool:

@@ -36,10 +36,10 @@ from eruca.aio.http.transport import (
 )
 from eruca.aio.local_address import local_address
 from eruca.aio.sending.attempts import (
-    NOT_TAKEN,
     Attempts,
     is_awaited,
     is_told_as_it_is,
+    may_be_stored,
     remaining_seconds,
     tried,
 )
@@ -137,7 +137,7 @@ class BatchSender:
                 return await self._attempt(course)
             except ErucaError as error:
                 course.failures.append((course.broker_name or "no broker", error))
-                if self._is_idempotent and not isinstance(error, NOT_TAKEN):
+                if self._is_idempotent and may_be_stored(error):
                     course.kept_queue = course.queue
                 await self._prepare_next(course, error)
 

@@ -26,24 +26,19 @@ import random
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.transaction_api import TransactionApi, begin_body
 from eruca.aio.local_address import local_address
 from eruca.aio.sending.attempts import (
-    NOT_TAKEN,
     Attempts,
     is_awaited,
     is_told_as_it_is,
+    may_be_stored,
     remaining_seconds,
     tried,
 )
-from eruca.contract.errors import (
-    ErucaError,
-    RefusedError,
-    RequestError,
-    SendFailedError,
-)
+from eruca.contract.errors import ErucaError, SendFailedError
 from eruca.contract.transactions import NewTransaction
 from eruca.core.messages.json_messages import new_message
 from eruca.core.messages.message_queue import MessageQueue
@@ -57,9 +52,6 @@ if TYPE_CHECKING:
     from eruca.core.messages.message import Message
     from eruca.core.routing.latency_fault import FaultTable
     from eruca.core.routing.route_table import PublishView
-
-# After any other error the half message may be there.
-_NOT_STORED: Final = (RequestError, RefusedError, *NOT_TAKEN)
 
 QueueOf = Callable[["PublishView"], "MessageQueue | None"]
 """Which of a topic's queues a message must go to; None: any."""
@@ -172,7 +164,7 @@ class HalfSender:
             receipt = await self._api.begin(course.url, begin_body(request), timeout=seconds)
         except ErucaError as error:
             self._attempts.report(queue, began_at, error)
-            course.is_bound |= not isinstance(error, _NOT_STORED)
+            course.is_bound |= may_be_stored(error)
             raise
         self._attempts.report(queue, began_at, None)
         return receipt
