@@ -661,6 +661,39 @@ async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses(
     assert result.queue.broker_name == "b"
 
 
+@pytest.mark.parametrize("loss", [eruca.TransportError, eruca.TimeoutExpiredError])
+async def test_what_may_be_stored_is_not_said_to_have_no_route(loss: type[ErucaError]) -> None:
+    """The one broker stores, and leaves the routes; its answer is lost."""
+    has_left = asyncio.Event()
+
+    def is_known_to_have_left() -> bool:
+        view = client.context.routes.cached_publish_view("orders")
+        return view is not None and not view.queues
+
+    async def name_server(request: Request) -> HttpResponse:
+        if "wait_seconds" in request.target:
+            await (asyncio.Event() if has_left.is_set() else has_left).wait()
+        names = () if has_left.is_set() else ("a",)
+        return json_answer(route_of("orders", *names), etag=f'"{len(names)}"')
+
+    async def broker(_: Request) -> HttpResponse:
+        has_left.set()
+        await until(is_known_to_have_left)
+        raise loss("cut")
+
+    client = eruca.AsyncClient(
+        "http://namesrv",
+        hot_transport=ScriptedTransport(broker),
+        transport=ScriptedTransport(name_server),
+    )
+    async with client, client.producer() as producer:
+        with pytest.raises(eruca.SendFailedError) as failed:
+            await producer.send(message())
+
+    kinds = [type(error) for _, error in failed.value.attempts]
+    assert kinds == [loss, eruca.NoRouteError, eruca.NoRouteError]
+
+
 async def test_a_route_that_does_not_come_is_not_awaited_beyond_the_deadline() -> None:
     has_told = False
 

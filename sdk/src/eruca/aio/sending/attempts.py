@@ -22,9 +22,12 @@ from eruca.contract.errors import (
     NoRouteError,
     NotReadyError,
     OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
     RefusedError,
     RequestError,
     TimeoutExpiredError,
+    TopicNotFoundError,
 )
 from eruca.core.retry_policy import Retry, is_brokers_fault, was_reached
 from eruca.core.routing.counter import Counter
@@ -52,6 +55,8 @@ _NOT_STORED: Final = (
     *NOT_TAKEN,
 )
 _ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
+_PLACE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
+"""They refuse a message at one broker, at this moment."""
 
 
 class Attempts:
@@ -147,9 +152,15 @@ def may_be_stored(error: ErucaError) -> bool:
     return not isinstance(error, _NOT_STORED)
 
 
-def is_told_as_it_is(error: ErucaError) -> bool:
-    """Tell whether *error* ends a sending by itself, whatever the attempts before it met."""
-    return isinstance(error, _ROUTE_ERRORS) or not error.retryable
+def is_told_as_it_is(error: ErucaError, failures: Sequence[tuple[str, ErucaError]]) -> bool:
+    """Tell whether *error*, the last of *failures*, ends a sending by itself.
+
+    Where an attempt before it may have stored the message, only a refusal of the message does: that
+    is what every broker says of it. Of the rest one would conclude that nothing is stored.
+    """
+    if isinstance(error, (*_ROUTE_ERRORS, *_PLACE_ERRORS)):
+        return not any(may_be_stored(failure) for _, failure in failures[:-1])
+    return not error.retryable
 
 
 def tried(failures: Sequence[tuple[str, ErucaError]]) -> tuple[str, str]:

@@ -327,7 +327,7 @@ def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) ->
 
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if is_told_as_it_is(error) or course.broker_name is None:
+    if is_told_as_it_is(error, course.failures) or course.broker_name is None:
         return error  # no broker has failed
     attempts, how = tried(course.failures)
     count = len(course.batch.messages)

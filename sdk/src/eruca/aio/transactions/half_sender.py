@@ -232,7 +232,7 @@ class _Course:
 
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if is_told_as_it_is(error) or course.queue is None:
+    if is_told_as_it_is(error, course.failures) or course.queue is None:
         return error  # no broker has failed
     attempts, how = tried(course.failures)
     stored = "it may be stored" if course.is_bound else "it is not stored"
