@@ -5,13 +5,15 @@ left, so that one which hangs leaves time for the next: RocketMQ gives each atte
 its retries then help only against failures that are fast.
 
 A broker that asks for patience (Retry-After) is asked again only after it, and another broker at
-once. A refusal that says the route was wrong has the route fetched anew first.
+once; where all have asked for it, whose patience ends first. A refusal that says the route was
+wrong has the route fetched anew first.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``retryResponseCodes``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +28,7 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
+from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.pauses import doubled
 
 ATTEMPT_SECONDS_MIN: Final = 0.2  # an attempt with less would fail a broker that is merely busy
@@ -44,6 +47,38 @@ class Retry:
     refresh_route: bool
 
 
+class Patience:
+    """Which brokers have asked for patience during one sending, and until when.
+
+    Times are seconds of one monotonic clock, given by the caller. None stands for the name servers,
+    where no broker has been asked yet.
+    """
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: dict[str | None, float] = {}
+
+    def note(self, broker_name: str | None, error: ErucaError, now: float) -> None:
+        """Take in how an attempt at a broker ended."""
+        if error.retry_after_seconds is not None:
+            self._until[broker_name] = now + error.retry_after_seconds
+
+    def is_asked(self, broker_name: str, now: float) -> bool:
+        """Tell whether the broker is not to be asked yet."""
+        return now < self._until.get(broker_name, now)
+
+    def seconds(self, broker_names: Iterable[str | None], now: float) -> float:
+        """Return how long it takes until the first of these may be asked."""
+        return max(min(self._until.get(name, now) for name in broker_names) - now, 0.0)
+
+    def queues(self, queues: Sequence[MessageQueue], now: float) -> Sequence[MessageQueue]:
+        """Return those of *queues* whose broker may be asked; all of them where none may."""
+        if not self._until:
+            return queues
+        return [queue for queue in queues if not self.is_asked(queue.broker_name, now)] or queues
+
+
 def attempt_seconds(remaining_seconds: float, attempts_left: int) -> float:
     """Return how long the next attempt may take; *attempts_left* counts it."""
     if attempts_left <= 1:
@@ -58,6 +93,7 @@ def next_attempt(
     attempts_max: int,
     remaining_seconds: float,
     has_other_broker: bool,
+    patience_seconds: float,
 ) -> Retry | None:
     """Return what to do before attempt number *attempt* + 1, or None if there is none.
 
@@ -66,7 +102,8 @@ def next_attempt(
         attempt: Its number, from 1.
         attempts_max: How many there may be.
         remaining_seconds: Until the deadline.
-        has_other_broker: The next attempt can go to another broker.
+        has_other_broker: The next attempt can go to another broker, and at once.
+        patience_seconds: If not: until a broker it can go to may be asked.
     """
     if attempt >= attempts_max or remaining_seconds <= 0:
         return None
@@ -76,8 +113,7 @@ def next_attempt(
         return None
     wait_seconds = 0.0
     if not has_other_broker:
-        asked_for = error.retry_after_seconds or 0.0
-        wait_seconds = max(asked_for, _back_off(attempt))
+        wait_seconds = max(patience_seconds, _back_off(attempt))
         if wait_seconds >= remaining_seconds:
             return None
     return Retry(wait_seconds, refresh_route=isinstance(error, _UNREACHED))

@@ -334,6 +334,25 @@ async def test_where_no_other_broker_will_do_the_same_is_tried_again(
     assert len(hot.requests) == 3
 
 
+async def test_brokers_that_ask_for_patience_are_left_alone_for_as_long() -> None:
+    asked: dict[str, float] = {}  # when each was to be asked again, by the loop's clock
+    early: list[str] = []
+
+    async def broker(request: Request) -> HttpResponse:
+        now = asyncio.get_running_loop().time()
+        if request.url not in asked:
+            asked[request.url] = now + (seconds := 0.2 if request.url == "http://a" else 600.0)
+            return problem_answer(eruca.OverloadedError("busy", retry_after_seconds=seconds))
+        early.extend([request.url] if now < asked[request.url] - 0.01 else [])
+        return receipt_answer(request)
+
+    client, _ = client_of(broker)
+    async with client, client.producer() as producer:
+        result = await producer.send(message())
+
+    assert (result.queue.broker_name, early) == ("a", [])
+
+
 @pytest.mark.parametrize(
     "error", [eruca.ValidationError("no"), eruca.ConflictError("no"), MalformedBatchError("no")]
 )

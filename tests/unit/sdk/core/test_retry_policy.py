@@ -22,7 +22,9 @@ from eruca.contract.errors import (
     TransportError,
     ValidationError,
 )
+from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.retry_policy import (
+    Patience,
     Retry,
     attempt_seconds,
     is_brokers_fault,
@@ -61,6 +63,7 @@ def after(
         attempts_max=3,
         remaining_seconds=remaining,
         has_other_broker=other_broker,
+        patience_seconds=error.retry_after_seconds or 0.0,
     )
 
 
@@ -86,6 +89,34 @@ def test_patience_beyond_the_deadline_is_not_worth_waiting_for() -> None:
     assert after(error, other_broker=False, remaining=2.0) is None
 
 
+def test_where_all_have_asked_for_patience_the_first_whose_time_comes_is_awaited() -> None:
+    patience = Patience()
+    patience.note("a", OverloadedError("x", retry_after_seconds=5.0), now=10.0)
+    patience.note("b", OverloadedError("x", retry_after_seconds=1.0), now=10.5)
+    patience.note("b", TransportError("x"), now=10.6)  # asks for nothing, and takes nothing back
+
+    assert patience.is_asked("b", now=11.4)
+    assert not patience.is_asked("b", now=11.5)
+    assert patience.seconds({"a", "b"}, now=11.0) == 0.5
+    assert patience.seconds({"a", "b"}, now=20.0) == 0
+    assert patience.seconds({"a", "b", "c"}, now=11.0) == 0
+
+
+def test_queues_of_brokers_that_asked_for_patience_are_left_out_unless_there_are_no_others() -> (
+    None
+):
+    patience = Patience()
+    queues = [MessageQueue("orders", name, 0) for name in ("a", "b")]
+    assert patience.queues(queues, now=10.0) == queues
+
+    patience.note("a", OverloadedError("x", retry_after_seconds=5.0), now=10.0)
+    assert patience.queues(queues, now=10.0) == queues[1:]
+
+    patience.note("b", OverloadedError("x", retry_after_seconds=1.0), now=10.0)
+    assert patience.queues(queues, now=10.0) == queues
+    assert patience.queues(queues, now=11.0) == queues[1:]
+
+
 def test_pauses_before_the_same_broker_grow() -> None:
     retries = [after(TransportError("x"), attempt=n, other_broker=False) for n in (1, 2)]
     pauses = [retry.wait_seconds for retry in retries if retry is not None]
@@ -100,6 +131,7 @@ def test_attempts_may_go_on_for_hours() -> None:
         attempts_max=2_001,
         remaining_seconds=3_600.0,
         has_other_broker=False,
+        patience_seconds=0.0,
     )
 
     assert retry == Retry(1.0, refresh_route=True)

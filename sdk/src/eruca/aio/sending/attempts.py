@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
@@ -29,7 +29,13 @@ from eruca.contract.errors import (
     TimeoutExpiredError,
     TopicNotFoundError,
 )
-from eruca.core.retry_policy import Retry, is_brokers_fault, was_reached
+from eruca.core.retry_policy import (
+    Patience,
+    Retry,
+    is_brokers_fault,
+    next_attempt,
+    was_reached,
+)
 from eruca.core.routing.counter import Counter
 from eruca.core.routing.queue_choice import choose_queue
 
@@ -90,12 +96,15 @@ class Attempts:
                 f"no name server told the route of {topic} before the deadline"
             ) from None
 
-    def choose(self, view: PublishView, last_broker: str | None) -> MessageQueue:
+    def choose(
+        self, view: PublishView, last_broker: str | None, patience: Patience
+    ) -> MessageQueue:
         """Return the queue whose turn it is, after an attempt at *last_broker*."""
+        now = time.monotonic()
         return choose_queue(
-            view.queues,
+            patience.queues(view.queues, now),
             self._counter,
-            now_ms=time.monotonic() * 1000,
+            now_ms=now * 1000,
             last_broker=last_broker,
             faults=self._faults,
         ).queue
@@ -128,6 +137,41 @@ class Attempts:
             self._routes.refresh_soon(topic)
         if retry.wait_seconds:
             await asyncio.sleep(retry.wait_seconds)
+
+
+def next_retry(
+    error: ErucaError,
+    *,
+    attempt: int,
+    attempts_max: int,
+    deadline: float,
+    last_broker: str | None,
+    next_brokers: Collection[str],
+    patience: Patience,
+) -> Retry | None:
+    """Return what comes before the next attempt; None if there is none.
+
+    Args:
+        error: How this attempt ended.
+        attempt: Its number, from 1.
+        attempts_max: How many there may be.
+        deadline: Of all of them, by the loop's clock.
+        last_broker: Where this one went; None if it knew of no broker.
+        next_brokers: Where the next one can go, as far as that is known.
+        patience: What brokers have asked for; takes in this *error*.
+    """
+    now = time.monotonic()
+    patience.note(last_broker, error, now)
+    return next_attempt(
+        error,
+        attempt=attempt,
+        attempts_max=attempts_max,
+        remaining_seconds=remaining_seconds(deadline, or_less=True),
+        has_other_broker=any(
+            name != last_broker and not patience.is_asked(name, now) for name in next_brokers
+        ),
+        patience_seconds=patience.seconds(next_brokers or (last_broker,), now),
+    )
 
 
 def remaining_seconds(deadline: float, *, or_less: bool = False) -> float:

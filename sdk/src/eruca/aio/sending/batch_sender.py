@@ -40,6 +40,7 @@ from eruca.aio.sending.attempts import (
     is_awaited,
     is_told_as_it_is,
     may_be_stored,
+    next_retry,
     remaining_seconds,
     tried,
 )
@@ -62,7 +63,7 @@ from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.record_batch import EncodedBatch, encode_messages
 from eruca.core.messages.unique_ids import UniqueIds
 from eruca.core.producing.send_result import Stored, StoredBatch, StoredMessages
-from eruca.core.retry_policy import attempt_seconds, next_attempt
+from eruca.core.retry_policy import Patience, attempt_seconds
 from eruca.core.routing.latency_fault import FaultTable
 
 if TYPE_CHECKING:
@@ -145,7 +146,9 @@ class BatchSender:
         batch = course.batch
         view = course.view = await self._attempts.view(batch.messages[0].topic, batch.deadline)
         queue = batch.queue or course.kept_queue
-        queue = course.queue = queue or self._attempts.choose(view, course.broker_name)
+        queue = course.queue = queue or self._attempts.choose(
+            view, course.broker_name, course.patience
+        )
         course.broker_name = queue.broker_name
         if view.is_missed(queue):
             view = course.view = await self._attempts.view_with(queue, batch.deadline)
@@ -200,15 +203,14 @@ class BatchSender:
         """Wait until the next attempt is due; raise what is final where there is none."""
         batch, view = course.batch, course.view
         is_counted = not is_awaited(view, course.queue, error)
-        retry = next_attempt(
+        retry = next_retry(
             error,
             attempt=course.attempt,
             attempts_max=self._attempts_max if is_counted else course.attempt + 1,
-            remaining_seconds=remaining_seconds(batch.deadline, or_less=True),
-            has_other_broker=batch.queue is None
-            and course.kept_queue is None
-            and view is not None
-            and any(queue.broker_name != course.broker_name for queue in view.queues),
+            deadline=batch.deadline,
+            last_broker=course.broker_name,
+            next_brokers=course.next_brokers,
+            patience=course.patience,
         )
         if retry is None:
             raise _final_error(course, error) from error
@@ -301,6 +303,7 @@ class _Course:
         "failures",
         "is_replayed",
         "kept_queue",
+        "patience",
         "queue",
         "view",
     )
@@ -316,6 +319,14 @@ class _Course:
         self.encoded: EncodedBatch | None = None
         self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6
         self.failures: list[tuple[str, ErucaError]] = []
+        self.patience = Patience()
+
+    @property
+    def next_brokers(self) -> set[str]:
+        """Where the next attempt can go."""
+        if (queue := self.batch.queue or self.kept_queue) is not None:
+            return {queue.broker_name}
+        return set() if self.view is None else {queue.broker_name for queue in self.view.queues}
 
 
 def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) -> None:

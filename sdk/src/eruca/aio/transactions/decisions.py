@@ -90,6 +90,7 @@ class Decisions:
                     attempts_max=attempt + 1,
                     remaining_seconds=deadline - loop.time(),
                     has_other_broker=False,
+                    patience_seconds=error.retry_after_seconds or 0.0,
                 )
                 if retry is None:
                     self._log_left(half, outcome, error)

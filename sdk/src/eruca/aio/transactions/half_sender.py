@@ -35,6 +35,7 @@ from eruca.aio.sending.attempts import (
     is_awaited,
     is_told_as_it_is,
     may_be_stored,
+    next_retry,
     remaining_seconds,
     tried,
 )
@@ -44,7 +45,7 @@ from eruca.core.messages.json_messages import new_message
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.unique_ids import UniqueIds
 from eruca.core.producing.transactions import HalfMessage
-from eruca.core.retry_policy import attempt_seconds, next_attempt
+from eruca.core.retry_policy import Patience, attempt_seconds
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.routes import Routes
@@ -143,7 +144,9 @@ class HalfSender:
             view = course.view = await self._attempts.view(course.topic, course.deadline)
             if course.wanted is None:
                 course.wanted = course.queue_of(view)
-            queue = course.wanted or self._attempts.choose(view, course.broker_name)
+            queue = course.wanted or self._attempts.choose(
+                view, course.broker_name, course.patience
+            )
             course.queue = queue
             if view.is_missed(queue):
                 view = course.view = await self._attempts.view_with(queue, course.deadline)
@@ -173,12 +176,14 @@ class HalfSender:
         """Wait until the next attempt is due; raise what is final where there is none."""
         is_counted = not course.is_bound or self._attempts_max == 1
         is_counted &= not is_awaited(course.view, course.queue, error)
-        retry = next_attempt(
+        retry = next_retry(
             error,
             attempt=course.attempt,
             attempts_max=self._attempts_max if is_counted else course.attempt + 1,
-            remaining_seconds=remaining_seconds(course.deadline, or_less=True),
-            has_other_broker=not course.is_bound and course.has_other_broker,
+            deadline=course.deadline,
+            last_broker=course.broker_name,
+            next_brokers=course.next_brokers,
+            patience=course.patience,
         )
         if retry is None:
             raise _final_error(course, error) from error
@@ -209,6 +214,7 @@ class _Course:
         self.url = ""
         self.is_bound = False  # to that queue: it may hold the half message
         self.failures: list[tuple[str, ErucaError]] = []
+        self.patience = Patience()
 
     @property
     def bound_queue(self) -> MessageQueue:
@@ -221,14 +227,11 @@ class _Course:
         return None if self.queue is None else self.queue.broker_name
 
     @property
-    def has_other_broker(self) -> bool:
-        """Whether the next attempt can go to another broker."""
-        view = self.view
-        return (
-            view is not None
-            and self.wanted is None
-            and any(queue.broker_name != self.broker_name for queue in view.queues)
-        )
+    def next_brokers(self) -> set[str]:
+        """Where the next attempt can go."""
+        if (queue := self.bound_queue if self.is_bound else self.wanted) is not None:
+            return {queue.broker_name}
+        return set() if self.view is None else {queue.broker_name for queue in self.view.queues}
 
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
