@@ -242,6 +242,40 @@ def test_bad_rows_may_be_skipped_told_and_counted(eruca: Eruca) -> None:
     assert sorted(eruca.bodies("t-skip")) == ["1", "3"]
 
 
+def test_rows_are_sent_to_the_last_though_nobody_reads_what_is_said_of_bad_ones(
+    eruca: Eruca,
+) -> None:
+    eruca("topic", "create", "t-unheard")
+    options = ["--format=jsonl", "--skip-errors"]
+    with eruca.start("send", "--topic=t-unheard", *options) as sender:
+        assert sender.stdin is not None
+        assert sender.stderr is not None
+        sender.stdin.write("{bad\n")
+        sender.stdin.flush()
+        assert "skipped: line 1" in sender.stderr.readline()
+        sender.stderr.close()
+        sender.stdin.write("{bad\n3\n{bad\n5\n")
+        sender.stdin.close()
+
+        assert sender.wait(PATIENCE_SECONDS) == 3
+
+    assert sorted(eruca.bodies("t-unheard")) == ["3", "5"]
+
+
+def test_a_bad_row_is_an_error_though_nobody_reads_the_counts(eruca: Eruca) -> None:
+    with eruca.start("send", "--topic=t-uncounted", "--format=jsonl", "-ojson") as sender:
+        assert sender.stdin is not None
+        assert sender.stdout is not None
+        sender.stdout.close()
+        sender.stdin.write("{bad\n")
+        sender.stdin.close()
+
+        assert sender.stderr is not None
+        assert json.loads(sender.stderr.read())["code"] == "bad-row"
+
+    assert sender.returncode == 1
+
+
 def test_without_a_header_no_row_is_skipped_for_another(eruca: Eruca) -> None:
     eruca("topic", "create", "t-header")
     options = ["--format=csv", "--skip-errors"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import signal
 import sys
 import threading
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
-from eruca.cli.session import Output, Session
+from eruca.cli.session import Output, Session, leave_unread
 
 if TYPE_CHECKING:
     from eruca.contract.errors import ErucaError
@@ -110,10 +109,7 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
             raise
         return EXIT_TERMINATED
     except BrokenPipeError:
-        # Whoever read the output has seen enough; what is still buffered goes nowhere.
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
-        os.close(devnull)
+        leave_unread(sys.stdout)  # whoever read the output has seen enough
         return 0
     except ErucaError as error:
         _report(session, error_line(error), error.problem() | {"detail": _detail(error)})

@@ -7,6 +7,7 @@ said beside the result (progress, counts, errors) goes to stderr.
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 from collections.abc import Iterable, Sequence
@@ -144,8 +145,21 @@ class Session:
         sys.stdout.buffer.flush()
 
     def say(self, text: str) -> None:
-        """Print a line for people, to stderr, so that it never mixes with results."""
-        _write(sys.stderr, text + "\n")
+        """Print a line for people, to stderr, so that it never mixes with results.
+
+        Where nobody reads that any more, nothing is said: it is no reason to end.
+        """
+        try:
+            _write(sys.stderr, text + "\n")
+        except BrokenPipeError:
+            leave_unread(sys.stderr)
+
+
+def leave_unread(stream: TextIO) -> None:
+    """Have what *stream* holds and is given go nowhere: its reader has left."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)
 
 
 def output_console() -> Console:

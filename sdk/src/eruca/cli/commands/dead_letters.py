@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,7 +12,7 @@ from eruca.cli import silent_brokers
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.commands.groups import GroupArgument
-from eruca.cli.session import Session
+from eruca.cli.session import Session, leave_unread
 from eruca.cli.starts import start_of
 
 if TYPE_CHECKING:
@@ -158,7 +159,10 @@ async def redrive(
         )
         async for done in outcomes:
             counts[done.outcome.outcome] = counts.get(done.outcome.outcome, 0) + 1
-            _show_outcome(session, done, dry_run=dry_run)
+            try:
+                _show_outcome(session, done, dry_run=dry_run)
+            except BrokenPipeError:  # it was told to send them all, whoever looks on
+                leave_unread(sys.stdout)
     summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
     session.say(("would be: " if dry_run else "") + (summary or "no dead letter matches"))
     return EXIT_FAILED if counts.get("not_found") else 0

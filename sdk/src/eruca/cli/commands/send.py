@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -272,8 +273,11 @@ async def _send_rows(
         try:
             with progress:
                 await sender.send(feed.batches())
-        finally:
-            _show_counts(session, topic, sender.counts)
+        except BaseException:
+            with suppress(BrokenPipeError):  # what has ended it is to be told all the same
+                _show_counts(session, topic, sender.counts)
+            raise
+        _show_counts(session, topic, sender.counts)
     return EXIT_ROWS_SKIPPED if sender.counts.skipped else 0
 
 
