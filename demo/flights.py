@@ -32,7 +32,10 @@ INTERRUPTED: Final = 130
 SEND_SECONDS: Final = 30.0  # for one message; on a slow machine a full buffer takes a while
 ANSWER_SECONDS: Final = 30.0  # for anything else
 LIVE_COUNT: Final = 500  # flights sent one at a time
-SETTINGS: Final = {"ERUCA_BROKER_SEGMENT_SIZE": str(256 * 1024 * 1024)}
+SETTINGS: Final = {
+    "ERUCA_BROKER_SEGMENT_SIZE": str(256 * 1024 * 1024),
+    "DATABASE_URL": "",  # what is kept is kept together, whatever the environment names
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,6 +70,17 @@ async def test_every_service_is_found_and_has_read_every_log_once_the_cluster_is
                 assert len(table["entries"]) == 1
 
 
+async def test_temporary_data_do_not_go_into_a_database_that_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A terminal may have that of another cluster, as one is told to set it, or of a program."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+
+    async with LocalCluster(queries=1, settings=SMALL) as cluster:
+        [query] = cluster.plan.queries
+        assert (query.directory / "PG_VERSION").exists()
+
+
 async def test_temporary_data_is_removed_at_the_end() -> None:
     async with LocalCluster(settings=SMALL) as cluster:
         store = cluster.plan.brokers[0].directory

@@ -62,7 +62,8 @@ class LocalCluster:
         namesrvs: How many name servers, independent of each other.
         txn_checkers: How many transaction checkers.
         queries: How many query services; with the transaction checkers they share one PostgreSQL.
-        data_dir: Where the stores lie; None: a temporary directory, removed at the end.
+        data_dir: Where the stores lie; None: a temporary directory, removed at the end. Then the
+            environment's ``DATABASE_URL`` is not used, either.
         base_port: The first port; 0: free ones; None: the standard ports.
         settings: ``ERUCA_*`` settings for the children, above those of the environment.
         restarts: Whether a child that dies on its own is started again.
@@ -94,7 +95,12 @@ class LocalCluster:
         self._queries = queries
         self._data_dir = data_dir
         self._base_port = base_port
-        self._environment = {**os.environ, **(settings or {}), "PYTHONUNBUFFERED": "1"}
+        inherited = dict(os.environ)
+        if data_dir is None:
+            # Tables that stay would keep rows of logs that are gone, and other clusters, whose
+            # brokers are called the same, would take them for their own.
+            inherited.pop("DATABASE_URL", None)
+        self._environment = {**inherited, **(settings or {}), "PYTHONUNBUFFERED": "1"}
         self._restarts = restarts
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
