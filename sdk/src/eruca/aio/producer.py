@@ -23,6 +23,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from eruca.aio.sending.attempts import view_before
 from eruca.aio.sending.batch_sender import BatchSender
 from eruca.aio.sending.send_buffer import SendBuffer
 from eruca.aio.sending.send_lane import PendingBatch, SendFuture, SendLane
@@ -218,10 +219,11 @@ class AsyncProducer:
             ErucaError: There was but one batch, or none was stored: as :meth:`send`.
         """
         seconds = self._timeout if timeout is None else checked_seconds(timeout, "timeout")
-        parts = await self._parted(messages, queue, selector, selector_arg)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds  # of what comes before the first batch
+        parts = await self._parted(messages, queue, selector, selector_arg, deadline)
         futures: list[asyncio.Future[Stored]] = []
         refusal: ClosedError | None = None  # of all parts that have no future
-        loop = asyncio.get_running_loop()
         try:
             for part in parts:
                 try:
@@ -342,7 +344,8 @@ class AsyncProducer:
         deadline: float = 0.0,
     ) -> SendFuture:
         if queue is not None or selector is not None or message.sharding_key is not None:
-            view = await self._context.routes.publish_view(message.topic)
+            by = deadline or asyncio.get_running_loop().time() + self._timeout
+            view = await view_before(self._context.routes, message.topic, by)
             queue = queue_of(message, view, queue, selector, selector_arg)
         size = message.size_estimate()
         await self._buffer.take(size)
@@ -374,6 +377,7 @@ class AsyncProducer:
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
+        deadline: float,
     ) -> list[SendPart]:
         """Return *messages* as batches; those for one queue are in order."""
         everything = list(messages)
@@ -381,7 +385,8 @@ class AsyncProducer:
         is_keyed = {message.sharding_key for message in everything} != {None}
         views: dict[str, PublishView] = {}
         if queue is not None or selector is not None or is_keyed:
-            views = {topic: await self._context.routes.publish_view(topic) for topic in topics}
+            routes = self._context.routes
+            views = {topic: await view_before(routes, topic, deadline) for topic in topics}
         if len(topics) == 1 and (queue is not None or not views):
             if queue is not None:
                 queue = queue_of(everything[0], views[everything[0].topic], queue, None, None)

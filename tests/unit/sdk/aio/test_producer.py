@@ -737,15 +737,20 @@ async def test_a_route_that_does_not_come_is_not_awaited_beyond_the_deadline() -
             await producer.send(message())
 
 
-async def test_no_name_server_at_all_is_an_error_within_the_deadline() -> None:
+@pytest.mark.parametrize("sharding_key", [None, "k"])
+@pytest.mark.parametrize("sends_many", [False, True])
+async def test_no_name_server_at_all_is_an_error_within_the_deadline(
+    sharding_key: str | None, *, sends_many: bool
+) -> None:
     async def silent(_: Request) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(silent), timeout=60)
+    client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(silent), timeout=600)
+    sent = eruca.Message("orders", "x", sharding_key=sharding_key)
     async with client, client.producer(send_timeout=0.05) as producer:
         with pytest.raises(eruca.TimeoutExpiredError, match="route of orders"):
-            await producer.send(message())
+            await (producer.send_many([sent]) if sends_many else producer.send(sent))
 
 
 async def test_a_number_is_no_queue_to_send_to() -> None:

@@ -79,22 +79,11 @@ class Attempts:
         self._counter = Counter(random.getrandbits(31))
 
     async def view(self, topic: str, deadline: float) -> PublishView:
-        """Return where messages of *topic* may go now.
-
-        Raises:
-            TimeoutExpiredError: The deadline has passed, or passes before anybody tells.
-            ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` says.
-        """
+        """Return where messages of *topic* may go now, as :func:`view_before` does."""
         view = self._routes.cached_publish_view(topic)
         if view is not None and view.queues:
             return view
-        try:
-            async with asyncio.timeout(remaining_seconds(deadline)):
-                return await self._routes.publish_view(topic)
-        except TimeoutError:
-            raise TimeoutExpiredError(
-                f"no name server told the route of {topic} before the deadline"
-            ) from None
+        return await view_before(self._routes, topic, deadline)
 
     def choose(
         self, view: PublishView, last_broker: str | None, patience: Patience
@@ -137,6 +126,22 @@ class Attempts:
             self._routes.refresh_soon(topic)
         if retry.wait_seconds:
             await asyncio.sleep(retry.wait_seconds)
+
+
+async def view_before(routes: Routes, topic: str, deadline: float) -> PublishView:
+    """Return where messages of *topic* may go, once a name server has told.
+
+    Raises:
+        TimeoutExpiredError: The deadline has passed, or passes before anybody tells.
+        ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` says.
+    """
+    try:
+        async with asyncio.timeout(remaining_seconds(deadline)):
+            return await routes.publish_view(topic)
+    except TimeoutError:
+        raise TimeoutExpiredError(
+            f"no name server told the route of {topic} before the deadline"
+        ) from None
 
 
 def next_retry(
