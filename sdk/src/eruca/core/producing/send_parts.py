@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Self
 
-from eruca.contract.errors import ErucaError, PartialSendError
+from eruca.contract.errors import ErucaError, PartialSendError, SendFailedError
 from eruca.core.messages.message import Message, size_estimates
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.producing.batching import BatchLimits
@@ -88,14 +88,15 @@ def results_in_order(
 
     Raises:
         PartialSendError: Some batches failed and others did not.
-        ErucaError: None was stored; the first batch's error.
+        ErucaError: None was stored: the first error by which one may be all the same, else the
+            first.
     """
     errors = [outcome for outcome in outcomes if isinstance(outcome, ErucaError)]
     stored = [outcome for outcome in outcomes if not isinstance(outcome, ErucaError)]
     if not errors:
         return SendResults(stored, [part.indexes for part in parts])
     if not stored:
-        raise errors[0]
+        raise next((error for error in errors if isinstance(error, SendFailedError)), errors[0])
     of_each: dict[int, SendResult | ErucaError] = {}
     for part, outcome in zip(parts, outcomes, strict=True):
         if isinstance(outcome, ErucaError):

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.errors import PartialSendError, TransportError
+from eruca.contract.errors import (
+    PartialSendError,
+    SendFailedError,
+    TransportError,
+    ValidationError,
+)
 from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import NO_HOST
 from eruca.core.messages.message import Message
@@ -110,3 +115,11 @@ def test_a_batch_that_failed_leaves_its_error_in_the_place_of_its_messages() -> 
 def test_if_all_batches_failed_the_error_is_the_first_ones() -> None:
     with pytest.raises(TransportError, match="first"):
         results_in_order([part(0), part(1)], [TransportError("first"), TransportError("second")])
+
+
+def test_if_one_of_them_may_be_stored_all_the_same_that_is_what_is_told() -> None:
+    """Or one would take the refusal of another for the whole, and send all of them again."""
+    refused, lost = ValidationError("refused"), SendFailedError("3 attempts failed")
+
+    with pytest.raises(SendFailedError):
+        results_in_order([part(0), part(1)], [refused, lost])
