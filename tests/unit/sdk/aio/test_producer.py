@@ -385,6 +385,22 @@ async def test_a_message_that_is_refused_takes_no_stranger_down_with_it() -> Non
     assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Exception)] == [5]
 
 
+async def test_a_batch_that_is_too_large_for_a_proxy_goes_in_parts() -> None:
+    """A proxy has a limit of its own, and tells of it in its own words."""
+
+    async def proxy(request: Request) -> HttpResponse:
+        if len(request.records) > 3:
+            return HttpResponse(413, {"content-type": "text/html"}, b"<h1>Entity Too Large</h1>")
+        return receipt_answer(request)
+
+    client, hot = client_of(proxy)
+    async with client, client.producer() as producer:
+        await asyncio.gather(*(producer.send(message(str(n))) for n in range(10)))
+
+    sent = [bodies(request) for request in hot.requests if len(request.records) <= 3]
+    assert sorted(body for batch in sent for body in batch) == [b"%d" % n for n in range(10)]
+
+
 async def test_nor_does_one_that_is_given_up_while_its_batch_is_refused() -> None:
     gone: list[asyncio.Future[eruca.SendResult]] = []
     stored: dict[str, str] = {}  # bodies by unique id

@@ -8,7 +8,7 @@ from typing import Any, Final
 from eruca.contract.errors.base import ErucaError, every_error
 from eruca.contract.errors.not_found import NotFoundError
 from eruca.contract.errors.refusals import RefusedError
-from eruca.contract.errors.requests import RequestError
+from eruca.contract.errors.requests import RequestError, TooLargeError
 from eruca.contract.errors.service import InternalError, OverloadedError, UnavailableError
 
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
@@ -57,6 +57,8 @@ def _field_errors(value: object) -> list[dict[str, str]]:
 def _kind_of_status(status: int) -> type[ErucaError]:
     if status == 404:
         return NotFoundError
+    if status == 413:
+        return TooLargeError
     if status == 429:
         return OverloadedError
     if status in (502, 503, 504):

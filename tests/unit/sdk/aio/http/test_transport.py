@@ -141,7 +141,7 @@ def test_a_problem_becomes_the_error_it_tells_of(error: ErucaError) -> None:
         (429, eruca.OverloadedError),
         (500, InternalError),
         (502, eruca.UnavailableError),
-        (413, eruca.RequestError),
+        (413, eruca.TooLargeError),
         (418, eruca.TransportError),
     ],
 )
