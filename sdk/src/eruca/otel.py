@@ -30,10 +30,16 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+try:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "eruca.otel takes opentelemetry-api: install that, as the extra eruca[otel] does",
+        name=error.name,
+    ) from None
 
 from eruca.aio.client import AsyncClient
 from eruca.aio.local_calls import is_async

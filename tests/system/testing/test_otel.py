@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import queue
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -283,3 +285,11 @@ def test_a_client_cannot_tell_its_spans_to_two_providers(
     with client.producer() as producer:
         producer.send(eruca.Message(TOPIC, "x"))
     assert len(spans.of(SpanKind.PRODUCER)) == 1
+
+
+def test_where_opentelemetry_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "eruca.otel")
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"the extra eruca\[otel\]"):
+        importlib.import_module("eruca.otel")
