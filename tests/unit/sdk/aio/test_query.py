@@ -21,13 +21,18 @@ class Services:
     """Name servers that know of some query services, some of which are away, or stop."""
 
     def __init__(
-        self, *known: str, away: tuple[str, ...] = (), stopping: tuple[str, ...] = ()
+        self,
+        *known: str,
+        away: tuple[str, ...] = (),
+        stopping: tuple[str, ...] = (),
+        namesrv_urls: str = "http://namesrv:1",
     ) -> None:
         self.known = known
         self.away = away
         self.stopping = stopping
+        self.ignorant: tuple[str, ...] = ()  # name servers that have just started
         self.transport = ScriptedTransport(self._answer)
-        settings = ClientSettings.resolve({}, namesrv_urls="http://namesrv:1")
+        settings = ClientSettings.resolve({}, namesrv_urls=namesrv_urls)
         self.context = ClientContext(
             settings,
             ssl_context=None,
@@ -38,7 +43,8 @@ class Services:
 
     async def _answer(self, request: Request) -> HttpResponse:
         if request.target.startswith("/v1/kv/"):
-            entries = {f"query-{number}": url for number, url in enumerate(self.known)}
+            known = () if request.url in self.ignorant else self.known
+            entries = {f"query-{number}": url for number, url in enumerate(known)}
             return json_answer({"namespace": "ERUCA_QUERY_SERVICES", "entries": entries})
         await asyncio.sleep(0)  # so that questions overlap
         if request.url in self.away:
@@ -92,6 +98,13 @@ async def test_where_none_answers_the_error_says_so_and_they_are_looked_for_anew
     services.known = ("http://q:3",)
     assert await services.query.rebuild() == []
     assert await services.query.urls() == ["http://q:3"]
+
+
+async def test_a_name_server_that_has_just_started_does_not_hide_what_another_knows() -> None:
+    services = Services("http://q:1", namesrv_urls="http://namesrv:1;http://namesrv:2")
+    services.ignorant = (services.context.name_servers.current_url,)
+
+    assert await services.query.urls() == ["http://q:1"]
 
 
 async def test_where_none_is_known_the_error_says_how_to_have_one() -> None:

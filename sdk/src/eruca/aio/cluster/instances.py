@@ -89,19 +89,23 @@ async def found_instances(
 ) -> list[str]:
     """Return the URLs that the name servers tell, in any order: clients share the instances.
 
+    A name server that knows none may have just started: then the others are asked as well.
+
     Raises:
         NoRouteError: They know of none.
         NameServersUnreachableError: No name server answered.
     """
     target = f"/v1/kv/{path_segment(service.namespace)}"
-    answer = await name_servers.request("GET", target, timeout=timeout)
-    if answer.status >= 300:
-        raise problem_error(answer, f"GET {target}")
-    urls = service.told(parsed(KvNamespace, answer, target).entries)
-    if not urls:
-        raise NoRouteError(
-            f"no {service.what} is known to {name_servers.current_url}",
-            fix=service.how_to_have_one,
-        )
-    random.shuffle(urls)
-    return urls
+    for _ in name_servers.urls:
+        answer = await name_servers.request("GET", target, timeout=timeout)
+        if answer.status >= 300:
+            raise problem_error(answer, f"GET {target}")
+        urls = service.told(parsed(KvNamespace, answer, target).entries)
+        if urls:
+            random.shuffle(urls)
+            return urls
+        name_servers.rotate()
+    raise NoRouteError(
+        f"no {service.what} is known to {', '.join(name_servers.urls)}",
+        fix=service.how_to_have_one,
+    )
