@@ -665,6 +665,35 @@ async def test_a_topic_nobody_knows_is_an_error_that_says_so() -> None:
             await producer.send(message())
 
 
+async def test_a_name_server_that_has_just_started_keeps_no_topic_from_being_created() -> None:
+    async def name_server(request: Request) -> HttpResponse:
+        if request.target != "/v1/brokers":
+            return problem_answer(eruca.TopicNotFoundError("no topic orders"))
+        if request.url == ignorant:
+            return json_answer({"brokers": []})
+        broker = {
+            "broker_id": 0,
+            "urls": {"default": "http://a"},
+            "store_host": "10.0.0.1:10911",
+            "data_version": 1,
+            "last_seen_at": "2026-01-01T00:00:00Z",
+            "expires_at": "2026-01-01T00:02:00Z",
+        }
+        group = {"cluster": "eruca", "broker_name": "a", "brokers": [broker]}
+        return json_answer({"brokers": [group]})
+
+    client = eruca.AsyncClient(
+        "http://one;http://another",
+        hot_transport=ScriptedTransport(storing),
+        transport=ScriptedTransport(name_server),
+    )
+    ignorant = client.context.name_servers.current_url
+    async with client, client.producer() as producer:
+        result = await producer.send(message())
+
+    assert result.queue.broker_name == "a"
+
+
 @pytest.mark.parametrize("refusal", [eruca.TopicNotFoundError, eruca.PermissionDeniedError])
 @pytest.mark.parametrize("is_idempotent", [False, True])
 async def test_a_route_that_has_changed_is_fetched_when_a_broker_refuses(

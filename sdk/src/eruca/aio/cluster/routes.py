@@ -258,15 +258,17 @@ class Routes:
         if known is not None and loop.time() < known[1]:
             return known[0]
         self._auto_views = {t: v for t, v in self._auto_views.items() if loop.time() < v[1]}
-        answer = await self._name_servers.request("GET", "/v1/brokers", timeout=self._timeout)
-        if answer.status != 200:
-            raise problem_error(answer, "list of brokers")
-        route = _route_to_all(topic, parsed(BrokerList, answer, "list of brokers"))
-        view = publish_view(route, network=self._network)
-        if not view.queues:
-            raise error
-        self._auto_views[topic] = (view, loop.time() + _AUTO_VIEW_SECONDS)
-        return view
+        for _ in self._name_servers.urls:
+            answer = await self._name_servers.request("GET", "/v1/brokers", timeout=self._timeout)
+            if answer.status != 200:
+                raise problem_error(answer, "list of brokers")
+            route = _route_to_all(topic, parsed(BrokerList, answer, "list of brokers"))
+            view = publish_view(route, network=self._network)
+            if view.queues:
+                self._auto_views[topic] = (view, loop.time() + _AUTO_VIEW_SECONDS)
+                return view
+            self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
+        raise error
 
     async def _fetch(self, topic: str) -> None:
         """Fetch a route; those who want the same one wait for the same request."""
