@@ -21,6 +21,7 @@ import pytest
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.cluster import LocalCluster, StartError
 from eruca_deploy.data_lock import DataTakenError
+from eruca_postgres.embedded import running_url
 from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
 from support.waiting import until_told
@@ -79,6 +80,21 @@ async def test_temporary_data_do_not_go_into_a_database_that_stays(
     async with LocalCluster(queries=1, settings=SMALL) as cluster:
         [query] = cluster.plan.queries
         assert (query.directory / "PG_VERSION").exists()
+
+
+async def test_its_own_database_is_no_other_one_wherever_its_socket_lies(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The URL that it told stays set in a terminal where it is started again."""
+    blank = directory / "with a blank"
+    async with LocalCluster(queries=1, data_dir=blank, settings=SMALL) as cluster:
+        told = running_url(cluster.plan.queries[0].directory)
+    assert told is not None
+    assert str(blank) not in told
+    monkeypatch.setenv("DATABASE_URL", told)
+
+    async with LocalCluster(queries=1, data_dir=blank, settings=SMALL) as cluster:
+        assert running_url(cluster.plan.queries[0].directory) == told
 
 
 async def test_temporary_data_is_removed_at_the_end() -> None:

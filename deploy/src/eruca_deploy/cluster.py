@@ -29,6 +29,7 @@ from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.data_lock import lock_data
 from eruca_deploy.plan import (
     MODULES,
+    POSTGRES_DIRECTORY,
     QUERY_MODULE,
     TXN_CHECKER_MODULE,
     ClusterPlan,
@@ -40,7 +41,7 @@ from eruca_deploy.plan import (
 from eruca_deploy.ports import check_ports, free_ports
 from eruca_deploy.readiness import lacks_brokers, lacks_readiness, lacks_work
 from eruca_deploy.supervision import Child, Report
-from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.embedded import EmbeddedServer, socket_directory
 
 _POLL_SECONDS: Final = 0.05  # between two looks at a service that is not ready yet
 _TAIL_SHOWN: Final = 20  # lines of a child's output in the error that says it did not start
@@ -294,7 +295,9 @@ class LocalCluster:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
         data_dir = self._data_dir or self._temporary
         assert data_dir is not None
-        self._environment = without_own_database(self._environment, data_dir.resolve())
+        self._environment = without_own_database(
+            self._environment, socket_directory(data_dir / POSTGRES_DIRECTORY)
+        )
         return plan_cluster(
             **counts,
             ports=ports,

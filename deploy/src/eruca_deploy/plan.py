@@ -132,13 +132,17 @@ def ports_from(
     return list(range(base_port, last + 1))
 
 
-def without_own_database(environment: Mapping[str, str], data_dir: Path) -> dict[str, str]:
-    """Return *environment* without a ``DATABASE_URL`` of the embedded server in *data_dir*.
+def without_own_database(environment: Mapping[str, str], socket_directory: Path) -> dict[str, str]:
+    """Return *environment* without a ``DATABASE_URL`` of the cluster's own embedded server.
 
     The cluster tells of it for other terminals. Set where the cluster is started the next time, it
     would lead the services to a server that nobody starts.
+
+    Args:
+        environment: What the children would inherit.
+        socket_directory: Where that server is reached while it runs.
     """
-    own = f"host={data_dir / POSTGRES_DIRECTORY}"
+    own = f"host={socket_directory}"
     is_own = own in unquote(environment.get("DATABASE_URL", "")).split("?")[-1].split("&")
     return {k: v for k, v in environment.items() if not (is_own and k == "DATABASE_URL")}
 

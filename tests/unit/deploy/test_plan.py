@@ -147,9 +147,9 @@ def test_the_url_of_its_own_postgres_is_not_taken_for_another_one(tmp_path: Path
     own = {"DATABASE_URL": f"postgresql://postgres:@/postgres?host={tmp_path}/postgres", "A": "1"}
     others = {"DATABASE_URL": f"postgresql://postgres:@/postgres?host={tmp_path}/other/postgres"}
 
-    assert without_own_database(own, tmp_path) == {"A": "1"}
-    assert without_own_database(others, tmp_path) == others
-    assert without_own_database({}, tmp_path) == {}
+    assert without_own_database(own, tmp_path / "postgres") == {"A": "1"}
+    assert without_own_database(others, tmp_path / "postgres") == others
+    assert without_own_database({}, tmp_path / "postgres") == {}
 
 
 def test_the_query_services_pages_may_call_every_other_service(tmp_path: Path) -> None:

@@ -142,6 +142,14 @@ def running_url(directory: Path) -> str | None:
     return None if found is None else str(found.get_uri())
 
 
+def socket_directory(directory: Path) -> Path:
+    """Return where the server of *directory* is reached while it runs: what ``host=`` names."""
+    directory = directory.expanduser().resolve()
+    if not directory.exists():  # it has never run, and nobody has been told
+        return directory
+    return _socket_directory(directory, PostgresServer.runtime_path)
+
+
 class _Server(PostgresServer):
     """The wheel's server, whose lock lies beside its data instead of in a directory of all users.
 
