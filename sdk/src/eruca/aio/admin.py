@@ -174,16 +174,14 @@ class AsyncAdmin:
 
     async def list_topics(self) -> list[str]:
         """Return the topics that some live broker has, by the name server, sorted."""
+        # Turns to a name server that knows some; and raises at a broker, who lists topics as well.
+        await self._masters.brokers()
         topics: list[str] = []
         cursor: str | None = None
         while True:
             target = target_of("/v1/topics", cursor=cursor, limit=LIST_LIMIT_MAX)
             answer = await self._masters.ask_name_server("GET", target)
-            try:
-                page = parsed(TopicNames, answer, target)
-            except TransportError:
-                await self._masters.brokers()  # raises at a broker, who lists topics as well
-                raise
+            page = parsed(TopicNames, answer, target)
             topics += page.topics
             cursor = page.next_cursor
             if cursor is None:

@@ -1,4 +1,4 @@
-"""Names that nothing can have are refused before anybody is asked: here nobody would answer."""
+"""Administration: who is asked; and names that nothing can have are refused before anybody is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import eruca
+from eruca.aio.http.transport import HttpResponse
+from support.scripted_transport import Request, ScriptedTransport, json_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -127,3 +129,26 @@ async def test_what_is_no_offset_id_is_told_what_one_is() -> None:
     error = await error_of(lambda client, text: client.admin.message_by_offset_id(text), "x")
 
     assert error.detail.startswith("'x' is no offset id: that is 32 hex digits")
+
+
+async def test_topics_are_listed_by_a_name_server_that_has_not_just_started() -> None:
+    broker = {
+        "broker_id": 0,
+        "urls": {"default": "http://a"},
+        "store_host": "10.0.0.1:10911",
+        "data_version": 1,
+        "last_seen_at": "2026-01-01T00:00:00Z",
+        "expires_at": "2026-01-01T00:02:00Z",
+    }
+    group = {"cluster": "eruca", "broker_name": "a", "brokers": [broker]}
+
+    async def name_server(request: Request) -> HttpResponse:
+        knows = request.url != ignorant
+        if request.target == "/v1/brokers":
+            return json_answer({"brokers": [group] if knows else []})
+        return json_answer({"topics": ["orders"] if knows else [], "next_cursor": None})
+
+    transport = ScriptedTransport(name_server)
+    async with eruca.AsyncClient("http://one;http://another", transport=transport) as client:
+        ignorant = client.context.name_servers.current_url
+        assert await client.admin.list_topics() == ["orders"]
