@@ -80,9 +80,6 @@ class Attempts:
 
     async def view(self, topic: str, deadline: float) -> PublishView:
         """Return where messages of *topic* may go now, as :func:`view_before` does."""
-        view = self._routes.cached_publish_view(topic)
-        if view is not None and view.queues:
-            return view
         return await view_before(self._routes, topic, deadline)
 
     def choose(
@@ -129,12 +126,15 @@ class Attempts:
 
 
 async def view_before(routes: Routes, topic: str, deadline: float) -> PublishView:
-    """Return where messages of *topic* may go, once a name server has told.
+    """Return where messages of *topic* may go, at once where that is known.
 
     Raises:
-        TimeoutExpiredError: The deadline has passed, or passes before anybody tells.
+        TimeoutExpiredError: The deadline has passed, or passes before a name server tells.
         ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` says.
     """
+    view = routes.cached_publish_view(topic)
+    if view is not None and view.queues:
+        return view
     try:
         async with asyncio.timeout(remaining_seconds(deadline)):
             return await routes.publish_view(topic)
