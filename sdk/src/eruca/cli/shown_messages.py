@@ -29,7 +29,7 @@ def message_document(message: ReceivedMessage) -> dict[str, object]:
         "keys": message.keys,
         "sharding_key": message.sharding_key,
         "properties": message.properties,
-        "body": body_document(message.body),
+        "body": _body_of(message),
         "flag": message.flag,
         "reconsume_times": message.reconsume_times,
         "born_at": time_text(message.born_at),
@@ -63,9 +63,22 @@ def message_line(message: ReceivedMessage) -> Text:
         line.append(f"[{one_line(message.tag)}] ", "green")
     if message.keys:
         line.append(f"{one_line(','.join(message.keys))} ", "yellow")
-    body = body_document(message.body)
-    line.append(one_line(body.get("text") or f"base64:{body.get('base64', '')}"))
+    body = _body_of(message)
+    if "unreadable" in body:
+        line.append(one_line(f"unreadable: {body['unreadable']}"), "red")
+    else:
+        line.append(one_line(body.get("text") or f"base64:{body.get('base64', '')}"))
     return line
+
+
+def _body_of(message: ReceivedMessage) -> dict[str, str]:
+    """Return its body, or why that cannot be read: others are waiting to be shown behind it."""
+    from eruca.contract.errors import DamagedMessageError
+
+    try:
+        return body_document(message.body)
+    except DamagedMessageError as error:
+        return {"unreadable": error.detail if error.fix is None else f"{error.detail}; {error.fix}"}
 
 
 def one_line(text: str) -> str:

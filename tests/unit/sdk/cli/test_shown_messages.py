@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.cli.shown_messages import body_document, one_line
+from eruca.cli.shown_messages import body_document, message_document, message_line, one_line
+from eruca.contract.records import Record, encode_record
+from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,15 @@ def test_no_text_moves_the_cursor_or_changes_a_colour(text: str) -> None:
 )
 def test_a_body_is_text_where_it_is_utf_8(body: bytes, document: dict[str, str]) -> None:
     assert body_document(body) == document
+
+
+def test_what_cannot_be_read_says_so_in_place_of_its_body() -> None:
+    record = bytearray(encode_record(Record("orders", b"paid", properties="TAGS\x01t\x02")))
+    record[record.index(b"paid")] ^= 1
+    message = ReceivedMessage(MessageQueue("orders", "a", 3), 5, bytes(record), 0, len(record))
+    reason = "orders/a/3 at 5: the body does not match its checksum"
+
+    document = message_document(message)
+
+    assert (document["body"], document["tag"]) == ({"unreadable": reason}, "t")
+    assert message_line(message).plain.endswith(f"a/3@5 [t] unreadable: {reason}")

@@ -258,8 +258,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return hash((self.queue, self.queue_offset))
 
     def __repr__(self) -> str:
-        queue = f"{self.queue.topic}/{self.queue.broker_name}/{self.queue.queue_id}"
-        return f"ReceivedMessage({queue} at {self.queue_offset}, tag={self.tag!r})"
+        return f"ReceivedMessage({self._place()}, tag={self.tag!r})"
 
     def _layout(self) -> RecordLayout:
         return layout_of(self._sys_flag())
@@ -315,7 +314,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return next((properties[name] for name in names if name in properties), None)
 
     def _place(self) -> str:
-        return f"{self.queue} at {self.queue_offset}"
+        return "/".join(map(str, self.queue)) + f" at {self.queue_offset}"
 
 
 def _moment(ms: int) -> datetime:
