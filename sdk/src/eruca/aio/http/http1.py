@@ -82,17 +82,24 @@ class Http1Transport:
         for part in body:
             size += len(part) if part.__class__ is bytes else memoryview(part).nbytes
         head = _request_head(method, target, pool.host_header, headers, size)
-        connection = await pool.take(deadline, fresh=False)
-        was_used = connection.used_count > 0
-        try:
+        may_repeat = method in _SAFE_METHODS
+        connection = pool.take_idle() or await pool.take(deadline)
+        while True:
+            is_new = connection.used_count == 0
             connection.deadline = deadline
-            return await self._exchange(pool, connection, head, body, size)
-        except ConnectionLostError as error:
-            if not (was_used and error.nothing_received and method in _SAFE_METHODS):
-                raise
-        connection = await pool.take(deadline, fresh=True)
-        connection.deadline = deadline
-        return await self._exchange(pool, connection, head, body, size)
+            self._busy.add(connection)
+            if self._timer is None or deadline < self._timer_due:
+                self._set_timer(deadline)
+            try:
+                return await connection.exchange(head, body, size)
+            except ConnectionLostError as error:
+                if is_new or not error.nothing_received or not may_repeat:
+                    raise
+                may_repeat = False
+            finally:
+                self._busy.discard(connection)
+                pool.give_back(connection)
+            connection = await pool.take(deadline, fresh=True)
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
@@ -130,23 +137,6 @@ class Http1Transport:
     def connections_max(self) -> int:
         """How many connections to one server there may be."""
         return self._connections_max
-
-    async def _exchange(
-        self,
-        pool: _HostPool,
-        connection: Http1Connection,
-        head: bytes,
-        body: Sequence[Buffer],
-        body_size: int,
-    ) -> HttpResponse:
-        self._busy.add(connection)
-        if self._timer is None or connection.deadline < self._timer_due:
-            self._set_timer(connection.deadline)
-        try:
-            return await connection.exchange(head, body, body_size)
-        finally:
-            self._busy.discard(connection)
-            pool.give_back(connection)
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
@@ -197,16 +187,22 @@ class _HostPool:
         """Whether a connection is busy, or could be used again."""
         return self.open_count > sum(not connection.is_usable for connection in self._idle)
 
-    async def take(self, deadline: float, *, fresh: bool) -> Http1Connection:
-        """Return an idle connection, a new one, or the next to become free."""
+    def take_idle(self) -> Http1Connection | None:
+        """Return an idle connection, if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+            self.open_count -= 1
+        return None
+
+    async def take(self, deadline: float, *, fresh: bool = False) -> Http1Connection:
+        """Return an idle connection unless it is to be *fresh*, a new one, or the next free one."""
         while True:
-            while self._idle and not fresh:
-                connection = self._idle.pop()
-                if connection.is_usable:
-                    return connection
-                self.open_count -= 1
             if fresh:
                 self._drop_idle()
+            elif (idle := self.take_idle()) is not None:
+                return idle
             if self.open_count < self._transport.connections_max:
                 return await self._open(deadline)
             given = await self._wait(deadline)
