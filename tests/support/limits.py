@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ def file_size_limit(size: int) -> Iterator[None]:
 def open_files_limit(more: int) -> Iterator[None]:
     """Let about *more* further files be opened; one more raises OSError (EMFILE)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()  # or what earlier tests have left would be closed meanwhile, and make room
     lowest_free = os.dup(0)
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + more, hard))
