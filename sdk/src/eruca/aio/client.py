@@ -336,7 +336,8 @@ class AsyncClient:
             suspend_seconds: Ordered: before a failed message is tried again.
             on_poison: Ordered: while a message fails, ``block`` its queue, or ``park_key``: only
                 the messages of its sharding key wait.
-            queue_max_count: Messages held of one queue.
+            queue_max_count: Messages held of a queue, on average over those of a broker: they are
+                pulled together, and a queue may have the room that others leave.
             queue_max_bytes: Bytes held of one queue.
             max_bytes: Bytes held of all queues.
             max_span: Offsets between the first and the last message held of one queue.
