@@ -175,8 +175,10 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
 
     assert driver.returncode == 130, output
     assert f"{lake} holds " in output
-    assert "Traceback" not in output
-    assert "Error" not in output
+    # Spark's own Python processes may complain of each other; of ours nobody does.
+    assert "/eruca_spark/" not in output
+    assert "/pyspark_eruca/" not in output
+    assert "error:" not in output
 
 
 def test_a_lake_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
