@@ -100,6 +100,29 @@ def receipt_answer(request: Request, queue_offset: int = 0, **fields: Any) -> Ht
     return json_answer(msgspec.convert(receipt, BatchReceipt), 201)
 
 
+def live_brokers(*names: str) -> dict[str, Any]:
+    """Return the brokers a name server tells; the broker ``a`` is at ``http://a``."""
+    return {
+        "brokers": [
+            {
+                "cluster": "eruca",
+                "broker_name": name,
+                "brokers": [
+                    {
+                        "broker_id": 0,
+                        "urls": {"default": f"http://{name}"},
+                        "store_host": "10.0.0.1:10911",
+                        "data_version": 1,
+                        "last_seen_at": "2026-01-01T00:00:00Z",
+                        "expires_at": "2026-01-01T00:02:00Z",
+                    }
+                ],
+            }
+            for name in names
+        ]
+    }
+
+
 def route_of(topic: str, *broker_names: str, queue_count: int = 2) -> dict[str, Any]:
     """Return the route of a topic; the broker ``a`` is at ``http://a``."""
     return {

@@ -11,7 +11,7 @@ import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse
-from support.scripted_transport import Request, ScriptedTransport, json_answer
+from support.scripted_transport import Request, ScriptedTransport, json_answer, live_brokers
 
 pytestmark = pytest.mark.anyio
 
@@ -132,20 +132,10 @@ async def test_what_is_no_offset_id_is_told_what_one_is() -> None:
 
 
 async def test_topics_are_listed_by_a_name_server_that_has_not_just_started() -> None:
-    broker = {
-        "broker_id": 0,
-        "urls": {"default": "http://a"},
-        "store_host": "10.0.0.1:10911",
-        "data_version": 1,
-        "last_seen_at": "2026-01-01T00:00:00Z",
-        "expires_at": "2026-01-01T00:02:00Z",
-    }
-    group = {"cluster": "eruca", "broker_name": "a", "brokers": [broker]}
-
     async def name_server(request: Request) -> HttpResponse:
         knows = request.url != ignorant
         if request.target == "/v1/brokers":
-            return json_answer({"brokers": [group] if knows else []})
+            return json_answer(live_brokers("a") if knows else live_brokers())
         return json_answer({"topics": ["orders"] if knows else [], "next_cursor": None})
 
     transport = ScriptedTransport(name_server)

@@ -18,6 +18,7 @@ from support.scripted_transport import (
     Request,
     ScriptedTransport,
     json_answer,
+    live_brokers,
     problem_answer,
     receipt_answer,
     route_of,
@@ -670,17 +671,8 @@ async def test_a_name_server_that_has_just_started_keeps_no_topic_from_being_cre
         if request.target != "/v1/brokers":
             return problem_answer(eruca.TopicNotFoundError("no topic orders"))
         if request.url == ignorant:
-            return json_answer({"brokers": []})
-        broker = {
-            "broker_id": 0,
-            "urls": {"default": "http://a"},
-            "store_host": "10.0.0.1:10911",
-            "data_version": 1,
-            "last_seen_at": "2026-01-01T00:00:00Z",
-            "expires_at": "2026-01-01T00:02:00Z",
-        }
-        group = {"cluster": "eruca", "broker_name": "a", "brokers": [broker]}
-        return json_answer({"brokers": [group]})
+            return json_answer(live_brokers())
+        return json_answer(live_brokers("a"))
 
     client = eruca.AsyncClient(
         "http://one;http://another",

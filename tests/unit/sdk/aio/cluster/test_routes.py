@@ -20,6 +20,7 @@ from support.scripted_transport import (
     Request,
     ScriptedTransport,
     json_answer,
+    live_brokers,
     problem_answer,
     route_of,
 )
@@ -80,22 +81,7 @@ class NameServer:
         return HttpResponse(304, {"etag": etag}, b"")
 
     def broker_list(self) -> HttpResponse:
-        address = {
-            "broker_id": 0,
-            "store_host": "10.0.0.1:10911",
-            "data_version": 1,
-            "last_seen_at": "2026-01-01T00:00:00Z",
-            "expires_at": "2026-01-01T00:00:00Z",
-        }
-        groups = [
-            {
-                "cluster": "eruca",
-                "broker_name": name,
-                "brokers": [{**address, "urls": {"default": f"http://{name}"}}],
-            }
-            for name in self.brokers
-        ]
-        return json_answer({"brokers": groups})
+        return json_answer(live_brokers(*self.brokers))
 
 
 @asynccontextmanager
