@@ -58,7 +58,7 @@ class AsyncAdmin:
         self._context = context
         self._masters = Masters(context)
         self._topics = TopicChanges(context, self._masters)
-        self._scheduled = Scheduled(context, self._masters)
+        self._scheduled = Scheduled(self._masters)
         self._kv = KvTable(context, self._masters)
         self._groups: AsyncGroupAdmin | None = None
         self._transactions: AsyncTransactionAdmin | None = None

@@ -6,13 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
-
-from pydantic import BaseModel
 
 from eruca.aio.cluster.group_api import group_path, unknown_group
 from eruca.aio.cluster.masters import Masters, answered, on_those_that_know
-from eruca.aio.cluster.requests import ask, checked_request
+from eruca.aio.cluster.requests import checked_request
 from eruca.aio.http.transport import target_of
 from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.limits import LIST_LIMIT_MAX, REDRIVE_COUNT_MAX
@@ -27,11 +24,6 @@ from eruca.contract.retries import (
 )
 from eruca.core.checked_names import check_group, check_topic
 from eruca.core.checked_numbers import check_above_zero
-
-if TYPE_CHECKING:
-    from eruca.aio.cluster.client_context import ClientContext
-
-M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +48,7 @@ class DeadLetters:
     What its methods take and raise is said in :class:`eruca.aio.group_admin.AsyncGroupAdmin`.
     """
 
-    def __init__(self, context: ClientContext, masters: Masters) -> None:
-        self._context = context
+    def __init__(self, masters: Masters) -> None:
         self._masters = masters
 
     async def of_group(
@@ -90,7 +81,7 @@ class DeadLetters:
         check_group(group)
         url = (await self._masters.all(None, broker_name))[broker_name]
         target = f"{group_path(group)}/dead-letters/{dead_letter_id}"
-        return await self._call(DeadLetterDetail, "GET", url, target)
+        return await self._masters.call(DeadLetterDetail, "GET", url, target)
 
     async def redrive(
         self,
@@ -138,7 +129,7 @@ class DeadLetters:
                 cursor: str | None = None
                 while True:
                     await asyncio.sleep(max(due_at - loop.time(), 0))
-                    answer = await self._call(
+                    answer = await self._masters.call(
                         RedriveAnswer,
                         "POST",
                         url,
@@ -162,7 +153,7 @@ class DeadLetters:
             target = target_of(
                 f"{group_path(group)}/dead-letters", **chosen, cursor=cursor, limit=LIST_LIMIT_MAX
             )
-            page = await self._call(DeadLetterList, "GET", url, target)
+            page = await self._masters.call(DeadLetterList, "GET", url, target)
             for letter in page.dead_letters:
                 yield letter
             cursor = page.next_cursor
@@ -182,24 +173,11 @@ class DeadLetters:
         target = target_of(f"{group_path(group)}/dead-letters", limit=1)
         known = await on_those_that_know(
             urls,
-            lambda url: self._call(DeadLetterList, "GET", url, target),
+            lambda url: self._masters.call(DeadLetterList, "GET", url, target),
             unknown_group(group),
             unanswered,
         )
         return {name: urls[name] for name in known}
-
-    async def _call(
-        self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None
-    ) -> M:
-        return await ask(
-            model,
-            self._context.transport,
-            method,
-            url,
-            target,
-            body=body,
-            timeout=self._context.settings.timeout_seconds,
-        )
 
 
 def _redrives(

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Literal
 
 from eruca.aio.cluster.group_api import group_path, unknown_group
 from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
-from eruca.aio.cluster.requests import checked_request, parsed, send_model
+from eruca.aio.cluster.requests import checked_request
 from eruca.aio.dead_letters import DeadLetters, HeldDeadLetter, Redriven
-from eruca.aio.http.transport import HttpResponse, target_of
+from eruca.aio.http.transport import target_of
 from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
@@ -44,8 +42,6 @@ from eruca.core.messages.message_queue import MessageQueue, checked_queue
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
-M = TypeVar("M", bound=BaseModel)
-
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
@@ -62,7 +58,7 @@ class AsyncGroupAdmin:
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._masters = Masters(context)
-        self._dead_letters = DeadLetters(context, self._masters)
+        self._dead_letters = DeadLetters(self._masters)
 
     # Settings and members.
 
@@ -106,7 +102,7 @@ class AsyncGroupAdmin:
             )
         return await on_each(
             await self._masters.all(broker_name=broker_name),
-            lambda url: self._call(GroupConfig, "PUT", url, group_path(group), settings),
+            lambda url: self._masters.call(GroupConfig, "PUT", url, group_path(group), settings),
         )
 
     async def get(
@@ -125,7 +121,7 @@ class AsyncGroupAdmin:
         check_group(group)
         return await on_those_that_know(
             await self._masters.all(),
-            lambda url: self._call(GroupConfig, "GET", url, group_path(group)),
+            lambda url: self._masters.call(GroupConfig, "GET", url, group_path(group)),
             unknown_group(group),
             unanswered,
         )
@@ -153,7 +149,7 @@ class AsyncGroupAdmin:
                     limit=LIST_LIMIT_MAX,
                     include_system=include_system or None,
                 )
-                page = await self._call(GroupList, "GET", url, target)
+                page = await self._masters.call(GroupList, "GET", url, target)
                 groups = [*groups, *page.groups]
                 cursor = page.next_cursor
                 if cursor is None:
@@ -176,7 +172,9 @@ class AsyncGroupAdmin:
         check_group(group)
         urls = await self._masters.all()
         deleted = await on_those_that_know(
-            urls, lambda url: self._send("DELETE", url, group_path(group)), unknown_group(group)
+            urls,
+            lambda url: self._masters.send("DELETE", url, group_path(group)),
+            unknown_group(group),
         )
         return sorted(deleted)
 
@@ -193,7 +191,7 @@ class AsyncGroupAdmin:
         check_group(group)
         return await on_those_that_know(
             await self._masters.all(),
-            lambda url: self._call(MemberList, "GET", url, f"{group_path(group)}/members"),
+            lambda url: self._masters.call(MemberList, "GET", url, f"{group_path(group)}/members"),
             unknown_group(group),
             unanswered,
         )
@@ -306,7 +304,7 @@ class AsyncGroupAdmin:
                     queue_ids=None if ids is None else ids[names[url]],
                     dry_run=dry_run,
                 )
-            return await self._call(
+            return await self._masters.call(
                 ResetAnswer, "POST", url, f"{group_path(group)}/offsets:reset", request
             )
 
@@ -395,23 +393,6 @@ class AsyncGroupAdmin:
         )
         async for redriven in outcomes:
             yield redriven
-
-    async def _call(
-        self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None
-    ) -> M:
-        return parsed(model, await self._send(method, url, target, body), url + target)
-
-    async def _send(
-        self, method: str, url: str, target: str, body: BaseModel | None = None
-    ) -> HttpResponse:
-        return await send_model(
-            self._context.transport,
-            method,
-            url,
-            target,
-            body,
-            timeout=self._context.settings.timeout_seconds,
-        )
 
 
 def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:

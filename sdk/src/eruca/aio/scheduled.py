@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.masters import Masters, answered, on_those_that_know
 from eruca.aio.cluster.merging import merged
-from eruca.aio.cluster.requests import parsed, send_model
-from eruca.aio.http.transport import HttpResponse, path_segment, target_of
+from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.errors import ErucaError, ScheduledNotFoundError
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.retries import ScheduledList, ScheduledMessage
-
-if TYPE_CHECKING:
-    from eruca.aio.cluster.client_context import ClientContext
 
 _PATH = "/v1/scheduled"
 
@@ -31,8 +26,7 @@ class HeldScheduled:
 class Scheduled:
     """What waits at the brokers of one cluster."""
 
-    def __init__(self, context: ClientContext, masters: Masters) -> None:
-        self._context = context
+    def __init__(self, masters: Masters) -> None:
         self._masters = masters
 
     async def waiting(
@@ -53,7 +47,7 @@ class Scheduled:
         """Recall a message; return which brokers have done so."""
 
         async def recall(url: str) -> None:
-            await self._send("DELETE", url, f"{_PATH}/{path_segment(message_id)}")
+            await self._masters.send("DELETE", url, f"{_PATH}/{path_segment(message_id)}")
 
         urls = await self._masters.all()
         unknown = ScheduledNotFoundError(
@@ -68,18 +62,9 @@ class Scheduled:
         cursor: str | None = None
         while True:
             target = target_of(_PATH, topic=topic, cursor=cursor, limit=LIST_LIMIT_MAX)
-            page = parsed(ScheduledList, await self._send("GET", url, target), url + target)
+            page = await self._masters.call(ScheduledList, "GET", url, target)
             for message in page.scheduled:
                 yield HeldScheduled(broker_name, message)
             cursor = page.next_cursor
             if cursor is None:
                 return
-
-    async def _send(self, method: str, url: str, target: str) -> HttpResponse:
-        return await send_model(
-            self._context.transport,
-            method,
-            url,
-            target,
-            timeout=self._context.settings.timeout_seconds,
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.masters import Masters, on_each
-from eruca.aio.cluster.requests import checked_request, parsed, send_model
+from eruca.aio.cluster.requests import checked_request, parsed
 from eruca.aio.http.transport import path_segment
 from eruca.contract.errors import KeyNotFoundError
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
@@ -43,7 +43,7 @@ class KvTable:
             body = KvValue(value=value)
 
         async def put(url: str) -> None:
-            await self._send("PUT", url, target, body)
+            await self._masters.send("PUT", url, target, body)
 
         await on_each(self._urls(), put)
 
@@ -53,7 +53,7 @@ class KvTable:
 
         async def delete(url: str) -> KeyNotFoundError | None:
             try:
-                await self._send("DELETE", url, target)
+                await self._masters.send("DELETE", url, target)
             except KeyNotFoundError as error:
                 return error
             return None
@@ -65,16 +65,6 @@ class KvTable:
 
     def _urls(self) -> dict[str, str]:
         return {url: url for url in self._context.name_servers.urls}
-
-    async def _send(self, method: str, url: str, target: str, body: KvValue | None = None) -> None:
-        await send_model(
-            self._context.transport,
-            method,
-            url,
-            target,
-            body,
-            timeout=self._context.settings.timeout_seconds,
-        )
 
 
 def _target(namespace: str, key: str | None = None) -> str:

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from eruca.aio.cluster.requests import parsed
+from pydantic import BaseModel
+
+from eruca.aio.cluster.requests import parsed, send_model
 from eruca.aio.http.transport import HttpResponse, problem_error
 from eruca.contract.errors import (
     BrokerNotFoundError,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 _NO_ANSWER: Final = (TransportError, TimeoutExpiredError, UnavailableError)
 
@@ -112,6 +115,19 @@ class Masters:
         if answer.status >= 300:
             raise problem_error(answer, f"{method} {target}")
         return answer
+
+    async def send(
+        self, method: str, url: str, target: str, body: BaseModel | None = None
+    ) -> HttpResponse:
+        """Return the answer of the one at *url*, within the client's time-out; raise a refusal."""
+        seconds = self._context.settings.timeout_seconds
+        return await send_model(self._context.transport, method, url, target, body, timeout=seconds)
+
+    async def call(
+        self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None
+    ) -> M:
+        """Do the same, and return the answer as *model*."""
+        return parsed(model, await self.send(method, url, target, body), url + target)
 
 
 async def on_each(
