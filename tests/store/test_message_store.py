@@ -233,6 +233,34 @@ async def test_what_comes_during_a_flush_is_written_once_at_its_end(
     assert bodies(store) == [b"first", *(b"%d" % number for number in range(5))]
 
 
+@pytest.mark.parametrize("mode", [FlushMode.ASYNC])
+async def test_a_flush_ends_with_what_was_written_before_it_however_much_comes_meanwhile(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or under steady load each would begin the next at once, and the disk would never rest."""
+    fdatasync, may_end = os.fdatasync, threading.Event()
+    begun: list[int] = []
+
+    def flush(descriptor: int) -> None:
+        begun.append(descriptor)
+        assert may_end.wait(60)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+    before = (await send(store, b"before")).log_offset
+    flushing = asyncio.ensure_future(store.flush())
+    await until(lambda: len(begun) == 1)
+    meanwhile = (await send(store, b"meanwhile")).log_offset
+
+    may_end.set()
+    await flushing
+
+    assert len(begun) == 1
+    assert before < store.flushed_offset == meanwhile
+    await store.close()
+    assert store.flushed_offset == store.log_max_offset > meanwhile
+
+
 @pytest.mark.parametrize("mode", [FlushMode.SYNC])
 async def test_all_who_wait_are_served_by_one_flush(store: MessageStore, flushes: Flushes) -> None:
     await asyncio.gather(*(send(store, b"x") for _ in range(100)))

@@ -242,12 +242,13 @@ class Writer:
         return not self._flush_failed
 
     async def flush(self) -> None:
-        """Make everything written durable.
+        """Make durable what has been written up to now; what comes meanwhile is left to the next.
 
         Raises:
             StoreFailedError: The disk failed; final.
         """
-        while self.flushed_offset < self._log.written_offset:
+        target = self._log.written_offset
+        while self.flushed_offset < target:
             if self._flush_failed:
                 assert self.refusal is not None
                 raise renewed(self.refusal)
@@ -297,7 +298,8 @@ class Writer:
         """
         try:
             self.write()
-            await self.flush()
+            while self.flushed_offset < self._log.written_offset:
+                await self.flush()
             await self._projections.retry()
         finally:
             self.refusal = self.refusal or NotReadyError("the broker is stopping")
