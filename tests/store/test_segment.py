@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eruca_broker.store.log import segment as segments
-from eruca_broker.store.log.segment import Segment
+from eruca_broker.store.log.segment import WARM_SIZE_MAX, Segment
 from support.limits import file_size_limit
 
 BASE, SIZE = 4_096, 64 * 1024
@@ -24,6 +24,32 @@ def segment(tmp_path: Path) -> Segment:
 
 def views(*parts: bytes) -> list[memoryview]:
     return [memoryview(part) for part in parts]
+
+
+def test_a_segment_that_is_warmed_is_flushed_as_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a gigabyte would wait, and the kernel would hold up whoever writes meanwhile."""
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+    waiting = [0]  # bytes, after each write and each flush
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        written = pwrite(descriptor, data, position)
+        waiting.append(waiting[-1] + written)
+        return written
+
+    def flush(descriptor: int) -> None:
+        fdatasync(descriptor)
+        waiting.append(0)
+
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.pwrite", write)
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+
+    segment = Segment.create(tmp_path, BASE, 3 * WARM_SIZE_MAX + 5, is_warm=True)
+
+    assert max(waiting) == WARM_SIZE_MAX
+    assert waiting.count(0) == 1 + 3
+    segment.close()
 
 
 @pytest.mark.parametrize("is_warm", [False, True])

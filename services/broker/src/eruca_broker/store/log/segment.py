@@ -30,6 +30,7 @@ NAME_DIGITS: Final = 20
 _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
 _CHUNK_SIZE: Final = 1024 * 1024  # bytes looked at, or written, together
 _ZEROS: Final = bytes(_CHUNK_SIZE)
+WARM_SIZE_MAX: Final = 32 * _CHUNK_SIZE  # bytes of a segment being warmed that wait for their flush
 
 
 class Segment:
@@ -178,5 +179,11 @@ def _next_data(descriptor: int, position: int) -> int | None:
 
 
 def _warm(descriptor: int, size: int) -> None:
+    """Write a file through once, flushed as it goes.
+
+    Of a gigabyte that waited for its flush the kernel would make the log's own writer pay a part.
+    """
     for position in range(0, size, _CHUNK_SIZE):
         os.pwrite(descriptor, _ZEROS[: size - position], position)
+        if position % WARM_SIZE_MAX == WARM_SIZE_MAX - _CHUNK_SIZE:
+            os.fdatasync(descriptor)
