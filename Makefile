@@ -1,6 +1,8 @@
 # Every target sets up what it needs: a virtual environment, uv inside it, the locked packages.
 PYTHON ?= python3
 VENV := .venv
+# What is compiled when it is installed, and again when it has changed.
+NATIVE := services/broker/hatch_build.py $(wildcard services/broker/src/eruca_broker/core/native/*.[ch])
 BIN := $(VENV)/bin
 ARGS ?=
 # Tests wait as much as they compute: two run side by side for each processor, and four at most.
@@ -29,7 +31,7 @@ $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.8
 
-$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml deploy/pyproject.toml testing/pyproject.toml spark/pyproject.toml $(wildcard services/*/pyproject.toml) $(VENV)/bin/uv
+$(VENV)/.synced: uv.lock pyproject.toml sdk/pyproject.toml deploy/pyproject.toml testing/pyproject.toml spark/pyproject.toml $(wildcard services/*/pyproject.toml) $(NATIVE) $(VENV)/bin/uv
 	$(BIN)/uv sync --all-packages --frozen --quiet --compile-bytecode
 	@touch $@
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from bench.batches import (
@@ -25,9 +27,12 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 # A log that is not growing into memory nobody has used yet, and does not reach its half meanwhile.
 WARM: Final[dict[str, Any]] = {"warm_segments": "true", "segment_size": "2000000000"}
 _RAMP_SECONDS = 0.3
-# A gigabyte goes by in a second: soon the segment is half full, and warming the next one begins.
-_BATCH_SECONDS = 0.6
-_BATCH_TURNS = 3
+# A gigabyte goes by in less than half a second: then the segment is half full, and warming the next
+# one begins.
+_BATCH_RAMP_SECONDS = 0.1
+_BATCH_SECONDS = 0.25
+_BATCH_TURNS = 7
+_ASK_SECONDS = 0.05  # between two questions whether all is flushed
 _JSON = "content-type: application/json"
 _RECORDS = f"accept: {RECORDS_MEDIA_TYPE}"
 
@@ -63,12 +68,23 @@ def create_topic(server: Server, topic: str = TOPIC, queues: int = QUEUES) -> No
 
 
 def per_cpu_second(
-    server: Server, requests: Sequence[bytes], *, connections: int, seconds: float
+    server: Server,
+    requests: Sequence[bytes],
+    *,
+    connections: int,
+    seconds: float,
+    ramp_seconds: float = _RAMP_SECONDS,
+    settle: Callable[[Server], None] = lambda _: None,
 ) -> tuple[float, Load]:
-    """Return requests per CPU second of *server*, and what the generator saw."""
-    run_load(server.port, requests, connections=connections, seconds=_RAMP_SECONDS, core=LOAD_CORE)
+    """Return requests per CPU second of *server*, and what the generator saw.
+
+    What the server still does after the last answer is counted, up to where *settle* returns.
+    """
+    run_load(server.port, requests, connections=connections, seconds=ramp_seconds, core=LOAD_CORE)
+    settle(server)
     before = cpu_seconds(server.process_id)
     load = run_load(server.port, requests, connections=connections, seconds=seconds, core=LOAD_CORE)
+    settle(server)
     used = cpu_seconds(server.process_id) - before
     assert not load.errors, f"{load.errors} of {load.requests} answers were refusals"
     return load.requests / used, load
@@ -106,14 +122,31 @@ def _batches(report: Report, raw: Server, count: int) -> float:
 
 def _batch_turn(raw: Server, count: int) -> tuple[float, float, float]:
     """Return how batches fare beside the same uploads discarded: the ratio, and the two rates."""
+    measure = partial(
+        per_cpu_second,
+        connections=8,
+        seconds=_BATCH_SECONDS,
+        ramp_seconds=_BATCH_RAMP_SECONDS,
+    )
     batches = distinct_batches(count)
-    uploads = list(map(_to_sink, batches))
-    discarded, _ = per_cpu_second(raw, uploads, connections=8, seconds=_BATCH_SECONDS)
+    discarded, _ = measure(raw, list(map(_to_sink, batches)))
     with broker(**WARM) as server:
         create_topic(server)
         requests = list(map(request_of, batches))
-        stored, _ = per_cpu_second(server, requests, connections=8, seconds=_BATCH_SECONDS)
+        stored, _ = measure(server, requests, settle=_flushed)
     return stored / discarded, stored, discarded
+
+
+def _flushed(server: Server) -> None:
+    """Return when the background flush has made the whole log durable."""
+
+    def is_behind() -> bool:
+        with urllib.request.urlopen(f"{server.url}/v1/status") as answer:
+            status = json.load(answer)
+        return bool(status["log"]["flushed_offset"] < status["log"]["max_offset"])
+
+    while is_behind():
+        time.sleep(_ASK_SECONDS)
 
 
 def _pulls(report: Report, raw: Server, server: Server, seconds: float) -> None:

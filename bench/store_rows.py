@@ -20,7 +20,8 @@ from eruca.contract.records import Host
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batches.batch import Batch, check_batch
 from eruca_broker.core.state.events import TopicPut
-from eruca_broker.store.index.key_index import Int64Array, KeyIndex
+from eruca_broker.store.index.index_file import Int64Array, KeyHashes
+from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import SystemClock
@@ -139,7 +140,7 @@ async def _group_commit(report: Report, seconds: float) -> None:
 def _index(report: Report) -> None:
     """Insert keys in batches of 1 000; against three-column rows in SQLite's WAL mode."""
     rng = np.random.default_rng(17)
-    hashes = rng.integers(0, 2**31, _INDEX_KEYS)
+    hashes = rng.integers(0, 2**31, _INDEX_KEYS, dtype=np.int32)
     offsets = np.arange(_INDEX_KEYS) * 1_200
     timestamps = np.full(_INDEX_KEYS, 1_700_000_000_000)
     for _ in range(2):  # the first round makes the pages that the second finds
@@ -151,7 +152,7 @@ def _index(report: Report) -> None:
 
 
 def _keys_per_second(
-    directory: Path, hashes: Int64Array, offsets: Int64Array, timestamps: Int64Array
+    directory: Path, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array
 ) -> float:
     index = KeyIndex.open(directory / "index")
     before = time.thread_time()
@@ -164,7 +165,7 @@ def _keys_per_second(
 
 
 def _sqlite_keys_per_second(
-    directory: Path, hashes: Int64Array, offsets: Int64Array, timestamps: Int64Array
+    directory: Path, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array
 ) -> float:
     database = sqlite3.connect(directory / "index.db")
     database.execute("pragma journal_mode=wal")

@@ -23,7 +23,7 @@ from eruca_broker.core.index.layout import (
     file_size,
     slot_position,
 )
-from eruca_broker.store.index import index_pages, key_index, look_ups
+from eruca_broker.store.index import index_pages, look_ups
 from eruca_broker.store.index.index_file import DamagedIndexError
 from eruca_broker.store.index.key_index import KeyIndex
 from support.limits import file_size_limit, open_files_limit
@@ -50,8 +50,10 @@ def open_index(
 
 
 def put(index: KeyIndex, rows: list[Row]) -> None:
-    columns = [np.array([row[n] for row in rows], np.int64) for n in range(3)]
-    index.put_many(*columns)
+    hashes, offsets, timestamps = ([row[n] for row in rows] for n in range(3))
+    index.put_many(
+        np.array(hashes, np.int32), np.array(offsets, np.int64), np.array(timestamps, np.int64)
+    )
 
 
 def some_rows(first: int, last: int) -> list[Row]:
@@ -108,20 +110,18 @@ def batches_of(rows: list[Row], cuts: list[int]) -> list[list[Row]]:
     return [rows[first:last] for first, last in pairwise(ends)]
 
 
-@given(rows_lists, st.lists(st.integers(0, 50), max_size=5), st.sampled_from([0, 2, 100]))
+@given(rows_lists, st.lists(st.integers(0, 50), max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_batches_of_any_size_give_the_files_that_single_entries_give(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cuts: list[int], few: int
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cuts: list[int]
 ) -> None:
     one, many = (tmp_path_factory.mktemp(name) for name in ("one", "many"))
     single, index = open_index(one), open_index(many)
     for row in rows:
         put(single, [row])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_index, "_FEW", few)
-        for batch in batches_of(rows, cuts):
-            put(index, batch)
+    for batch in batches_of(rows, cuts):
+        put(index, batch)
 
     assert_holds(index, rows)
     single.save()
@@ -442,12 +442,8 @@ def test_a_flush_that_failed_is_made_again(
 
 
 @pytest.mark.parametrize("first", range(9))
-@pytest.mark.parametrize("few", [0, 100], ids=["by columns", "one by one"])
-def test_on_a_full_disk_nothing_is_put_and_all_of_it_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, few: int
-) -> None:
+def test_on_a_full_disk_nothing_is_put_and_all_of_it_later(tmp_path: Path, first: int) -> None:
     """The disk refuses the first file's entries, or the file after it."""
-    monkeypatch.setattr(key_index, "_FEW", few)
     for limit in (0, 100, entry_position(SLOTS, 5), FILE_SIZE - 1):
         root = tmp_path / str(limit)
         index = open_index(root)
@@ -476,11 +472,9 @@ def test_on_a_full_disk_nothing_is_put_and_all_of_it_later(
 
 @pytest.mark.parametrize("first", [3, 8])
 @pytest.mark.parametrize("more", range(3))
-@pytest.mark.parametrize("few", [0, 100], ids=["by columns", "one by one"])
 def test_where_a_further_file_cannot_be_made_nothing_is_put_into_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, more: int, few: int
+    tmp_path: Path, first: int, more: int
 ) -> None:
-    monkeypatch.setattr(key_index, "_FEW", few)
     index = open_index(tmp_path)
     put(index, some_rows(0, first))
 

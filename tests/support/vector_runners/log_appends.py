@@ -113,7 +113,7 @@ def _append(
     assert offset_id == message["expected_offset_message_id"]
 
     batch = batch_of_records(*key, [_unstamped(stamped, with_property_crc=with_property_crc)])
-    batch.stamp(
+    entries = batch.stamp(
         queue_offset=queue_offset,
         log_offset=log.end_offset,
         store_timestamp=record.store_timestamp,
@@ -129,7 +129,7 @@ def _append(
     log.write()
     next_offsets[key] += is_queued
     if _is_dispatched_live(message):
-        place = Appended(batch, queue_offset, stamped.log_offset, record.store_timestamp)
+        place = Appended(batch, queue_offset, stamped.log_offset, record.store_timestamp, entries)
         dispatcher.dispatch([place], log.end_offset)
 
 

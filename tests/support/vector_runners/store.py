@@ -190,12 +190,12 @@ def run_index_file(case: Case) -> None:
             )
             accepted = [put for put in case["puts"] if put[3]]
             if is_at_once:
-                _add_at_once(file, accepted)
+                _add(file, accepted)
             else:
                 for key, offset, timestamp, is_accepted in case["puts"]:
                     assert (file.room > 0) == is_accepted
                     if is_accepted:
-                        file.add_few([index_hash(key)], [offset], [timestamp])
+                        _add(file, [[key, offset, timestamp]])
             _assert_queries(file, case)
             file.save_slots()
             file.flush(file.header)
@@ -217,11 +217,11 @@ def run_index_file(case: Case) -> None:
             open_files.close()
 
 
-def _add_at_once(file: IndexFile, puts: list[list[Any]]) -> None:
-    hashes = np.array([index_hash(put[0]) for put in puts], np.int64)
+def _add(file: IndexFile, puts: list[list[Any]]) -> None:
+    hashes = np.array([index_hash(put[0]) for put in puts], np.int32)
     offsets = np.array([put[1] for put in puts], np.int64)
     timestamps = np.array([put[2] for put in puts], np.int64)
-    file.add_many(hashes, offsets, timestamps)
+    file.add(hashes, offsets, timestamps)
 
 
 def _assert_queries(file: IndexFile, case: Case) -> None:
@@ -281,7 +281,7 @@ def _dispatch(index: KeyIndex, message: Case) -> None:
         return
     unique = [message["unique_key"]] if message["unique_key"] is not None else []
     keys = unique + [key for key in (message["keys"] or "").split(" ") if key]
-    hashes = np.array([key_hash(message["topic"], key) for key in keys], np.int64)
+    hashes = np.array([key_hash(message["topic"], key) for key in keys], np.int32)
     index.put_many(
         hashes,
         np.full(len(keys), message["commit_log_offset"], np.int64),

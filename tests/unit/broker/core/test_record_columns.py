@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eruca.contract.hashing import key_hash, string_hash, tags_code
+from eruca.contract.hashing import key_hash, tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 from eruca.contract.records import Host, Record, SysFlag, encode_record
 from eruca.core.messages.record_columns import (
@@ -16,10 +16,10 @@ from eruca.core.messages.record_columns import (
     read_columns,
     sound_structure,
 )
-from eruca_broker.core.properties.hashes import (
-    PropertyHashes,
-    hash_properties,
-    index_hashes,
+from eruca_broker.core.properties.found import (
+    KEY_DTYPE,
+    Found,
+    find_properties,
     tag_and_keys,
 )
 
@@ -57,8 +57,24 @@ def columns_of(some: list[Record]) -> RecordColumns:
     return read_columns(b"".join(encoded), np.cumsum(sizes) - sizes)
 
 
-def hashes_of(columns: RecordColumns) -> PropertyHashes:
-    return hash_properties(columns.buffer, columns.properties_starts, columns.properties_sizes)
+def found_in(columns: RecordColumns) -> Found:
+    return find_properties(
+        columns.buffer,
+        columns.properties_starts,
+        columns.properties_sizes,
+        TopicColumn.of(columns),
+    )
+
+
+def assert_found(some: list[Record]) -> None:
+    found = found_in(columns_of(some))
+
+    assert found.tag_codes.tolist() == [tags_code(expected_tag(record)) for record in some]
+    assert np.frombuffer(found.keys, KEY_DTYPE).tolist() == [
+        (key_hash(record.topic, key), row)
+        for row, record in enumerate(some)
+        for key in expected_keys(record)
+    ]
 
 
 def expected_tag(record: Record) -> str:
@@ -93,44 +109,9 @@ def test_columns_are_the_fields(some: list[Record]) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(records(), min_size=1, max_size=8))
+@given(st.lists(records(), min_size=1, max_size=40))
 def test_hashes_are_those_of_the_tag_and_of_each_key(some: list[Record]) -> None:
-    hashes = hashes_of(columns_of(some))
-
-    for row, record in enumerate(some):
-        assert hashes.tag_codes[row] == tags_code(expected_tag(record))
-        mine = hashes.key_rows == row
-        prefix = np.full(int(mine.sum()), string_hash(f"{record.topic}#") & 0xFFFF_FFFF, np.uint32)
-        found = index_hashes(prefix, hashes.key_hashes[mine], hashes.key_sizes[mine])
-        assert found.tolist() == [key_hash(record.topic, key) for key in expected_keys(record)]
-
-
-@settings(deadline=None, max_examples=150)
-@given(data=st.data(), count=st.integers(17, 40))
-def test_texts_of_one_shape_hash_like_any_other(data: st.DataObject, count: int) -> None:
-    shape = data.draw(st.lists(st.sampled_from([TAGS, KEYS, UNIQ_KEY, "u"]), unique=True))
-    width = data.draw(st.integers(1, 40))
-    plain = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=width)
-    some = [
-        Record(
-            topic="t",
-            body=b"x",
-            properties=encode_properties({name: data.draw(plain)[:width] for name in shape}),
-        )
-        for _ in range(count)
-    ]
-    odd = data.draw(st.one_of(st.none(), records()))
-    if odd is not None:
-        some[data.draw(st.integers(0, count - 1))] = odd
-
-    hashes = hashes_of(columns_of(some))
-
-    for row, record in enumerate(some):
-        assert hashes.tag_codes[row] == tags_code(expected_tag(record))
-        mine = hashes.key_rows == row
-        assert hashes.key_hashes[mine].tolist() == [
-            string_hash(key) & 0xFFFF_FFFF for key in expected_keys(record)
-        ]
+    assert_found(some)
 
 
 @given(records())
@@ -147,17 +128,40 @@ def test_a_last_property_without_its_separator_counts_wherever_it_begins(
 ) -> None:
     record = Record(topic="t", body=b"x", properties=f"u\x01{'x' * size}\x02{last}")
 
-    hashes = hashes_of(columns_of([record]))
-
-    assert hashes.tag_codes[0] == tags_code(expected_tag(record))
-    assert hashes.key_hashes.tolist() == [string_hash(key) for key in expected_keys(record)]
+    assert_found([record])
 
 
 def test_records_without_properties_have_no_keys() -> None:
-    hashes = hashes_of(columns_of([Record(topic="t", body=b"x")] * 3))
+    assert_found([Record(topic="t", body=b"x")] * 3)
 
-    assert hashes.tag_codes.tolist() == [0, 0, 0]
-    assert len(hashes.key_rows) == 0
+
+def test_a_record_may_have_more_keys_than_there_was_room_for() -> None:
+    many = Record(topic="t", body=b"x", properties=f"KEYS\x01{' '.join(map(str, range(500)))}\x02")
+    few = Record(topic="u", body=b"x", properties="KEYS\x01a b\x02")
+
+    assert_found([few, many, few, many, few])
+
+
+texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]))
+broken = st.sampled_from(
+    [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe4\xb8", b"\xf0\x80\x80\x80"]
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.one_of(texts.map(str.encode), broken), max_size=4), st.booleans())
+def test_text_that_is_not_utf8_is_read_as_python_reads_it(parts: list[bytes], is_tag: bool) -> None:
+    value = b"".join(parts)
+    name = b"TAGS" if is_tag else b"KEYS"
+    raw = name + b"\x01" + value + b"\x02UNIQ_KEY\x01u\x02"
+    columns = np.zeros(1, np.int64), np.full(1, len(raw), np.int64)
+
+    found = find_properties(raw, *columns, TopicColumn(["t"], np.zeros(1, np.int64)))
+
+    tag, keys = tag_and_keys(raw)
+    assert found.tag_codes.tolist() == [tags_code(tag) if tag else 0]
+    hashes = np.frombuffer(found.keys, KEY_DTYPE)["hash"].tolist()
+    assert hashes == [key_hash("t", key) for key in keys]
 
 
 @settings(deadline=None)

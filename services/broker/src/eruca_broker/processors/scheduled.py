@@ -85,7 +85,8 @@ class StoredLater(NamedTuple):
     def log_offset(self, number: int) -> int:
         """Return where a message lies."""
         batch, index = self.later.places[number]
-        return self.appended[batch].log_offset + int(self.appended[batch].batch.starts[index])
+        appended = self.appended[batch]
+        return appended.log_offset + appended.batch.found.start_of(index)
 
     def deliver_at_ms(self, number: int) -> int | None:
         """Return when a message is due; None where it does not wait."""

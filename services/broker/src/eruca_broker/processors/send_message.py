@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-
 from eruca.contract.errors import ErucaError, MisdirectedError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
@@ -51,7 +49,6 @@ class Draft(NamedTuple):
     topic: Topic  # may have to be created
     destination: Destination
     records: list[bytes]
-    texts: list[bytes]  # of their properties
     unique_ids: list[str]
     waits: list[Wait | None] | None  # None: nothing is delayed
 
@@ -151,7 +148,7 @@ class Sender:
         draft = self.draft(topic, queue_id, messages, pointers, born_host)
         destination, told = draft.destination, partial(done, draft.unique_ids)
         if draft.waits is None:
-            batch = batch_of_records(topic, destination.queue_id, draft.records, draft.texts)
+            batch = batch_of_records(topic, destination.queue_id, draft.records)
             self._append(draft.topic, batch, born_host, told)
             return
         later = self._scheduled.stored_later(destination, draft.records, draft.waits, pointers)
@@ -222,7 +219,7 @@ class Sender:
                 stored_at=stored_at,
                 durability=self._store.durability,
             )
-            for index, start in enumerate(_starts(batch))
+            for index, start in enumerate(batch.starts)
         ]
 
     def _receipts_later(self, stored: StoredLater, unique_ids: Sequence[str]) -> list[SendReceipt]:
@@ -354,8 +351,3 @@ class Sender:
 
 # All that is stored in one tick of the event loop has one time.
 _shown_time: Final = lru_cache(maxsize=4)(rfc3339)
-
-
-def _starts(batch: Batch) -> Sequence[int]:
-    starts = batch.starts
-    return starts.tolist() if isinstance(starts, np.ndarray) else starts

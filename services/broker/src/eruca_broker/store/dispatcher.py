@@ -4,8 +4,8 @@ Every record passes here once when it has become visible and once more when a pr
 rebuilt, through the same functions: that is why a rebuilt projection equals the one it replaces.
 
 Consume queues are brought up to date at once, because a pull waits for them. The key index follows
-in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: hashing keys costs less in bulk. Until
-then their properties are kept, so that the log need not be read again.
+in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: adding keys costs less in bulk. Until
+then their hashes are kept, so that the log need not be read again.
 
 A file that cannot be written holds up nothing but itself: its queue, or the index, is noted as
 lagging (:mod:`.queues.lagging`), passed over from then on, and catches up from the log.
@@ -16,34 +16,18 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.core.messages.record_columns import RecordColumns, TopicColumn
-from eruca_broker.core.batches.batch_columns import LooseTexts
-from eruca_broker.core.consume_queue_entry import (
-    ENTRY,
-    Entries,
-    build_entries,
-    encode_entry,
-    view_entries,
-)
-from eruca_broker.core.index.backlog import KeyBacklog, Many, One, prefix_hash
+from eruca.core.messages.record_columns import Int64Array, RecordColumns, TopicColumn
+from eruca_broker.core.consume_queue_entry import ENTRY, Entries, build_entries, view_entries
+from eruca_broker.core.index.backlog import KeyBacklog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
-from eruca_broker.core.properties.hashes import (
-    PropertyHashes,
-    hash_properties,
-    hash_texts,
-    index_hashes,
-    tag_and_keys,
-)
-from eruca_broker.core.properties.shapes import AlikeTexts, tag_codes
+from eruca_broker.core.properties.found import KEY_DTYPE, Found, Keys, find_properties
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.core.state.events import EVENTS_QUEUE_ID, TopicDeleted, decode_event
 from eruca_broker.store.index.key_index import KeyIndex
@@ -53,11 +37,8 @@ from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, Lag, ProjectionError
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 
-Int64Array: TypeAlias = NDArray[np.int64]
-
 INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
-INDEX_BACKLOG_SIZE_MAX: Final = 2 * 1024 * 1024  # … and bytes of their properties, in memory
-_TAGS: Final = b"TAGS\x01"
+INDEX_BACKLOG_SIZE_MAX: Final = 2 * 1024 * 1024  # … and bytes of their keys, in memory
 _DELETED_TAG: Final = tags_code("topic_deleted")
 
 
@@ -84,21 +65,16 @@ class Dispatcher:
         Returns:
             The queues that could not be written now, and why; they lag from here on.
         """
-        runs: dict[Key, tuple[int, list[bytes]]] = {}  # by queue
-        keyed: list[list[One] | Many] = []
-        each: list[One] | None = None  # the last of keyed, if it is a list
+        runs: dict[Key, tuple[int, list[bytearray]]] = {}  # by queue
         for item in appended:
-            batch = item.batch
-            queue = batch.topic, batch.queue_id
+            queue = item.batch.topic, item.batch.queue_id
             _, entries = runs.setdefault(queue, (item.queue_offset, []))
-            if isinstance(batch.texts, list):
-                if each is None:
-                    each = []
-                    keyed.append(each)
-                each += _take_each(item, batch.texts, entries)
-            else:
-                each = None
-                keyed.append(_take_all(item, batch.texts, entries))
+            entries.append(_timed(item) if queue[0] in DELAYED_TOPICS else item.entries)
+            if not self.is_index_lagging:
+                self._backlog.add(
+                    *(item.batch.count, item.batch.found.keys),
+                    *(item.log_offset, item.store_timestamp),
+                )
         failed = []
         for key, (first, entries) in runs.items():
             run = b"".join(entries)
@@ -111,8 +87,6 @@ class Dispatcher:
             except (OSError, DamagedQueueError) as error:
                 self.lagging[key] = Lag(ENTRY.unpack_from(run)[0], error)
                 failed.append((key, error))
-        if not self.is_index_lagging:
-            self._backlog.add(keyed)
         self.queued_offset = end_offset
         if not self._backlog.count and not self.is_index_lagging:
             self.indexed_offset = end_offset
@@ -221,14 +195,15 @@ class Dispatcher:
             topics: Theirs.
             base_offset: Log offset of the segment's first byte.
         """
-        hashes = _hashes_of(columns)
-        codes = _with_delivery_times(columns, topics, hashes.tag_codes)
+        found = _found_in(columns, topics)
+        tag_codes = found.tag_codes
+        codes = _with_delivery_times(columns, topics, tag_codes)
         is_event = topics.rows_of(EVENTS_TOPIC)
         foreign_end = self._foreign_end()
         if is_event.any():
             foreign_end = min(foreign_end, base_offset + int(columns.starts[is_event][0]))
         first = 0
-        for row in np.flatnonzero(is_event & (hashes.tag_codes == _DELETED_TAG)).tolist():
+        for row in np.flatnonzero(is_event & (tag_codes == _DELETED_TAG)).tolist():
             # Queues of a deleted topic must not swallow records of its successor.
             rows = slice(first, row + 1)
             self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
@@ -236,7 +211,7 @@ class Dispatcher:
             first = row + 1
         rows = slice(first, None)
         self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
-        self._put_keys(columns, base_offset, topics, hashes)
+        self._put_keys(columns, base_offset, found)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         self.queued_offset = self.indexed_offset = end
 
@@ -287,14 +262,14 @@ class Dispatcher:
         self, columns: RecordColumns, topics: TopicColumn, base_offset: int, failed: dict[Key, Lag]
     ) -> None:
         """Give each lagging projection what it lacks of *columns*; note in *failed* who cannot."""
-        hashes = _hashes_of(columns)
-        codes = _with_delivery_times(columns, topics, hashes.tag_codes)
+        found = _found_in(columns, topics)
+        codes = _with_delivery_times(columns, topics, found.tag_codes)
         log_offsets = columns.starts + base_offset
         for key in self.lagging.keys() - failed.keys():
             lag = self.lagging[key]
             try:
                 if key == KEY_INDEX:
-                    self._put_keys(columns, base_offset, topics, hashes)
+                    self._put_keys(columns, base_offset, found)
                 elif key[0] in topics.names:
                     is_its = topics.rows_of(key[0]) & (columns.queue_ids == key[1])
                     is_lacking = is_its & columns.is_queued() & (log_offsets >= lag.log_offset)
@@ -307,20 +282,11 @@ class Dispatcher:
             except (OSError, DamagedQueueError) as error:
                 failed[key] = Lag(max(lag.log_offset, log_offsets.item(0)), error)
 
-    def _put_keys(
-        self,
-        columns: RecordColumns,
-        base_offset: int,
-        topics: TopicColumn,
-        hashes: PropertyHashes,
-    ) -> None:
-        chosen = columns.is_indexed()[hashes.key_rows]
-        rows = hashes.key_rows[chosen]
-        prefixes = np.array([prefix_hash(name) for name in topics.names], np.uint32)
+    def _put_keys(self, columns: RecordColumns, base_offset: int, found: Found) -> None:
+        keys = _indexed_keys(columns, found)
+        rows = keys["record"]
         self._index.put_many(
-            index_hashes(
-                prefixes[topics.numbers[rows]], hashes.key_hashes[chosen], hashes.key_sizes[chosen]
-            ),
+            keys["hash"].astype(np.int32),
             columns.starts[rows] + base_offset,
             columns.store_timestamps[rows],
         )
@@ -334,68 +300,36 @@ class Dispatcher:
             self._queues.delete_topic(event.topic)
 
 
-def _hashes_of(columns: RecordColumns) -> PropertyHashes:
-    return hash_properties(columns.buffer, columns.properties_starts, columns.properties_sizes)
+def _found_in(columns: RecordColumns, topics: TopicColumn) -> Found:
+    """Return the records' tag codes and keys; keys belong to rows."""
+    return find_properties(
+        columns.buffer, columns.properties_starts, columns.properties_sizes, topics
+    )
 
 
-def keyed_offsets(columns: RecordColumns, base_offset: int) -> list[int]:
+def _indexed_keys(columns: RecordColumns, found: Found) -> Keys:
+    keys: Keys = np.frombuffer(found.keys, KEY_DTYPE)
+    indexed: Keys = keys[columns.is_indexed()[keys["record"]]]
+    return indexed
+
+
+def keyed_offsets(columns: RecordColumns, topics: TopicColumn, base_offset: int) -> list[int]:
     """Return the log offsets of the records that have keys to be indexed, ascending."""
-    rows = np.unique(_hashes_of(columns).key_rows)
-    offsets: list[int] = (columns.starts[rows[columns.is_indexed()[rows]]] + base_offset).tolist()
+    rows = np.unique(_indexed_keys(columns, _found_in(columns, topics))["record"])
+    offsets: list[int] = (columns.starts[rows] + base_offset).tolist()
     return offsets
 
 
-def _take_each(item: Appended, texts: Sequence[bytes], entries: list[bytes]) -> list[One]:
-    """Add a small batch's entries to its queue's; return what the key index needs of it."""
-    records: list[One] = []
-    topic, stored_at, log_offset = item.batch.topic, item.store_timestamp, item.log_offset
-    for text, size in zip(texts, item.batch.sizes, strict=True):
-        code = _tag_code(text)
-        if topic in DELAYED_TOPICS:
-            code = _time_or(code, topic, text, stored_at)
-        records.append((topic, stored_at, log_offset, text))
-        entries.append(encode_entry(log_offset, size, code))
-        log_offset += size
-    return records
-
-
-def _take_all(item: Appended, texts: AlikeTexts | LooseTexts, entries: list[bytes]) -> Many:
-    """Add a large batch's entries to its queue's; return what the key index needs of it."""
-    batch = item.batch
-    if batch.record_size:
-        end = item.log_offset + batch.size
-        log_offsets = np.arange(item.log_offset, end, batch.record_size)
-    else:
-        log_offsets = np.asarray(batch.starts) + item.log_offset
-    codes: Int64Array | int
-    keys: AlikeTexts | PropertyHashes
-    if isinstance(texts, LooseTexts):
-        keys = hash_properties(batch.buffer, *texts)
-        codes = keys.tag_codes
-    elif texts.shape is None:
-        keys = hash_texts(texts)
-        codes = keys.tag_codes
-    else:
-        keys = texts.copy()  # the batch's buffer is not to be kept
-        codes = tag_codes(texts, texts.shape)
-    entries.append(build_entries(log_offsets, batch.record_size or batch.sizes, codes).tobytes())
-    return Many(batch.topic, item.store_timestamp, log_offsets, keys)
-
-
-def _tag_code(properties: bytes) -> int:
-    found = properties.find(_TAGS)
-    if found < 0:
-        return 0
-    if found == 0 and properties.find(_TAGS, 1) < 0:
-        value, _, _ = properties[len(_TAGS) :].partition(b"\x02")  # the last one needs none
-        return _code_of(value)
-    tag, _ = tag_and_keys(properties)
-    return tags_code(tag) if tag else 0
-
-
-@lru_cache(maxsize=4096)
-def _code_of(tag: bytes) -> int:
-    return tags_code(tag.decode("utf-8", "replace"))
+def _timed(item: Appended) -> bytearray:
+    """Return a batch's entries with delivery times in place of tag codes."""
+    entries = view_entries(item.entries)
+    for row in range(item.batch.count):
+        properties = item.batch.properties_of(row)
+        code = entries["tags_code"].item(row)
+        entries["tags_code"][row] = _time_or(
+            code, item.batch.topic, properties, item.store_timestamp
+        )
+    return item.entries
 
 
 def _with_delivery_times(

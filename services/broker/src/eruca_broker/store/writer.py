@@ -315,16 +315,15 @@ class Writer:
             self._loop.call_soon(self._end_tick)
             # A clock set back must not make store times go backwards within a queue.
             self.last_store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
-        appended = Appended(
-            batch, queue_offset, self._log.end_offset, self.last_store_timestamp, done, event
-        )
-        batch.stamp(
+        log_offset, store_timestamp = self._log.end_offset, self.last_store_timestamp
+        entries = batch.stamp(
             queue_offset=queue_offset,
-            log_offset=appended.log_offset,
-            store_timestamp=appended.store_timestamp,
+            log_offset=log_offset,
+            store_timestamp=store_timestamp,
             store_host=self._store_host,
             born_host=born_host,
         )
+        appended = Appended(batch, queue_offset, log_offset, store_timestamp, entries, done, event)
         self._log.add(batch.records)
         self._before_write.setdefault(key, queue_offset)
         self._next_offsets[key] = queue_offset + batch.count

@@ -1,18 +1,21 @@
-"""Batches: all ways of checking refuse the same, and what is stamped reads back."""
+"""Batches: sound ones are taken, others refused whole, and what is stamped reads back."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from eruca.contract.errors import ErucaError, MalformedBatchError, TooLargeError
+from eruca.contract.hashing import key_hash, tags_code
 from eruca.contract.limits import BATCH_COUNT_MAX
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import (
+    HOST_BITS,
     Host,
     Record,
     RecordLayout,
@@ -20,15 +23,23 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
 )
-from eruca.contract.wire import BATCH_PREAMBLE, encode_batch
-from eruca_broker.core.batches.batch import NUMPY_COUNT_MIN, Batch, batch_of_records, check_batch
+from eruca.contract.wire import (
+    BATCH_PREAMBLE,
+    MalformedRecordsError,
+    batch_extent,
+    batch_sizes,
+    encode_batch,
+)
+from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
+from eruca_broker.core.batches.record_proof import WRONG_SUM, expected_of, prove_record
+from eruca_broker.core.properties.found import KEY_DTYPE, tag_and_keys
 
 HOST = Host.parse("127.0.0.1", 10911)
 PEER = Host.parse("10.1.2.3", 40_000)
 HOST_V6 = Host.parse("::1", 10911)
-FEW, MANY = 3, NUMPY_COUNT_MIN + 3  # a batch for the loop and one for numpy
+FEW, MANY = 3, 27
 
-# One for each way of checking: how many records, and what they have in common.
+# How many records, and what they have in common.
 WAYS = [(FEW, "bodies differ"), (MANY, "one size"), (MANY, "bodies differ"), (MANY, "texts differ")]
 ways = pytest.mark.parametrize(("count", "kind"), WAYS, ids=lambda value: str(value))
 
@@ -214,6 +225,68 @@ def test_a_flipped_byte_is_refused_or_changes_nothing_recovery_looks_at(
     batch.stamp(queue_offset=0, log_offset=0, store_timestamp=1, store_host=HOST, born_host=None)
     for start in batch.starts:
         assert decode_record(batch.records, int(start)).log_offset == start
+
+
+def by_python(body: bytes) -> list[tuple[int, list[int]]]:
+    """Prove a batch without what is compiled; return each record's tag code and key hashes."""
+    count, start = batch_extent(body)
+    sizes = batch_sizes(body, count)
+    if start + sum(sizes) != len(body):
+        raise MalformedBatchError(WRONG_SUM)
+    host_bits = int.from_bytes(body[start + RecordLayout.SYS_FLAG :][:4]) & HOST_BITS
+    found = []
+    for index, size in enumerate(sizes):
+        text = prove_record(
+            bytearray(body), start, index, size, expected_of("orders", 2, host_bits)
+        )
+        tag, keys = tag_and_keys(text)
+        found.append((tags_code(tag or ""), [key_hash("orders", key) for key in keys]))
+        start += size
+    return found
+
+
+fragments = [
+    *("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TIMER_DELAY_MS", "\x01", "\x02", " ", "0", "1", "ab"),
+    *("\u952e", "\U0001f511", "\xe9", "\0"),
+]
+texts = st.lists(st.sampled_from(fragments), max_size=12).map("".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(data=st.data(), some=st.lists(texts, min_size=1, max_size=6))
+def test_what_is_compiled_says_what_python_says(data: st.DataObject, some: list[str]) -> None:
+    """Of any batch: the same error in the same words, or the same tags and keys."""
+    encoded = [encode_record(record(n, properties=text)) for n, text in enumerate(some)]
+    body = bytearray(encode_batch(encoded))
+    for _ in range(data.draw(st.integers(0, 2))):
+        position = data.draw(st.integers(0, len(body) - 1))
+        body[position] ^= data.draw(st.integers(1, 255))
+
+    first = bytes(body[BATCH_PREAMBLE.size + 4 * len(some) :])
+    # Room for a host of another family is refused before any record is looked at.
+    assume(not first[RecordLayout.SYS_FLAG + 3] & SysFlag.STORE_HOST_V6)
+
+    expected = outcome(lambda: by_python(bytes(body)))
+
+    assert outcome(lambda: by_what_is_compiled(bytes(body))) == expected
+
+
+def by_what_is_compiled(body: bytes) -> list[tuple[int, list[int]]]:
+    batch = check(body)
+    keys = np.frombuffer(batch.found.keys, KEY_DTYPE)
+    return [
+        (code, keys["hash"][keys["record"] == start].tolist())
+        for code, start in zip(batch.found.tag_codes.tolist(), batch.starts, strict=True)
+    ]
+
+
+def outcome(act: Callable[[], object]) -> object:
+    try:
+        return act()
+    except (MalformedBatchError, TooLargeError) as error:
+        return type(error), error.detail
+    except MalformedRecordsError as error:
+        return MalformedBatchError, str(error)
 
 
 @ways

@@ -2,85 +2,60 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
 from eruca.contract.hashing import key_hash
-from eruca_broker.core.index.backlog import KeyBacklog, Many, One
-from eruca_broker.core.properties.hashes import hash_texts
-from eruca_broker.core.properties.shapes import AlikeTexts
+from eruca.contract.records import Record, encode_record
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.index.backlog import KeyBacklog
+
+SIZE = 100  # bytes of a record, its properties left out
 
 
-def alike(*texts: bytes) -> AlikeTexts:
-    return AlikeTexts.of(np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1))
+def add(backlog: KeyBacklog, topic: str, timestamp: int, first: int, *texts: str) -> None:
+    """Add a batch of records that begin every hundred bytes."""
+    records = []
+    for text in texts:
+        body = b"x" * (SIZE - len(encode_record(Record(topic=topic, body=b"", properties=text))))
+        records.append(encode_record(Record(topic=topic, body=body, properties=text)))
+    batch = batch_of_records(topic, 0, records)
+    backlog.add(batch.count, batch.found.keys, first, timestamp)
 
 
-def many(
-    topic: str, timestamp: int, first: int, texts: AlikeTexts, *, hashed: bool = False
-) -> Many:
-    offsets = np.arange(first, first + 10 * len(texts.rows), 10)
-    return Many(topic, timestamp, offsets, hash_texts(texts) if hashed else texts)
-
-
-ONE: list[One] = [("t", 1, 100, b"KEYS\x01a b\x02"), ("u", 2, 110, b"TAGS\x01a\x02")]
-TWO: list[One] = [("u", 3, 120, b"UNIQ_KEY\x01c\x02KEYS\x01d\x02")]
-PARTS: list[list[One] | Many] = [
-    ONE,
-    TWO,
-    many("t", 4, 200, alike(b"KEYS\x01k1\x02", b"KEYS\x01k2\x02")),
-    many("u", 5, 300, alike(b"KEYS\x01k1\x02", b"KEYS\x01k3\x02")),  # hashed with its neighbour
-    many("t", 6, 400, alike(b"KEYS\x01k10\x02")),
-    many("t", 7, 500, alike(b"u\x01KEYS!\x02")),  # as long as its neighbour, and of another shape
-    many("t", 8, 600, alike(b"KEYS\x01k4\x02"), hashed=True),
-    [("t", 9, 700, b"KEYS\x01\xe4\xb8\xad\x02")],
-]
-ENTRIES = [
-    (key_hash("t", "a"), 100, 1),
-    (key_hash("t", "b"), 100, 1),
-    (key_hash("u", "c"), 120, 3),
-    (key_hash("u", "d"), 120, 3),
-    (key_hash("t", "k1"), 200, 4),
-    (key_hash("t", "k2"), 210, 4),
-    (key_hash("u", "k1"), 300, 5),
-    (key_hash("u", "k3"), 310, 5),
-    (key_hash("t", "k10"), 400, 6),
-    (key_hash("t", "k4"), 600, 8),
-    (key_hash("t", "中"), 700, 9),
-]
-
-
-def backlog() -> KeyBacklog:
-    waiting = KeyBacklog()
-    waiting.add([part if isinstance(part, Many) else list(part) for part in PARTS])
-    return waiting
+def filled() -> KeyBacklog:
+    backlog = KeyBacklog()
+    add(backlog, "t", 1, 100, "KEYS\x01a b\x02")
+    add(backlog, "u", 2, 200, "TAGS\x01a\x02", "UNIQ_KEY\x01\x02")
+    add(backlog, "t", 3, 1000, "KEYS\x01k1\x02", "TAGS\x01b\x02", "KEYS\x01\u952e\x02")
+    return backlog
 
 
 def test_every_key_has_its_entry_in_the_logs_order() -> None:
-    hashes, offsets, timestamps = backlog().entries()
+    hashes, offsets, timestamps = filled().entries()
 
-    rows = zip(hashes.tolist(), offsets.tolist(), timestamps.tolist(), strict=True)
-    assert list(rows) == ENTRIES
+    assert list(zip(hashes.tolist(), offsets.tolist(), timestamps.tolist(), strict=True)) == [
+        (key_hash("t", "a"), 100, 1),
+        (key_hash("t", "b"), 100, 1),
+        (key_hash("t", "k1"), 1000, 3),
+        (key_hash("t", "\u952e"), 1200, 3),
+    ]
 
 
 def test_what_waits_is_counted_and_found_newest_first() -> None:
-    waiting = backlog()
+    backlog = filled()
 
-    assert list(waiting.newest_first()) == [700, 600, 500, 400, 310, 300, 210, 200, 120, 110, 100]
-    assert waiting.count == 11
+    assert list(backlog.newest_first()) == [1200, 1000, 100]
+    assert (backlog.count, backlog.size) == (6, 4 * 8)
 
 
 def test_what_is_indexed_is_forgotten() -> None:
-    waiting = backlog()
+    backlog = filled()
 
-    waiting.clear()
+    backlog.clear()
 
-    assert waiting.count == 0
-    assert list(waiting.newest_first()) == []
+    assert (backlog.count, backlog.size, list(backlog.newest_first())) == (0, 0, [])
 
 
-@pytest.mark.parametrize("hashed", [False, True])
-def test_texts_without_keys_have_no_entries(hashed: bool) -> None:
-    waiting = KeyBacklog()
-    waiting.add([many("t", 1, 0, alike(b"TAGS\x01a\x02", b"TAGS\x01b\x02"), hashed=hashed)])
+def test_messages_without_keys_have_no_entries() -> None:
+    backlog = KeyBacklog()
+    add(backlog, "t", 1, 0, "TAGS\x01a\x02", "")
 
-    assert [len(column) for column in waiting.entries()] == [0, 0, 0]
+    assert [len(column) for column in backlog.entries()] == [0, 0, 0]

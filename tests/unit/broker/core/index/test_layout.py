@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from eruca_broker.core.index.layout import (
     SECONDS_MAX,
     IndexHeader,
-    all_seconds_since,
     decode_header,
+    encode_entries,
     entry_position,
     file_name,
     file_size,
     is_file_name,
     seconds_since,
     slot_position,
+    view_entries,
 )
 
 NOVEMBER = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -53,11 +54,16 @@ def test_only_the_first_entries_set_where_a_file_begins() -> None:
     assert twice == IndexHeader(10, 12, 100, 120, 2, 4)
 
 
-@given(timestamps, st.lists(timestamps, max_size=5))
+@given(timestamps, st.lists(timestamps, min_size=1, max_size=5))
 def test_seconds_by_columns_are_those_of_single_entries(begin: int, stored: list[int]) -> None:
     expected = [seconds_since(begin, timestamp) for timestamp in stored]
 
-    assert all_seconds_since(begin, np.array(stored, np.int64)).tolist() == expected
+    rows = np.arange(len(stored))
+    hashes, previous = rows.astype(np.int32), 2 * rows.astype(np.int32)
+    encoded = encode_entries(hashes, 1 << 40 | rows, np.array(stored, np.int64), previous, begin)
+    assert view_entries(encoded).tolist() == [
+        (row, 1 << 40 | row, seconds, 2 * row) for row, seconds in enumerate(expected)
+    ]
     assert all(0 <= seconds <= SECONDS_MAX for seconds in expected)
 
 

@@ -71,12 +71,14 @@ def encoded(sent: list[NewMessage], *, born_host: Host = V4, store_host: Host = 
 def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
     sent: list[NewMessage], born_host: Host, store_host: Host
 ) -> None:
-    records, stored, unique_ids = encoded(sent, born_host=born_host, store_host=store_host)
+    records, unique_ids = encoded(sent, born_host=born_host, store_host=store_host)
 
     sound = check_batch(
         bytearray(encode_batch(records)), topic="orders", queue_id=3, store_host=store_host
     )
-    assert sound.texts == batch_of_records("orders", 3, records).texts == stored
+    own = batch_of_records("orders", 3, records)
+    assert (own.starts, own.found.keys) == (sound.starts, sound.found.keys)
+    assert own.found.tag_codes.tolist() == sound.found.tag_codes.tolist()
     for message, raw, unique_id in zip(sent, records, unique_ids, strict=True):
         record = decode_record(raw)
         properties = record.property_map()
@@ -91,7 +93,7 @@ def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
 
 
 def test_a_topic_of_more_than_127_bytes_has_the_second_layout() -> None:
-    [record], _, _ = encode_messages(
+    [record], _ = encode_messages(
         [NewMessage(Body(text="x"))],
         pointers=["/body"],
         topic="%RETRY%" + "g" * 200,

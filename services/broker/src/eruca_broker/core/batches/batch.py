@@ -5,9 +5,8 @@ The producer has laid the records out as the log stores them and left the broker
 nothing that recovery would refuse can enter the log; :meth:`Batch.stamp` then writes queue
 offsets, log offsets, store time and hosts into the very buffer that is written to disk.
 
-Which way is taken is a matter of speed alone, and all mean the same: a few records are looked at
-one by one (:mod:`.record_proof`), many that are alike (:mod:`.alike_records`) or not
-(:mod:`.batch_columns`) together.
+Both are compiled (``native/records.c``); a record that is not plainly sound is looked at once more
+by :mod:`.record_proof`, which says what is wrong with it.
 
 Source: RocketMQ 5.3, ``MessageExtEncoder``, ``CommitLog.DefaultAppendMessageCallback``.
 """
@@ -17,62 +16,41 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
-from typing import Final, TypeAlias
-
-import numpy as np
+from typing import Final
 
 from eruca.contract.errors import MalformedBatchError
 from eruca.contract.records import HOST_BITS, V1_TOPIC_SIZE_MAX, Host, RecordLayout, layout_of
-from eruca.contract.wire import BATCH_PREAMBLE, MalformedRecordsError, batch_extent, batch_sizes
-from eruca_broker.core.batches.alike_records import prove_alike, prove_uniform
-from eruca_broker.core.batches.batch_columns import LooseTexts, prove_columns
+from eruca.contract.wire import MalformedRecordsError, batch_extent, batch_sizes
 from eruca_broker.core.batches.record_proof import (
-    PROPERTIES_HEAD_SIZE,
     WRONG_SUM,
     Expected,
     expected_of,
-    prove_each,
+    prove_record,
 )
-from eruca_broker.core.properties.shapes import AlikeTexts
-from eruca_broker.core.properties.texts import Int64Array
-
-NUMPY_COUNT_MIN: Final = 24  # messages from which numpy is faster than the loop; measured
-_STRIDED_COUNT_MIN: Final = 6  # … if only to stamp records of one size
+from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
+from eruca_broker.core.native.library import (
+    address_of,
+    prove_records,
+    read_records,
+    stamp_records,
+)
+from eruca_broker.core.properties.found import Found, prefix_hash
 
 _SYS_FLAG_AT: Final = RecordLayout.SYS_FLAG
-_STAMP_OFFSETS: Final = struct.Struct(">qq")
+_SIZE_BYTES: Final = 4  # of each record in the column before the first one
 _TIMESTAMP: Final = struct.Struct(">q")
-
-Sizes: TypeAlias = Sequence[int] | Int64Array
-Texts: TypeAlias = AlikeTexts | LooseTexts | list[bytes]
-"""Properties: of many records together, of few each by itself."""
 
 
 class Batch:
     """Whole, checked records for one queue; the broker's fields are still to be stamped.
 
     Attributes:
-        buffer: ``buffer[start : start + size]`` holds the records back to back.
-        sizes: Of each record.
-        starts: Where each lies, counted from the first one.
-        record_size: What all sizes are; 0 where they differ.
-        texts: The records' properties.
+        buffer: ``buffer[start : start + size]`` holds the records back to back; never resized.
+        at: Where the records' first byte lies in memory.
+        found: Ends, tag codes and keys of the records; keys belong to where theirs starts.
     """
 
-    __slots__ = (
-        "buffer",
-        "count",
-        "layout",
-        "queue_id",
-        "record_size",
-        "size",
-        "sizes",
-        "start",
-        "starts",
-        "texts",
-        "topic",
-    )
+    __slots__ = ("at", "buffer", "count", "found", "layout", "queue_id", "size", "start", "topic")
 
     def __init__(  # noqa: PLR0917 - as in the class's own order of slots
         self,
@@ -80,35 +58,39 @@ class Batch:
         queue_id: int,
         buffer: bytearray,
         start: int,
-        sizes: Sizes,
         layout: RecordLayout,
-        texts: Texts,
+        count: int,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.buffer = buffer
         self.start = start
         self.size = len(buffer) - start
-        self.count = count = len(sizes)
+        self.count = count
         self.layout = layout
-        self.sizes = sizes
-        self.texts = texts
-        self.record_size = 0
-        self.starts: Sizes
-        if count == 1:
-            self.record_size, self.starts = self.size, (0,)
-        elif isinstance(sizes, np.ndarray):
-            self.starts = sizes.cumsum() - sizes
-        elif sizes[0] * count == self.size and sizes.count(sizes[0]) == count:
-            self.record_size = sizes[0]
-            self.starts = range(0, self.size, sizes[0])
-        else:
-            self.starts = list(accumulate(sizes[:-1], initial=0))
+        self.found = Found(count)
+        self.at = address_of(buffer, start)
 
     @property
     def records(self) -> memoryview:
         """The records' bytes, as they go into the log."""
         return memoryview(self.buffer)[self.start :]
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each record lies, counted from the first one."""
+        return [0] if self.count == 1 else [0, *self.found.ends[:-1].tolist()]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each record."""
+        starts = self.starts
+        return [end - start for start, end in zip(starts, [*starts[1:], self.size], strict=True)]
+
+    def properties_of(self, row: int) -> bytes:
+        """Return one record's properties."""
+        begin, end = self.found.properties_extent(row)
+        return bytes(self.buffer[self.start + begin : self.start + end])
 
     def stamp(
         self,
@@ -118,8 +100,8 @@ class Batch:
         store_timestamp: int,
         store_host: Host,
         born_host: Host | None,
-    ) -> None:
-        """Write the broker's fields into every record.
+    ) -> bytearray:
+        """Write the broker's fields into every record; return their consume queue's entries.
 
         Args:
             queue_offset: The first message's; the others follow without a gap.
@@ -137,49 +119,12 @@ class Batch:
             if len(born_bytes) == layout.born_host_size:
                 common = born_bytes + common  # neighbours
                 common_at = RecordLayout.BORN_HOST
-        if self.record_size and self.count >= _STRIDED_COUNT_MIN:
-            self._stamp_strided(queue_offset, log_offset, common, common_at)
-        elif isinstance(self.starts, np.ndarray):
-            self._stamp_scattered(self.starts, queue_offset, log_offset, common, common_at)
-        else:
-            buffer, common_end = self.buffer, common_at + len(common)
-            position = self.start
-            for size in self.sizes:
-                _STAMP_OFFSETS.pack_into(
-                    buffer, position + RecordLayout.QUEUE_OFFSET, queue_offset, log_offset
-                )
-                buffer[position + common_at : position + common_end] = common
-                queue_offset += 1
-                log_offset += size
-                position += size
-
-    def _stamp_strided(
-        self, queue_offset: int, log_offset: int, common: bytes, common_at: int
-    ) -> None:
-        count, buffer, start, step = self.count, self.buffer, self.start, (self.record_size,)
-        queue_offsets = np.ndarray((count,), ">i8", buffer, start + RecordLayout.QUEUE_OFFSET, step)
-        queue_offsets[:] = np.arange(queue_offset, queue_offset + count)
-        log_offsets = np.ndarray((count,), ">i8", buffer, start + RecordLayout.LOG_OFFSET, step)
-        log_offsets[:] = np.arange(log_offset, log_offset + self.size, self.record_size)
-        np.ndarray((count,), f"V{len(common)}", buffer, start + common_at, step).fill(common)
-
-    def _stamp_scattered(
-        self,
-        starts: Int64Array,
-        queue_offset: int,
-        log_offset: int,
-        common: bytes,
-        common_at: int,
-    ) -> None:
-        positions = starts + self.start
-        words = np.ndarray((len(self.buffer) - 7,), ">i8", self.buffer, strides=(1,))
-        words[positions + RecordLayout.QUEUE_OFFSET] = np.arange(
-            queue_offset, queue_offset + self.count
+        entries = bytearray(ENTRY_SIZE * self.count)
+        stamp_records(
+            *(self.at, self.count, queue_offset, log_offset, common, common_at, len(common)),
+            *(self.found.at, address_of(entries)),
         )
-        words[positions + RecordLayout.LOG_OFFSET] = starts + log_offset
-        places = len(self.buffer) - len(common) + 1
-        stretches = np.ndarray((places,), f"V{len(common)}", self.buffer, strides=(1,))
-        stretches[positions + common_at] = np.void(common)
+        return entries
 
 
 def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Host) -> Batch:
@@ -206,57 +151,43 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
             f"the records leave no room for this broker's {family} store host",
             fix="lay the records out for the store host that the topic's route names",
         )
-    sizes: Sizes
-    texts: Texts
-    if count < NUMPY_COUNT_MIN:
-        sizes = batch_sizes(buffer, count)
-        texts = prove_each(buffer, start, sizes, expected)
-    else:
-        sizes, texts = _prove_many(buffer, start, count, expected)
-    return Batch(topic, queue_id, buffer, start, sizes, expected.layout, texts)
+    batch = Batch(topic, queue_id, buffer, start, expected.layout, count)
+    found, at = batch.found, batch.at
+    column_at = at - _SIZE_BYTES * count
+    sizes: Sequence[int] = ()
+    while prove_records(column_at, at, batch.size, count, expected.at, found.at) < count:
+        sizes = sizes or _sizes_of(batch)
+        _prove_next(batch, sizes, expected)
+    return batch
 
 
-def batch_of_records(
-    topic: str, queue_id: int, records: Sequence[bytes], texts: list[bytes] | None = None
-) -> Batch:
-    """Return the batch of *records* that this broker has encoded itself, which are sound.
-
-    Their properties, *texts*, are found in them where they are not given.
-    """
+def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
+    """Return the batch of *records* that this broker has encoded itself, which are sound."""
     layout = layout_of(int.from_bytes(records[0][_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
-    sizes = list(map(len, records))
-    if texts is None:
-        texts = _texts_of(records, topic, layout)
-    return Batch(topic, queue_id, bytearray().join(records), 0, sizes, layout, texts)
+    buffer, count = bytearray().join(records), len(records)
+    batch = Batch(topic, queue_id, buffer, 0, layout, count)
+    found, prefix = batch.found, prefix_hash(topic)
+    while (row := read_records(batch.at, count, layout.body, prefix, found.at)) < count:
+        _, end = found.properties_extent(row)  # which it has seen before it gave up
+        found.add(batch.properties_of(row), topic=topic, record=found.start_of(row), end=end)
+    return batch
 
 
-def _texts_of(records: Sequence[bytes], topic: str, layout: RecordLayout) -> list[bytes]:
-    body_size_at, body_at = layout.body_size, layout.body
-    size_behind = (2 if len(topic) > V1_TOPIC_SIZE_MAX else 1) + len(topic) + PROPERTIES_HEAD_SIZE
-    return [
-        record[body_at + int.from_bytes(record[body_size_at:body_at]) + size_behind :]
-        for record in records
-    ]
-
-
-def _prove_many(
-    buffer: bytearray, start: int, count: int, expected: Expected
-) -> tuple[Sizes, Texts]:
-    """Prove the records; return their sizes and their properties."""
-    column = buffer[BATCH_PREAMBLE.size : start]
-    if column == column[:4] * count:
-        size = int.from_bytes(column[:4])
-        if start + size * count != len(buffer):
-            raise MalformedBatchError(WRONG_SUM)
-        texts: Texts | None = prove_uniform(buffer, start, count, size, expected)
-        if texts is None:
-            texts = prove_columns(buffer, start, np.full(count, size), expected)
-        return [size] * count, texts
-    sizes = np.frombuffer(column, ">u4").astype(np.int64)
-    if start + int(sizes.sum()) != len(buffer) or int(sizes.min()) < expected.size_min:
+def _sizes_of(batch: Batch) -> Sequence[int]:
+    """Return the sizes that the batch's column tells, or raise that they do not add up."""
+    sizes = batch_sizes(batch.buffer, batch.count)
+    if sum(sizes) != batch.size:
         raise MalformedBatchError(WRONG_SUM)
-    texts = prove_alike(buffer, start, sizes, expected)
-    return sizes, texts or prove_columns(buffer, start, sizes, expected)
+    return sizes
+
+
+def _prove_next(batch: Batch, sizes: Sequence[int], expected: Expected) -> None:
+    """Prove the record that was not plainly sound, or raise what is wrong with it."""
+    found = batch.found
+    row = found.count
+    start = found.start_of(row)
+    text = prove_record(batch.buffer, batch.start + start, row, sizes[row], expected)
+    found.add(text, topic=batch.topic, record=start, end=start + sizes[row])
 
 
 @lru_cache(maxsize=16)

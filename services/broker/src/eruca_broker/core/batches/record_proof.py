@@ -4,9 +4,9 @@ Nothing that recovery would refuse may pass: sizes, magic, the body's CRC and th
 Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset. Nor
 what is to be delivered later (:mod:`.delayed_records`).
 
-Proving is one condition over the fields that matter; only when it fails is it found out which part
-of it did. :func:`prove_each` takes one record after the other; for many, see
-:mod:`.alike_records` and :mod:`.batch_columns`, which must refuse the same.
+Records are proved by compiled code (``native/records.c``). What it does not find plainly sound is
+looked at here: this finds out which part of a record is wrong, or that none is. Where both could
+decide, they must decide the same.
 
 Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
 """
@@ -14,7 +14,7 @@ Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncod
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from ctypes import addressof
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -32,6 +32,8 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca_broker.core.batches.delayed_records import SUSPICIOUS, refuse_delayed
+from eruca_broker.core.native.library import CRC32_AT, ExpectedRecord
+from eruca_broker.core.properties.found import prefix_hash
 
 SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
 TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, what RFC 3339 can say
@@ -59,6 +61,8 @@ class Expected(NamedTuple):
     layout: RecordLayout
     fields: struct.Struct  # the header's fields that are looked at
     size_min: int  # bytes of a record without body and properties
+    record: ExpectedRecord  # the same for compiled functions
+    at: int  # … and its address
 
 
 @lru_cache(maxsize=1024)
@@ -67,6 +71,19 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
     layout = layout_of(host_bits)
     topic_part = bytes((len(topic),)) + topic.encode()
     born_pad, store_pad = layout.born_host_size, 8 + layout.store_host_size
+    record = ExpectedRecord(
+        topic=topic_part,
+        crc32=CRC32_AT,
+        born_timestamp_max=TIMESTAMP_MAX,
+        topic_size=len(topic_part),
+        body_at=layout.body,
+        body_size_max=BODY_SIZE_MAX,
+        properties_size_max=PROPERTIES_SIZE_MAX,
+        queue_id=queue_id,
+        sys_flag_mask=SYS_FLAGS_REFUSED & 0xFFFF_FFFF | HOST_BITS,
+        sys_flag=host_bits,
+        key_hash_start=prefix_hash(topic),
+    )
     return Expected(
         topic,
         topic_part,
@@ -75,26 +92,9 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
         layout,
         struct.Struct(f">iIii20xiq{born_pad}x{store_pad}xiqi"),
         layout.body + len(topic_part) + PROPERTIES_HEAD_SIZE,
+        record,
+        addressof(record),
     )
-
-
-def prove_each(
-    buffer: bytearray, start: int, sizes: Sequence[int], expected: Expected
-) -> list[bytes]:
-    """Prove the records from *start* to the buffer's end, one after another; return properties.
-
-    Raises:
-        MalformedBatchError: A record is not sound, or they do not fill the buffer.
-        TooLargeError: A body exceeds its limit.
-    """
-    if start + sum(sizes) != len(buffer):
-        raise MalformedBatchError(WRONG_SUM)
-    position = start
-    properties = []
-    for index, size in enumerate(sizes):
-        properties.append(prove_record(buffer, position, index, size, expected))
-        position += size
-    return properties
 
 
 def prove_record(

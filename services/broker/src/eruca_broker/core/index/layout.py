@@ -29,6 +29,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eruca_broker.core.native.library import address_of, address_of_array, encode_index_entries
+
 HEADER_SIZE: Final = 40  # bytes
 SLOT_SIZE: Final = 4  # bytes
 ENTRY_SIZE: Final = 20  # bytes
@@ -132,17 +134,26 @@ def seconds_since(begin: int, timestamp: int) -> int:
     return min(max((timestamp - begin) // 1000, 0), SECONDS_MAX) if begin > 0 else 0
 
 
-def all_seconds_since(begin: int, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return :func:`seconds_since` of each of *timestamps*."""
-    if begin <= 0 or not len(timestamps):
-        return np.zeros(len(timestamps), np.int64)
-    bounds = [seconds_since(begin, int(bound)) for bound in (timestamps.min(), timestamps.max())]
-    if bounds[0] == bounds[1]:  # nearly always, and dividing costs ten times as much
-        return np.full(len(timestamps), bounds[0])
-    seconds = (timestamps - begin) // 1000
-    np.maximum(seconds, 0, out=seconds)
-    np.minimum(seconds, SECONDS_MAX, out=seconds)
-    return seconds
+def encode_entries(
+    hashes: NDArray[np.int32],
+    log_offsets: NDArray[np.int64],
+    timestamps: NDArray[np.int64],
+    previous: NDArray[np.int32],
+    begin: int,
+) -> bytearray:
+    """Return the entries of columns, at least one row; seconds count from *begin*, in ms."""
+    entries = bytearray(ENTRY_SIZE * len(hashes))
+    encode_index_entries(
+        *(address_of_array(hashes, np.int32), address_of_array(log_offsets, np.int64)),
+        *(address_of_array(timestamps, np.int64), address_of_array(previous, np.int32)),
+        *(len(hashes), begin, address_of(entries)),
+    )
+    return entries
+
+
+def view_entries(data: bytes | bytearray) -> IndexEntries:
+    """Return whole entries as rows, without copying them."""
+    return np.frombuffer(data, ENTRY_DTYPE)
 
 
 def file_name(timestamp: int, after: str | None, zone: tzinfo | None) -> str:

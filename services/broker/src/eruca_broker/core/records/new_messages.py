@@ -56,7 +56,6 @@ class Encoded(NamedTuple):
     """Messages as records; each list has an element for each message, in order."""
 
     records: list[bytes]
-    texts: list[bytes]  # of their properties
     unique_ids: list[str]
 
 
@@ -90,7 +89,6 @@ def encode_messages(
     layout, sys_flag, no_store_address = _room_for(born_host.is_v6, store_host.is_v6)
     magic, topic_part = _topic_part(topic)
     records: list[bytes] = []
-    texts: list[bytes] = []
     unique_ids: list[str] = []
     total_size = bodies_size = 0
     for message, pointer in zip(messages, pointers, strict=True):
@@ -120,7 +118,6 @@ def encode_messages(
         records.append(
             b"".join((header, body, topic_part, len(properties).to_bytes(2, "big"), properties))
         )
-        texts.append(properties)
         unique_ids.append(unique_id)
         bodies_size += len(body)
         total_size += size
@@ -129,7 +126,7 @@ def encode_messages(
                 f"the bodies exceed {BODY_SIZE_MAX} bytes, or with all else {RECORDS_SIZE_MAX}",
                 fix="send fewer messages at once",
             )
-    return Encoded(records, texts, unique_ids)
+    return Encoded(records, unique_ids)
 
 
 def body_bytes(body: Body, pointer: str) -> bytes:

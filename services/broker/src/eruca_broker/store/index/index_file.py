@@ -16,7 +16,6 @@ Source: RocketMQ 5.3, ``IndexFile``.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -27,15 +26,14 @@ from numpy.typing import NDArray
 from eruca_broker.core.index.chains import Slots, chain
 from eruca_broker.core.index.layout import (
     ENTRY,
-    ENTRY_DTYPE,
     ENTRY_SIZE,
-    IndexEntries,
     IndexEntry,
     IndexHeader,
-    all_seconds_since,
+    encode_entries,
     entry_position,
     file_size,
     seconds_since,
+    view_entries,
 )
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.files.open_files import OpenFiles
@@ -44,7 +42,7 @@ from eruca_broker.store.index import index_pages
 _UNCOUNTED: Final = -1  # slots in use, where load_slots has yet to count them
 
 Int64Array = NDArray[np.int64]
-KeyHashes = NDArray[np.int64] | NDArray[np.int32]
+KeyHashes = NDArray[np.int32]
 
 _log = structlog.get_logger()
 
@@ -57,8 +55,8 @@ class Added(NamedTuple):
     """What one call added, for :meth:`IndexFile.take_back`."""
 
     header: IndexHeader  # before
-    keys: Sequence[int] | Int64Array  # the entries' slots
-    previous: Sequence[int] | NDArray[np.int32]
+    hashes: KeyHashes
+    previous: NDArray[np.int32]
 
 
 class IndexFile:
@@ -149,7 +147,7 @@ class IndexFile:
         """Whether the file's own slots are up to date, as RocketMQ wants them."""
         return self.slots is None or self._saved_header == self.header
 
-    def add_many(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> Added:
+    def add(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> Added:
         """Add entries given as columns, at least one and at most ``room``, all or none.
 
         Raises:
@@ -157,56 +155,20 @@ class IndexFile:
         """
         assert self.slots is not None, self.path
         header = self.header
-        keys = (hashes.astype(np.uint32) % np.uint32(self.hash_slots)).astype(np.int64)
-        previous, used = chain(self.slots, keys, header.index_count)
-        begin = header.begin_timestamp if header.index_count > 1 else int(timestamps[0])
-        rows: IndexEntries = np.empty(len(hashes), ENTRY_DTYPE)
-        rows["key_hash"] = hashes
-        rows["log_offset"] = offsets
-        rows["seconds"] = all_seconds_since(begin, timestamps)
+        previous, used = chain(self.slots, hashes, header.index_count)
+        begin = header.begin_timestamp if header.index_count > 1 else timestamps.item(0)
+        entries = encode_entries(hashes, offsets, timestamps, previous, begin)
         if header.index_count == 1:
             # RocketMQ counts the first entry's seconds from its predecessor's end.
-            rows["seconds"][0] = seconds_since(header.begin_timestamp, begin)
-        rows["previous"] = previous
-        added = Added(header, keys, previous)
-        self._write(memoryview(rows.view(np.uint8)), added)  # type: ignore[arg-type] # numpy's stub lacks Buffer
+            seconds = seconds_since(header.begin_timestamp, begin)
+            view_entries(entries)["seconds"][0] = seconds
+        added = Added(header, hashes, previous)
+        self._write(memoryview(entries), added)
         self.header = header.grown(
-            len(rows),
+            len(hashes),
             used,
-            offsets=(int(offsets[0]), int(offsets[-1])),
-            timestamps=(begin, int(timestamps[-1])),
-        )
-        self.is_flushed = False
-        return added
-
-    def add_few(
-        self, hashes: Sequence[int], offsets: Sequence[int], timestamps: Sequence[int]
-    ) -> Added:
-        """Like :meth:`add_many`; faster for a handful."""
-        slots = self.slots
-        assert slots is not None, self.path
-        header = self.header
-        begin = header.begin_timestamp if header.index_count > 1 else timestamps[0]
-        counted_from = header.begin_timestamp  # see add_many
-        keys, previous, packed = [], [], []
-        for number, (key_hash, offset, timestamp) in enumerate(
-            zip(hashes, offsets, timestamps, strict=True), header.index_count
-        ):
-            key = key_hash % self.hash_slots
-            older = slots.item(key)
-            slots[key] = number
-            seconds = seconds_since(counted_from, timestamp)
-            counted_from = begin
-            keys.append(key)
-            previous.append(older)
-            packed.append(ENTRY.pack(key_hash, offset, seconds, older))
-        added = Added(header, keys, previous)
-        self._write(memoryview(b"".join(packed)), added)
-        self.header = header.grown(
-            len(keys),
-            previous.count(0),
-            offsets=(offsets[0], offsets[-1]),
-            timestamps=(begin, timestamps[-1]),
+            offsets=(offsets.item(0), offsets.item(-1)),
+            timestamps=(begin, timestamps.item(-1)),
         )
         self.is_flushed = False
         return added
@@ -214,9 +176,9 @@ class IndexFile:
     def take_back(self, added: Added) -> None:
         """Undo the latest addition."""
         assert self.slots is not None, self.path
-        keys, previous = np.asarray(added.keys), np.asarray(added.previous)
-        is_oldest = previous < added.header.index_count  # of those added to its slot
-        self.slots[keys[is_oldest]] = previous[is_oldest]
+        is_oldest = added.previous < added.header.index_count  # of those added to its slot
+        slots = added.hashes[is_oldest] % self.hash_slots
+        self.slots[slots] = added.previous[is_oldest]
         self.header = added.header
 
     def entry(self, number: int) -> IndexEntry:
@@ -268,13 +230,13 @@ class IndexFile:
         for first, data in index_pages.entry_chunks(
             descriptor, self.hash_slots, self.header.index_count
         ):
-            rows = np.frombuffer(data, ENTRY_DTYPE)
-            hashes = rows["key_hash"].astype(np.int64)
+            rows = view_entries(data)
+            hashes = rows["key_hash"].astype(np.int32)
             offsets = rows["log_offset"].astype(np.int64)
             if hashes.min() < 0 or offsets[0] < last_offset or (np.diff(offsets) < 0).any():
                 raise DamagedIndexError(f"{self.path}: entries from {first} on are out of order")
             last_offset = int(offsets[-1])
-            previous, used = chain(slots, hashes % self.hash_slots, first)
+            previous, used = chain(slots, hashes, first)
             if not np.array_equal(previous, rows["previous"]):
                 raise DamagedIndexError(f"{self.path}: chains from {first} on are broken")
             used_slots += used

@@ -39,7 +39,6 @@ from eruca_broker.store.index import look_ups
 from eruca_broker.store.index.index_file import Added, DamagedIndexError, IndexFile, KeyHashes
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
-_FEW: Final = 10  # entries up to which adding them one by one is faster; measured
 _OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys
 _UNSEALED_MAX: Final = 2  # full files whose 20 MB of slots may wait in memory for the next flush
 
@@ -188,16 +187,8 @@ class KeyIndex:
             while first < total:
                 file = self._with_room(int(timestamps[first]), done)
                 last = min(first + file.room, total)
-                if last - first <= _FEW:
-                    added = file.add_few(
-                        hashes[first:last].tolist(),
-                        offsets[first:last].tolist(),
-                        timestamps[first:last].tolist(),
-                    )
-                else:
-                    added = file.add_many(
-                        hashes[first:last], offsets[first:last], timestamps[first:last]
-                    )
+                rows = slice(first, last)
+                added = file.add(hashes[rows], offsets[rows], timestamps[rows])
                 done.append((file, added))
                 first = last
         except OSError:

@@ -24,6 +24,7 @@ class Appended:
     queue_offset: int  # of the first message
     log_offset: int  # of the first record
     store_timestamp: int  # ms since the epoch
+    entries: bytearray  # of its consume queue
     done: Done | None = None
     event: Event | None = None  # what the batch says, where it is a control record
 

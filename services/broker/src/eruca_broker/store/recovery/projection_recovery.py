@@ -222,7 +222,9 @@ def _first_unindexed(log: CommitLog, index: KeyIndex) -> int | None:
             base = segment.base_offset
             before = memoryview(segment.buffer)[: begin - base]
             for step in walk(before, max(first - base, 0), base):
-                keyed = keyed_offsets(step.columns, base) if step.columns is not None else []
+                if step.columns is None:
+                    continue
+                keyed = keyed_offsets(step.columns, step.topics, base)
                 if lacking := [offset for offset in keyed if offset > behind]:
                     return lacking[0]
         behind = end

@@ -35,7 +35,7 @@ import structlog
 from eruca.contract import properties as names
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.core.messages.delay_levels import level_of_queue
-from eruca_broker.core.properties.texts import Int64Array
+from eruca.core.messages.record_columns import Int64Array
 from eruca_broker.core.state.timers import NO_TIMERS
 from eruca_broker.core.state.timers_events import TimerRows
 from eruca_broker.store.config import delay_offsets

@@ -1,0 +1,79 @@
+"""Compiles the broker's loops (``eruca_broker/core/native``) while its wheel is built.
+
+The library lies beside the package and not in it, so that an editable install has it, too, and the
+source tree stays as it was. The system's C compiler does it, or the one that ``CC`` names; where
+there is none that works, Zig's, which is a wheel like any other.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ZIG = "ziglang==0.17.1"
+FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
+SOURCES = "src/eruca_broker/core/native"
+LIBRARY = "_eruca_broker.so"
+PROBE = "#include <stdint.h>\n#include <string.h>\nint probe(void) { return 0; }\n"
+
+
+class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]  # of hatchling's configuration
+    """Adds the compiled library to the wheel."""
+
+    def dependencies(self) -> list[str]:
+        """Ask for Zig where the system has no compiler."""
+        return [] if _system_compiler() else [ZIG]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and say what the wheel is for."""
+        self._directory = TemporaryDirectory(prefix="eruca-native-")
+        library = Path(self._directory.name) / LIBRARY
+        compiler = _system_compiler() or [sys.executable, "-m", "ziglang", "cc"]
+        sources = sorted(map(str, (Path(self.root) / SOURCES).glob("*.c")))
+        _compile(compiler, sources, library)
+        build_data["force_include" if version == "standard" else "force_include_editable"] = {
+            str(library): LIBRARY
+        }
+        build_data["pure_python"] = False
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{platform}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Forget the library: the wheel has it."""
+        self._directory.cleanup()
+
+
+def _system_compiler() -> list[str] | None:
+    named = os.environ.get("CC")
+    candidates = [named] if named else ["cc", "gcc", "clang"]
+    for candidate in map(shlex.split, candidates):
+        if shutil.which(candidate[0]) and _works(candidate):
+            return candidate
+    return None
+
+
+def _works(compiler: list[str]) -> bool:
+    """Tell whether a compiler compiles, which without the C library's headers it does not."""
+    with TemporaryDirectory(prefix="eruca-native-") as directory:
+        probe = Path(directory) / "probe.c"
+        probe.write_text(PROBE)
+        try:
+            _compile(compiler, [str(probe)], Path(directory) / "probe.so")
+        except subprocess.CalledProcessError:
+            return False
+    return True
+
+
+def _compile(compiler: list[str], sources: list[str], library: Path) -> None:
+    subprocess.run(
+        [*compiler, *FLAGS, "-o", str(library), *sources], check=True, stdin=subprocess.DEVNULL
+    )

@@ -1,0 +1,1 @@
+"""What is compiled: the loops over records, properties and keys."""

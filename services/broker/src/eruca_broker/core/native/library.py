@@ -1,0 +1,100 @@
+"""The compiled functions, as Python calls them.
+
+They lie in one library beside this package, compiled when it is installed (``hatch_build.py``). It
+is called with the GIL held: a call takes microseconds, and none waits for anything.
+
+Who calls sees to it that every address and count is right; the functions believe them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import c_char_p, c_int32, c_int64, c_uint32, c_void_p
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from zlib_ng import zlib_ng
+
+
+def _load(module: str) -> ctypes.PyDLL:
+    """Load the library that a module of this name would be."""
+    found = find_spec(module)
+    if found is None or found.origin is None:
+        raise ImportError(f"{module}: install the package again, which compiles it")
+    return ctypes.PyDLL(found.origin)
+
+
+_library: Final = _load("_eruca_broker")
+# zlib-ng's function itself: called from C it takes a fifth of what it takes called from Python.
+_crc32: Final = _load(zlib_ng.__name__).zng_crc32
+
+
+class ExpectedRecord(ctypes.Structure):
+    """What every record of a request must say; ``struct expected``."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("crc32", c_void_p),
+        ("born_timestamp_max", c_int64),
+        ("topic_size", c_uint32),
+        ("body_at", c_uint32),
+        ("body_size_max", c_uint32),
+        ("properties_size_max", c_uint32),
+        ("queue_id", c_uint32),
+        ("sys_flag_mask", c_uint32),
+        ("sys_flag", c_uint32),
+        ("key_hash_start", c_uint32),
+    )
+
+
+CRC32_AT: Final = ctypes.cast(_crc32, c_void_p).value
+"""Where the function that :class:`ExpectedRecord` names begins."""
+
+
+def _function(
+    name: str, result: type[c_uint32] | None, *parameters: type[ctypes._SimpleCData[Any]]
+) -> Callable[..., int]:
+    function: ctypes._NamedFuncPointer = getattr(_library, name)
+    function.restype = result
+    function.argtypes = parameters
+    return function
+
+
+prove_records: Final = _function(
+    "prove_records", c_uint32, c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p
+)
+read_records: Final = _function(
+    "read_records", c_uint32, c_void_p, c_uint32, c_uint32, c_uint32, c_void_p
+)
+read_properties: Final = _function(
+    "read_properties", c_uint32, c_void_p, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p
+)
+stamp_records: Final = _function(
+    "stamp_records",
+    None,
+    *(c_void_p, c_uint32, c_int64, c_int64, c_char_p, c_uint32, c_uint32, c_void_p, c_void_p),
+)
+chain_keys: Final = _function(
+    "chain_keys", c_uint32, c_void_p, c_uint32, c_int32, c_void_p, c_uint32, c_void_p
+)
+encode_index_entries: Final = _function(
+    "encode_index_entries",
+    None,
+    *(c_void_p, c_void_p, c_void_p, c_void_p, c_uint32, c_int64, c_void_p),
+)
+
+
+def address_of(buffer: bytearray, at: int = 0) -> int:
+    """Return where byte *at* of *buffer* lies; true as long as that is kept and not resized."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer, at))
+
+
+def address_of_array(array: NDArray[Any], dtype: type[np.generic]) -> int:
+    """Return where the first element of an array of *dtype* lies; the others follow at once."""
+    assert array.dtype == dtype, array.dtype
+    assert array.flags.c_contiguous, array.strides
+    address: int = array.__array_interface__["data"][0]
+    return address

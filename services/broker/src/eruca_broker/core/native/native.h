@@ -1,0 +1,101 @@
+/*
+ * The loops over a batch's records, properties and keys, message by message, in C.
+ *
+ * What is here computes and nothing else: it keeps nothing, allocates nothing, and knows no error
+ * but "not this one". Where a record or a text is not plainly right it stops and says at which; the
+ * Python that called it then looks at that one, refuses it with its reasons or finds it good after
+ * all, and calls again for what follows. So whatever decides something stands in Python as well,
+ * and the tests hold the two against each other.
+ *
+ * Numbers in records and files are big-endian; what is shared with Python in memory is not.
+ */
+#ifndef ERUCA_NATIVE_H
+#define ERUCA_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* As zlib's: the CRC of what came before and of `size` bytes more. */
+typedef uint32_t crc32_function(uint32_t before, const uint8_t *data, uint64_t size);
+
+/* What every record of a request must say. */
+struct expected {
+    const uint8_t *topic;         /* its length in one byte, then its name */
+    crc32_function *crc32;
+    int64_t born_timestamp_max;   /* ms */
+    uint32_t topic_size;          /* bytes of `topic` */
+    uint32_t body_at;             /* bytes of a record before its body */
+    uint32_t body_size_max;
+    uint32_t properties_size_max;
+    uint32_t queue_id;
+    uint32_t sys_flag_mask;       /* bits of the sys flag that must be … */
+    uint32_t sys_flag;            /* … as here */
+    uint32_t key_hash_start;      /* the hash of "topic#", which precedes every key */
+};
+
+/* What a reader has found; `room` keys have their place behind the records. */
+struct found {
+    uint32_t count;               /* records read so far */
+    uint32_t key_count;           /* … and keys */
+    uint32_t key_room;
+    uint32_t unused;
+    struct found_record {
+        int64_t tag_code;         /* 0 without a tag */
+        uint32_t end;             /* of the record, counted from the first one's start */
+        uint32_t properties_size; /* bytes, at the record's end */
+    } records[];
+};
+
+struct found_key {
+    int32_t hash;                 /* |hash("topic#key")| */
+    uint32_t record;              /* its number, or where it starts, as the reader says */
+};
+
+/* What matters here of a message's properties. */
+struct properties {
+    struct value {
+        const uint8_t *begin, *end;
+    } tag, unique_id, keys;
+    int may_ask_for_delay;
+};
+
+static inline uint32_t load32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap32(value);
+}
+
+static inline uint64_t load64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap64(value);
+}
+
+static inline void store32(uint8_t *at, uint32_t value)
+{
+    value = __builtin_bswap32(value);
+    memcpy(at, &value, sizeof value);
+}
+
+static inline void store64(uint8_t *at, uint64_t value)
+{
+    value = __builtin_bswap64(value);
+    memcpy(at, &value, sizeof value);
+}
+
+/* Find the properties that matter in a text, whatever it holds. */
+struct properties find_properties(const uint8_t *text, uint32_t size);
+
+/*
+ * Hash tag and keys, and note them for the next record, whose keys belong to `record`. Keys go to
+ * `keys`. Returns 0, and notes nothing, where Python must: a value is no UTF-8, or room is lacking.
+ */
+int hash_properties(const struct properties *properties, uint32_t key_hash_start, uint32_t record,
+                    struct found *found, struct found_key *keys);
+
+#endif

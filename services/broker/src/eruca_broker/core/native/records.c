@@ -1,0 +1,147 @@
+/*
+ * A batch's records: proved before they enter the log, stamped on their way into it.
+ *
+ * Source: RocketMQ 5.3, CommitLog.checkMessageAndReturnSize, MessageExtEncoder; ConsumeQueue.
+ */
+#include "native.h"
+
+#define MAGIC_V1 0xDAA320A7u
+#define MAGIC_V2 0xDAA320ABu
+#define BODY_CRC_MASK 0x7FFFFFFFu
+
+static inline uint32_t load16(const uint8_t *at)
+{
+    return (uint32_t)(at[0] << 8 | at[1]);
+}
+
+enum {
+    /* Where a record's fields lie, from its start; the later ones from its body. */
+    MAGIC = 4,
+    BODY_CRC = 8,
+    QUEUE_ID = 12,
+    QUEUE_OFFSET = 20,
+    LOG_OFFSET = 28,
+    SYS_FLAG = 36,
+    BORN_TIMESTAMP = 40,
+    RECONSUME_TIMES = -16,
+    PREPARED_OFFSET = -12,
+    BODY_SIZE = -4,
+
+    PROPERTIES_HEAD_SIZE = 2, /* bytes of their length */
+    ENTRY_SIZE = 20           /* bytes of a consume queue's entry */
+};
+
+/* Whether a record is sound; tells where its properties lie. */
+static int prove(const uint8_t *record, uint32_t size, const struct expected *expected,
+                 struct value *text)
+{
+    const uint8_t *const body = record + expected->body_at;
+    const uint32_t size_min = expected->body_at + expected->topic_size + PROPERTIES_HEAD_SIZE;
+    if (size < size_min)
+        return 0;
+    const int64_t born = (int64_t)load64(record + BORN_TIMESTAMP);
+    if (load32(record) != size || load32(record + MAGIC) != MAGIC_V1
+        || load32(record + QUEUE_ID) != expected->queue_id
+        || (load32(record + SYS_FLAG) & expected->sys_flag_mask) != expected->sys_flag
+        || born < 0 || born > expected->born_timestamp_max
+        || load32(body + RECONSUME_TIMES) || load64(body + PREPARED_OFFSET))
+        return 0;
+
+    const uint32_t body_size = load32(body + BODY_SIZE);
+    if (!body_size || body_size > expected->body_size_max || body_size > size - size_min)
+        return 0;
+    const uint32_t rest = size - size_min - body_size;
+    const uint8_t *const topic = body + body_size;
+    const uint8_t *const head = topic + expected->topic_size;
+    if (memcmp(topic, expected->topic, expected->topic_size)
+        || rest > expected->properties_size_max || load16(head) != rest
+        || (rest && !record[size - 1])) /* a zero at its end is a torn record's */
+        return 0;
+    *text = (struct value){head + PROPERTIES_HEAD_SIZE, record + size};
+    return (expected->crc32(0, body, body_size) & BODY_CRC_MASK) == load32(record + BODY_CRC);
+}
+
+/* Note the next record, which lies at `start`; 0 where Python must. */
+static int note(struct value text, uint32_t start, uint32_t size, uint32_t key_hash_start,
+                const struct properties *properties, struct found *found, struct found_key *keys)
+{
+    struct found_record *const record = found->records + found->count;
+    record->end = start + size;
+    record->properties_size = (uint32_t)(text.end - text.begin);
+    return hash_properties(properties, key_hash_start, start, found, keys);
+}
+
+static uint32_t end_of(const struct found *found)
+{
+    return found->count ? found->records[found->count - 1].end : 0;
+}
+
+/*
+ * Prove the `count` records of a batch and read their properties; keys belong to where a record
+ * starts. `sizes` is the batch's own column, of `total` bytes of records. Returns how many are
+ * proved: the next one needs Python.
+ */
+EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, uint32_t total,
+                                uint32_t count, const struct expected *expected,
+                                struct found *found)
+{
+    struct found_key *const keys = (struct found_key *)(found->records + count);
+    while (found->count < count) {
+        const uint32_t start = end_of(found), left = total - start;
+        const uint32_t size = load32(sizes + 4 * (size_t)found->count);
+        const int is_last = found->count == count - 1;
+        struct value text;
+        if (size > left || (is_last && size < left)
+            || !prove(records + start, size, expected, &text))
+            break;
+        const struct properties properties =
+            find_properties(text.begin, (uint32_t)(text.end - text.begin));
+        if (properties.may_ask_for_delay
+            || !note(text, start, size, expected->key_hash_start, &properties, found, keys))
+            break;
+    }
+    return found->count;
+}
+
+/* Do the same for records that the broker itself has made: they are sound, of any version. */
+EXPORTED uint32_t read_records(const uint8_t *records, uint32_t count, uint32_t body_at,
+                               uint32_t key_hash_start, struct found *found)
+{
+    struct found_key *const keys = (struct found_key *)(found->records + count);
+    while (found->count < count) {
+        const uint32_t start = end_of(found);
+        const uint8_t *const record = records + start;
+        const uint32_t size = load32(record);
+        const uint8_t *const topic = record + body_at + load32(record + body_at + BODY_SIZE);
+        const uint8_t *const head = load32(record + MAGIC) == MAGIC_V2 ? topic + 2 + load16(topic)
+                                                                      : topic + 1 + *topic;
+        const struct value text = {head + PROPERTIES_HEAD_SIZE, record + size};
+        const struct properties properties =
+            find_properties(text.begin, (uint32_t)(text.end - text.begin));
+        if (!note(text, start, size, key_hash_start, &properties, found, keys))
+            break;
+    }
+    return found->count;
+}
+
+/*
+ * Write what is the broker's into `count` records, and their entries for the consume queue.
+ *
+ * `common`, which all have alike, goes to `common_at`: hosts and store time.
+ */
+EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offset,
+                            int64_t log_offset, const uint8_t *common, uint32_t common_at,
+                            uint32_t common_size, const struct found *found, uint8_t *entry)
+{
+    for (uint32_t row = 0; row < count; row++, entry += ENTRY_SIZE) {
+        const uint32_t size = load32(record);
+        store64(record + QUEUE_OFFSET, (uint64_t)(queue_offset + row));
+        store64(record + LOG_OFFSET, (uint64_t)log_offset);
+        memcpy(record + common_at, common, common_size);
+        store64(entry, (uint64_t)log_offset);
+        store32(entry + 8, size);
+        store64(entry + 12, (uint64_t)found->records[row].tag_code);
+        log_offset += size;
+        record += size;
+    }
+}

@@ -1,0 +1,183 @@
+"""Tag codes and key hashes of many messages at once, from their properties' text.
+
+The consume queues' tag codes and the key index's hashes come from here and only from here, when a
+message is stored as well as when a projection is rebuilt: so a rebuilt projection is the same as
+the one it replaces, whoever wrote the record and in whatever order its properties stand.
+
+Texts are read by compiled code (``native/properties.c``). What that leaves to Python is one text
+at a time: one that is not UTF-8, or has more keys than there was room for.
+
+Source: RocketMQ 5.3, ``IndexService.buildIndex``, ``MessageExtBrokerInner.tagsString2tagsCode``.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eruca.contract.hashing import key_hash, string_hash, tags_code
+from eruca.contract.properties import split_keys
+from eruca.core.messages.record_columns import Int64Array, LogBuffer, TopicColumn
+from eruca_broker.core.native.library import address_of, address_of_array, read_properties
+
+KEY_SIZE: Final = 8  # bytes
+KEY_DTYPE: Final = np.dtype([("hash", "=i4"), ("record", "=u4")])
+
+_HEAD: Final = struct.Struct("=IIII")  # ``struct found``: records, keys, room for keys
+_COUNTS: Final = struct.Struct("=II")  # … as far as it changes
+_RECORD: Final = struct.Struct("=qII")
+_RECORD_DTYPE: Final = np.dtype([("tag_code", "=i8"), ("end", "=u4"), ("properties_size", "=u4")])
+_KEY: Final = struct.Struct("=iI")
+_KEYS_EACH: Final = 3  # room for so many keys of each record …
+_KEYS_MORE: Final = 13  # … and so many more
+
+assert _KEY.size == KEY_DTYPE.itemsize == KEY_SIZE
+assert _RECORD.size == _RECORD_DTYPE.itemsize
+
+Keys = NDArray[np.void]
+"""Rows of KEY_DTYPE: the hash of ``topic#key``, and the record that has it."""
+
+
+class Found:
+    """What has been found in the properties of some records; filled by compiled functions.
+
+    Keys are in the records' order, of each the unique id first, then each of KEYS. To which number
+    of a record they belong, who fills it decides.
+
+    Attributes:
+        at: The address that such a function takes.
+        size: How many records there are.
+    """
+
+    __slots__ = ("_buffer", "at", "size")
+
+    def __init__(self, size: int) -> None:
+        room = _KEYS_EACH * size + _KEYS_MORE
+        self.size = size
+        self._buffer = bytearray(self._key_at(room))
+        _HEAD.pack_into(self._buffer, 0, 0, 0, room, 0)
+        self.at = address_of(self._buffer)
+
+    @property
+    def count(self) -> int:
+        """How many records have been read."""
+        count: int = _COUNTS.unpack_from(self._buffer)[0]
+        return count
+
+    def start_of(self, row: int) -> int:
+        """Return where a record starts, up to the first that has not been read.
+
+        Counted, as all places are, from where the first one starts.
+        """
+        if not row:
+            return 0
+        end: int = _RECORD.unpack_from(self._buffer, self._record_at(row - 1))[1]
+        return end
+
+    @property
+    def tag_codes(self) -> Int64Array:
+        """Each record's tag code; 0 without a tag."""
+        codes: Int64Array = self._records["tag_code"].astype(np.int64)
+        return codes
+
+    @property
+    def ends(self) -> Int64Array:
+        """Where each record ends."""
+        ends: Int64Array = self._records["end"].astype(np.int64)
+        return ends
+
+    def properties_extent(self, row: int) -> tuple[int, int]:
+        """Return where a record's properties begin and end."""
+        _, end, size = _RECORD.unpack_from(self._buffer, self._record_at(row))
+        return end - size, end
+
+    @property
+    def keys(self) -> bytes:
+        """All keys, as rows of KEY_DTYPE."""
+        key_count = _COUNTS.unpack_from(self._buffer)[1]
+        return bytes(self._buffer[self._key_at(0) : self._key_at(key_count)])
+
+    def add(self, properties: bytes, *, topic: str, record: int, end: int) -> None:
+        """Read the next record, which a compiled function has left to Python.
+
+        Args:
+            properties: Its text.
+            topic: Its topic.
+            record: The number its keys belong to.
+            end: Where it ends.
+        """
+        tag, keys = tag_and_keys(properties)
+        self._make_room(len(keys))
+        count, key_count = _COUNTS.unpack_from(self._buffer)
+        for number, key in enumerate(keys, key_count):
+            _KEY.pack_into(self._buffer, self._key_at(number), key_hash(topic, key), record)
+        code = tags_code(tag) if tag else 0
+        _RECORD.pack_into(self._buffer, self._record_at(count), code, end, len(properties))
+        _COUNTS.pack_into(self._buffer, 0, count + 1, key_count + len(keys))
+
+    def _make_room(self, more: int) -> None:
+        """Make sure that *more* keys fit; often there is room for as many again afterwards."""
+        _, key_count, room, _ = _HEAD.unpack_from(self._buffer)
+        if key_count + more <= room:
+            return
+        grown = self._buffer + bytes(KEY_SIZE * (room + more))
+        _HEAD.pack_into(grown, 0, self.count, key_count, 2 * room + more, 0)
+        self._buffer, self.at = grown, address_of(grown)
+
+    @property
+    def _records(self) -> NDArray[np.void]:
+        return np.frombuffer(self._buffer, _RECORD_DTYPE, self.size, _HEAD.size)
+
+    def _key_at(self, number: int) -> int:
+        return self._record_at(self.size) + KEY_SIZE * number
+
+    @staticmethod
+    def _record_at(row: int) -> int:
+        return _HEAD.size + _RECORD.size * row
+
+
+def find_properties(
+    buffer: LogBuffer, starts: Int64Array, sizes: Int64Array, topics: TopicColumn
+) -> Found:
+    """Return what is in properties that lie anywhere in a buffer; keys belong to rows.
+
+    Args:
+        buffer: What the properties lie in.
+        starts: Where each text begins, counted from the start of the buffer.
+        sizes: Bytes of each text.
+        topics: The records' topics.
+    """
+    found = Found(len(starts))
+    prefixes = np.array([prefix_hash(name) for name in topics.names], np.uint32)[topics.numbers]
+    addresses = (
+        address_of_array(np.frombuffer(buffer, np.uint8), np.uint8),
+        *(address_of_array(starts, np.int64), address_of_array(sizes, np.int64)),
+        address_of_array(prefixes, np.uint32),
+    )
+    while (row := read_properties(*addresses, found.size, found.at)) < found.size:
+        start = int(starts[row])
+        text = bytes(memoryview(buffer)[start : start + int(sizes[row])])
+        found.add(text, topic=topics.names[int(topics.numbers[row])], record=row, end=0)
+    return found
+
+
+def tag_and_keys(properties: bytes) -> tuple[str | None, list[str]]:
+    """Return a record's tag, and its keys with the unique id first."""
+    values: dict[bytes, str] = {}
+    for fragment in properties.split(b"\x02"):
+        name, _, value = fragment.partition(b"\x01")
+        if value and name in (b"TAGS", b"KEYS", b"UNIQ_KEY"):
+            values[name] = value.decode("utf-8", "replace")
+    unique = values.get(b"UNIQ_KEY")
+    keys = split_keys(values.get(b"KEYS"))
+    return values.get(b"TAGS"), [unique, *keys] if unique else keys
+
+
+@lru_cache(maxsize=4096)
+def prefix_hash(topic: str) -> int:
+    """Return Java's hash of what precedes a key of *topic* in the index, as an unsigned number."""
+    return string_hash(f"{topic}#") & 0xFFFF_FFFF

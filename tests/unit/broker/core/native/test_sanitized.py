@@ -1,0 +1,92 @@
+"""What is compiled, compiled so that it ends the process where it leaves its memory.
+
+The tests of all that calls it run once more over such a library, in a process of their own: every
+buffer there is allocated by itself, with forbidden bytes before and behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[5]
+SOURCES = ROOT / "services/broker/src/eruca_broker/core/native"
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CALLERS = (
+    "tests/unit/broker/core/batches",
+    "tests/unit/broker/core/index",
+    "tests/unit/broker/core/test_record_columns.py",
+    "tests/store/test_dispatcher.py",
+    "tests/store/test_key_index.py",
+)
+LIE = """
+from eruca_broker.core.native.library import address_of, read_records
+from eruca_broker.core.properties.found import Found
+raw = bytearray(100)
+raw[:4] = (200).to_bytes(4, "big")
+found = Found(1)
+read_records(address_of(raw), 1, 88, 0, found.at)
+"""
+
+gcc = shutil.which("gcc")
+needs_gcc = pytest.mark.skipif(gcc is None, reason="needs gcc, for its sanitizers")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of a process that finds the sanitized library before the other."""
+    assert gcc is not None
+    directory = tmp_path_factory.mktemp("native")
+    library = directory / "_eruca_broker.so"
+    flags = ("-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden")
+    sources = map(str, sorted(SOURCES.glob("*.c")))
+    subprocess.run(
+        [gcc, *flags, *WARNINGS, *SANITIZERS, "-o", str(library), *sources], check=True, timeout=120
+    )
+    runtime = subprocess.run(
+        [gcc, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+    return os.environ | {
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps what it has until its end
+        "PYTHONMALLOC": "malloc",  # each object by itself
+        "PYTHONPATH": str(directory),
+        "PYTEST_ADDOPTS": "",
+    }
+
+
+@needs_gcc
+@pytest.mark.timeout(400)
+def test_it_stays_within_its_memory(environment: dict[str, str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *CALLERS],
+        cwd=ROOT,
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=380,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@needs_gcc
+def test_where_it_did_not_the_process_would_end(environment: dict[str, str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LIE],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ran.returncode != 0
+    assert "AddressSanitizer: heap-buffer-overflow" in ran.stderr
