@@ -18,7 +18,7 @@ from eruca.core.messages.record_columns import (
 )
 from eruca_broker.core.properties.found import (
     KEY_DTYPE,
-    Found,
+    FoundProperties,
     find_properties,
     tag_and_keys,
 )
@@ -57,7 +57,7 @@ def columns_of(some: list[Record]) -> RecordColumns:
     return read_columns(b"".join(encoded), np.cumsum(sizes) - sizes)
 
 
-def found_in(columns: RecordColumns) -> Found:
+def found_in(columns: RecordColumns) -> FoundProperties:
     return find_properties(
         columns.buffer,
         columns.properties_starts,

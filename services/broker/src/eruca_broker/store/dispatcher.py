@@ -27,7 +27,7 @@ from eruca.core.messages.record_columns import Int64Array, RecordColumns, TopicC
 from eruca_broker.core.consume_queue_entry import ENTRY, Entries, build_entries, view_entries
 from eruca_broker.core.index.backlog import KeyBacklog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
-from eruca_broker.core.properties.found import KEY_DTYPE, Found, Keys, find_properties
+from eruca_broker.core.properties.found import KEY_DTYPE, FoundProperties, Keys, find_properties
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.core.state.events import EVENTS_QUEUE_ID, TopicDeleted, decode_event
 from eruca_broker.store.index.key_index import KeyIndex
@@ -282,7 +282,7 @@ class Dispatcher:
             except (OSError, DamagedQueueError) as error:
                 failed[key] = Lag(max(lag.log_offset, log_offsets.item(0)), error)
 
-    def _put_keys(self, columns: RecordColumns, base_offset: int, found: Found) -> None:
+    def _put_keys(self, columns: RecordColumns, base_offset: int, found: FoundProperties) -> None:
         keys = _indexed_keys(columns, found)
         rows = keys["record"]
         self._index.put_many(
@@ -300,14 +300,14 @@ class Dispatcher:
             self._queues.delete_topic(event.topic)
 
 
-def _found_in(columns: RecordColumns, topics: TopicColumn) -> Found:
+def _found_in(columns: RecordColumns, topics: TopicColumn) -> FoundProperties:
     """Return the records' tag codes and keys; keys belong to rows."""
     return find_properties(
         columns.buffer, columns.properties_starts, columns.properties_sizes, topics
     )
 
 
-def _indexed_keys(columns: RecordColumns, found: Found) -> Keys:
+def _indexed_keys(columns: RecordColumns, found: FoundProperties) -> Keys:
     keys: Keys = np.frombuffer(found.keys, KEY_DTYPE)
     indexed: Keys = keys[columns.is_indexed()[keys["record"]]]
     return indexed

@@ -27,10 +27,10 @@ CALLERS = (
 )
 LIE = """
 from eruca_broker.core.native.library import address_of, read_records
-from eruca_broker.core.properties.found import Found
+from eruca_broker.core.properties.found import FoundProperties
 raw = bytearray(100)
 raw[:4] = (200).to_bytes(4, "big")
-found = Found(1)
+found = FoundProperties(1)
 read_records(address_of(raw), 1, 88, 0, found.at)
 """
 

@@ -34,7 +34,7 @@ from eruca_broker.core.native.library import (
     read_records,
     stamp_records,
 )
-from eruca_broker.core.properties.found import Found, prefix_hash
+from eruca_broker.core.properties.found import FoundProperties, prefix_hash
 
 _SYS_FLAG_AT: Final = RecordLayout.SYS_FLAG
 _SIZE_BYTES: Final = 4  # of each record in the column before the first one
@@ -68,7 +68,7 @@ class Batch:
         self.size = len(buffer) - start
         self.count = count
         self.layout = layout
-        self.found = Found(count)
+        self.found = FoundProperties(count)
         self.at = address_of(buffer, start)
 
     @property

@@ -42,7 +42,7 @@ Keys = NDArray[np.void]
 """Rows of KEY_DTYPE: the hash of ``topic#key``, and the record that has it."""
 
 
-class Found:
+class FoundProperties:
     """What has been found in the properties of some records; filled by compiled functions.
 
     Keys are in the records' order, of each the unique id first, then each of KEYS. To which number
@@ -142,7 +142,7 @@ class Found:
 
 def find_properties(
     buffer: LogBuffer, starts: Int64Array, sizes: Int64Array, topics: TopicColumn
-) -> Found:
+) -> FoundProperties:
     """Return what is in properties that lie anywhere in a buffer; keys belong to rows.
 
     Args:
@@ -151,7 +151,7 @@ def find_properties(
         sizes: Bytes of each text.
         topics: The records' topics.
     """
-    found = Found(len(starts))
+    found = FoundProperties(len(starts))
     prefixes = np.array([prefix_hash(name) for name in topics.names], np.uint32)[topics.numbers]
     addresses = (
         address_of_array(np.frombuffer(buffer, np.uint8), np.uint8),
