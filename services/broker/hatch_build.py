@@ -74,6 +74,11 @@ def _works(compiler: list[str]) -> bool:
 
 
 def _compile(compiler: list[str], sources: list[str], library: Path) -> None:
+    # Zig keeps what it has made of its own C library: beside the result, for there may be no home.
+    caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(library.parent))
     subprocess.run(
-        [*compiler, *FLAGS, "-o", str(library), *sources], check=True, stdin=subprocess.DEVNULL
+        [*compiler, *FLAGS, "-o", str(library), *sources],
+        check=True,
+        env=os.environ | caches,
+        stdin=subprocess.DEVNULL,
     )
