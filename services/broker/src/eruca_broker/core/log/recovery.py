@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
-from zlib_ng import zlib_ng
 
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.records import (
@@ -50,7 +50,7 @@ MAX_OFFSET: Final = 2**63 - 1
 _NO_TOPICS: Final = TopicColumn([], np.zeros(0, np.int64))
 _LEGAL_TOPIC: Final = re.compile(NAME_PATTERN)
 _HEAD: Final = struct.Struct(">iI")
-_crc32 = zlib_ng.crc32
+_crc32 = isal_zlib.crc32
 
 
 @dataclass(frozen=True, slots=True)

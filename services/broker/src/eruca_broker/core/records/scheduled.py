@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
-from zlib_ng import zlib_ng
+from isal import isal_zlib
 
 from eruca.contract import properties as names
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
@@ -184,7 +184,7 @@ def rewritten(
         RecordNotFoundError: The record is damaged.
     """
     head, body, properties = _parts_of(raw)
-    if zlib_ng.crc32(body) & BODY_CRC_MASK != int.from_bytes(head[_BODY_CRC]):
+    if isal_zlib.crc32(body) & BODY_CRC_MASK != int.from_bytes(head[_BODY_CRC]):
         raise damaged_record(int.from_bytes(head[_LOG_OFFSET]), "its body does not match its CRC")
     properties = _kept(properties, without)
     if added:

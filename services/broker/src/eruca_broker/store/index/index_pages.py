@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from zlib_ng import zlib_ng
+from isal import isal_zlib
 
 from eruca_broker.core.index.chains import Slots
 from eruca_broker.core.index.layout import (
@@ -27,7 +27,7 @@ from eruca_broker.core.index.layout import (
 _CHUNK_COUNT: Final = 1 << 18  # entries read at a time when all are: 5 MiB
 _SLOT_PAGE: Final = 1024  # slots in 4 KiB
 
-_crc32 = zlib_ng.crc32
+_crc32 = isal_zlib.crc32
 
 
 def read_header(descriptor: int) -> IndexHeader:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-from zlib_ng import zlib_ng
+from isal import isal_zlib
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, FILLER_SIZE, log_ends, view_entries
 from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
@@ -21,7 +21,7 @@ from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
 _CHUNK_COUNT: Final = 65_536  # entries looked at at a time; bounds the memory it takes
 _TAIL_ZEROS: Final = bytes(64 * 1024)  # as much of a tail is read together
 
-_crc32 = zlib_ng.crc32  # an order of magnitude faster than zlib's
+_crc32 = isal_zlib.crc32  # an order of magnitude faster than zlib's
 
 
 class QueueDigest(NamedTuple):
