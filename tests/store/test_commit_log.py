@@ -286,6 +286,33 @@ def test_rolling_while_the_next_segment_is_being_made_waits_for_it(
     assert list(content(tmp_path)) == [name(0), name(SIZE)]
 
 
+def test_a_segment_that_is_still_being_warmed_is_used_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who appends would else wait for as long as it takes to write a gigabyte of zeros."""
+    log = empty_log(tmp_path)
+    log.is_warming = True
+    is_warming, may_go_on = threading.Event(), threading.Event()
+
+    def warm(_: Segment) -> None:
+        is_warming.set()
+        assert may_go_on.wait(20)
+
+    monkeypatch.setattr(Segment, "warm", warm)
+    making = threading.Thread(target=log.prepare_next)
+    making.start()
+    assert is_warming.wait(20)
+
+    log.roll()
+    add(log, b"two")
+    log.write()
+
+    assert making.is_alive()
+    assert (tmp_path / name(SIZE)).read_bytes() == padded(b"two")
+    may_go_on.set()
+    making.join(20)
+
+
 # --- Opening --------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -45,16 +46,57 @@ def test_a_segment_that_is_warmed_is_flushed_as_it_goes(
     monkeypatch.setattr("eruca_broker.store.log.segment.os.pwrite", write)
     monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
 
-    segment = Segment.create(tmp_path, BASE, 3 * WARM_SIZE_MAX + 5, is_warm=True)
+    segment = Segment.create(tmp_path, BASE, 3 * WARM_SIZE_MAX + 5)
+    segment.warm()
 
     assert max(waiting) == WARM_SIZE_MAX
     assert waiting.count(0) == 1 + 3
     segment.close()
 
 
+def test_warming_ends_where_the_segment_is_taken_into_use_and_spares_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, written = os.pwrite, b"written" * 1_000
+    warmed: list[int] = []
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        warmed.append(position)
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.pwrite", write)
+    segment = Segment.create(tmp_path, BASE, 64 * 1024 * 1024)
+    warming = threading.Thread(target=segment.warm)
+    warming.start()
+    while not warmed:
+        pass
+
+    segment.use()
+    segment.write(views(written), 0)
+    segment.write(views(written), segment.size - len(written))
+    stopped_at = len(warmed)
+    warming.join()
+
+    assert len(warmed) == stopped_at < 64
+    assert segment.buffer[: len(written)] == segment.buffer[-len(written) :] == written
+    segment.close()
+
+
+def test_a_segment_that_is_closed_is_warmed_no_further(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path, BASE, 64 * 1024 * 1024)
+    segment.delete()
+    (tmp_path / NAME).touch()
+
+    segment.warm()
+
+    assert (tmp_path / NAME).stat().st_size == 0
+
+
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_a_new_segment_has_its_length_its_name_and_its_space(tmp_path: Path, is_warm: bool) -> None:
-    segment = Segment.create(tmp_path, BASE, SIZE, is_warm=is_warm)
+    segment = Segment.create(tmp_path, BASE, SIZE)
+    if is_warm:
+        segment.warm()
 
     [path] = tmp_path.iterdir()
     assert path.name == NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -61,4 +62,28 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     await Timers(store, clock).carry_forward(store.log_max_offset)
     assert await delete_oldest_segments(store, 9)
     assert len(store.timers) == 1
+    await store.close()
+
+
+async def test_the_log_is_flushed_while_the_next_segment_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    store = await MessageStore.open(tmp_path, small_settings(segment_size=SEGMENT_SIZE), clock)
+    upkeep = Upkeep(store, ALL_MAY_GO, carry_forward=Timers(store, clock).carry_forward)
+    is_making, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def prepare_next_segment() -> None:
+        is_making.set()
+        await may_go_on.wait()
+
+    monkeypatch.setattr(store, "prepare_next_segment", prepare_next_segment)
+    upkeep.start()
+    await is_making.wait()
+
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+
+    await until(lambda: store.flushed_offset == store.log_max_offset)
+    may_go_on.set()
+    await upkeep.stop()
     await store.close()

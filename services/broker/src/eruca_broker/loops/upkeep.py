@@ -39,6 +39,7 @@ class Upkeep:
         retention = RetentionLoop(store, rules, carry_forward, lags or GroupLags(store))
         self._loops = [
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
+            BackgroundLoop("segments", self._prepare_next, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("checkpoint", self._checkpoint, period_seconds=CHECKPOINT_SECONDS),
             BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
             BackgroundLoop("retention", retention.step, period_seconds=RETENTION_SECONDS),
@@ -59,6 +60,10 @@ class Upkeep:
     async def _flush(self) -> None:
         if self._store.can_flush:
             await self._store.flush()
+
+    async def _prepare_next(self) -> None:
+        """Make the next segment in good time; where it is warmed that takes longer than a flush."""
+        if self._store.can_flush:
             await self._store.prepare_next_segment()
 
     async def _checkpoint(self) -> None:

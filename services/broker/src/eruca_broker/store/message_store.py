@@ -444,17 +444,13 @@ class MessageStore:
             await finished_in_thread(partial(config_snapshots.save, self.directory, snapshot))
 
     async def prepare_next_segment(self) -> None:
-        """Make the next segment once the current one is half full, away from the loop.
-
-        Where there is no room for it nothing happens: it is the roll that needs it, and says so.
-        """
+        """Make the next segment once the current one is half full, away from the loop."""
         if (
             self._log.segments
             and 2 * (self._log.end_offset - self._log.segments[-1].base_offset)
             > self._log.segment_size
         ):
-            with suppress(OSError):
-                await finished_in_thread(self._log.prepare_next)
+            await self._prepare_next()
 
     async def probe_disk(self) -> None:
         """See whether there is room again on a disk that was full, or what else was short."""
@@ -471,11 +467,17 @@ class MessageStore:
     async def _begin(self, *, needs_snapshot: bool) -> None:
         """See to it that the log tells the whole state, before anything is served."""
         if needs_snapshot:
+            if not self._log.segments:
+                await self._prepare_next()
             await self._writer.write_snapshot()
             await self._writer.flush()
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
             await self.save_config()
             self._save_delay_offsets()
+
+    async def _prepare_next(self) -> None:
+        with suppress(OSError):  # of no room: it is the roll that needs it, and says so
+            await finished_in_thread(self._log.prepare_next)
 
     def _let_go(self) -> None:
         self._index_follower.stop()

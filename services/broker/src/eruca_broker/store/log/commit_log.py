@@ -54,7 +54,7 @@ class CommitLog:
         self.written_offset = self.end_offset  # everything before it can be read
         self._next: Segment | None = None  # made ahead of need
         self._making = threading.Lock()
-        self.is_warming = False  # whether new segments are written through once
+        self.is_warming = False  # whether segments made ahead of need are written through once
         self._empty: Path | None = None  # a last file without a single byte
         self._added: list[tuple[Segment, int, list[memoryview]]] = []
         self._deleted: list[Segment] = []  # whose files are still open
@@ -147,6 +147,7 @@ class CommitLog:
                 if room:
                     assert room >= BLANK_SIZE_MIN
                     self._add(memoryview(encode_blank(room)), room)
+            following.use()
             self.segments.append(following)
         self._new_segments += 1
 
@@ -194,14 +195,18 @@ class CommitLog:
             self._cut_tail()  # the next write tries again
 
     def prepare_next(self) -> None:
-        """Make the next segment ahead of need; may be called from another thread.
+        """Make the next segment ahead of need, and warm it; may be called from another thread.
+
+        It can be used as soon as it is made, however warm it is.
 
         Raises:
-            OSError: There is no room for it.
+            OSError: There is no room for it, or it cannot be warmed.
         """
         with self._making:
-            if self.segments:
-                self._next = self._take_next()
+            is_new = self._next is None
+            following = self._next = self._take_next()
+        if is_new and self.is_warming:
+            following.warm()
 
     @property
     def allocated_offset(self) -> int:
@@ -311,9 +316,7 @@ class CommitLog:
         base = self.segments[-1].end_offset if self.segments else self.end_offset
         following, self._next = self._next, None
         assert following is None or following.base_offset == base
-        return following or Segment.create(
-            self._directory, base, self.segment_size, is_warm=self.is_warming
-        )
+        return following or Segment.create(self._directory, base, self.segment_size)
 
     def _cut_tail(self) -> None:
         for segment in self.segments_between(self.written_offset, self.written_offset + 1):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,14 +42,13 @@ class Segment:
         self.base_offset = int(path.name)  # log offset of the first byte
         self.size = size  # bytes, written or not
         self._descriptor = descriptor
+        self._is_in_use = False  # … or gone: not to be warmed any more
+        self._warming = threading.Lock()
         self.buffer = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
     @classmethod
-    def create(cls, directory: Path, base_offset: int, size: int, *, is_warm: bool = False) -> Self:
+    def create(cls, directory: Path, base_offset: int, size: int) -> Self:
         """Make the segment at *base_offset* and reserve its space.
-
-        A warm segment has been written through once: its pages are in memory and its blocks on
-        disk, so that appending meets neither a fault nor an allocation.
 
         Raises:
             OSError: No room; nothing is left behind.
@@ -57,8 +57,6 @@ class Segment:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             os.posix_fallocate(descriptor, 0, size)
-            if is_warm:
-                _warm(descriptor, size)
             os.fsync(descriptor)  # or a crash could forget how long the file is
             sync_directory(directory)  # … or that it exists
             return cls(path, descriptor, size)
@@ -77,6 +75,31 @@ class Segment:
     def end_offset(self) -> int:
         """Log offset behind the last byte."""
         return self.base_offset + self.size
+
+    def warm(self) -> None:
+        """Write the segment through once, unless it is taken into use meanwhile.
+
+        Its pages are in memory then and its blocks on disk: appending meets neither a fault nor an
+        allocation. May be called in another thread; it is flushed as it goes, for of a gigabyte
+        that waited the kernel would make the log's own writer pay a part.
+
+        Raises:
+            OSError: It is not warm. It is sound all the same.
+        """
+        # A file of its own: flushing the log's, it would be told what the log is to be told.
+        with self.path.open("r+b", buffering=0) as file:
+            for position in range(0, self.size, _CHUNK_SIZE):
+                with self._warming:
+                    if self._is_in_use:
+                        return
+                    os.pwrite(file.fileno(), _ZEROS[: self.size - position], position)
+                if position % WARM_SIZE_MAX == WARM_SIZE_MAX - _CHUNK_SIZE:
+                    os.fdatasync(file.fileno())
+
+    def use(self) -> None:
+        """Take the segment into use; nothing but the log's own writes comes into it from now on."""
+        with self._warming:
+            self._is_in_use = True
 
     def write(self, buffers: Sequence[memoryview], position: int) -> None:
         """Write *buffers* one after another from *position* on.
@@ -150,6 +173,7 @@ class Segment:
 
     def close(self) -> None:
         """Close the file. The mapping goes when the last reader of it has gone."""
+        self.use()
         os.close(self._descriptor)
 
     def let_go(self) -> None:
@@ -176,14 +200,3 @@ def _next_data(descriptor: int, position: int) -> int | None:
         if error.errno == errno.ENXIO:  # nothing but a hole up to the file's end
             return None
         raise
-
-
-def _warm(descriptor: int, size: int) -> None:
-    """Write a file through once, flushed as it goes.
-
-    Of a gigabyte that waited for its flush the kernel would make the log's own writer pay a part.
-    """
-    for position in range(0, size, _CHUNK_SIZE):
-        os.pwrite(descriptor, _ZEROS[: size - position], position)
-        if position % WARM_SIZE_MAX == WARM_SIZE_MAX - _CHUNK_SIZE:
-            os.fdatasync(descriptor)
