@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from eruca.contract.properties import encode_properties
+from eruca.contract.properties import encode_properties, split_keys
 from eruca.contract.records import Host, Record
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -55,3 +55,15 @@ def example_record(*, topic: str = "orders", body: bytes = b"a body") -> Record:
         prepared_offset=9,
         properties=encode_properties({"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "ID"}),
     )
+
+
+def tag_and_keys(properties: bytes) -> tuple[str | None, list[str]]:
+    """Return a record's tag, and its keys with the unique id first."""
+    values: dict[bytes, str] = {}
+    for fragment in properties.split(b"\x02"):
+        name, _, value = fragment.partition(b"\x01")
+        if value and name in (b"TAGS", b"KEYS", b"UNIQ_KEY"):
+            values[name] = value.decode("utf-8", "replace")
+    unique = values.get(b"UNIQ_KEY")
+    keys = split_keys(values.get(b"KEYS"))
+    return values.get(b"TAGS"), [unique, *keys] if unique else keys

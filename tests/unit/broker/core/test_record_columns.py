@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,8 +23,8 @@ from eruca_broker.core.properties.found import (
     KEY_DTYPE,
     FoundProperties,
     find_properties,
-    tag_and_keys,
 )
+from support.records import tag_and_keys
 
 hosts = st.sampled_from([Host.parse("10.0.0.1", 1), Host.parse("2001:db8::1", 65_535)])
 values = st.one_of(
@@ -162,6 +165,32 @@ def test_text_that_is_not_utf8_is_read_as_python_reads_it(parts: list[bytes], is
     assert found.tag_codes.tolist() == [tags_code(tag) if tag else 0]
     hashes = np.frombuffer(found.keys, KEY_DTYPE)["hash"].tolist()
     assert hashes == [key_hash("t", key) for key in keys]
+
+
+@pytest.mark.parametrize("first", [b"", b"\xff "])
+def test_what_is_left_to_python_takes_no_more_steps_for_more_keys(first: bytes) -> None:
+    few, many = (b"KEYS\x01" + first + b"k " * count for count in (20, 16_000))
+
+    assert calls_for(many) == calls_for(few)
+
+
+def calls_for(text: bytes) -> int:
+    """Return how many functions are called while a text is read."""
+    columns = np.zeros(1, np.int64), np.full(1, len(text), np.int64)
+    topics = TopicColumn(["t" * 127], np.zeros(1, np.int64))
+    calls = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    find_properties(text, *columns, topics)  # what is kept for the next time is there
+    sys.setprofile(note)
+    try:
+        find_properties(text, *columns, topics)
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 @settings(deadline=None)

@@ -32,7 +32,8 @@ from eruca.contract.wire import (
 )
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.record_proof import WRONG_SUM, expected_of, prove_record
-from eruca_broker.core.properties.found import KEY_DTYPE, tag_and_keys
+from eruca_broker.core.properties.found import KEY_DTYPE
+from support.records import tag_and_keys
 
 HOST = Host.parse("127.0.0.1", 10911)
 PEER = Host.parse("10.1.2.3", 40_000)

@@ -72,6 +72,9 @@ read_records: Final = _function(
 read_properties: Final = _function(
     "read_properties", c_uint32, c_void_p, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p
 )
+read_text: Final = _function(
+    "read_text", c_uint32, c_char_p, c_uint32, c_uint32, c_uint32, c_uint32, c_void_p
+)
 stamp_records: Final = _function(
     "stamp_records",
     None,

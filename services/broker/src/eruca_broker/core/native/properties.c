@@ -164,3 +164,15 @@ EXPORTED uint32_t read_properties(const uint8_t *buffer, const int64_t *starts,
     }
     return found->count;
 }
+
+/*
+ * Read the properties of one more message, by themselves, which go into the next of `count` records;
+ * keys belong to `record`. Returns whether it could.
+ */
+EXPORTED uint32_t read_text(const uint8_t *text, uint32_t size, uint32_t key_hash_start,
+                            uint32_t record, uint32_t count, struct found *found)
+{
+    const struct properties properties = find_properties(text, size);
+    return (uint32_t)hash_properties(&properties, key_hash_start, record, found,
+                                     (struct found_key *)(found->records + count));
+}

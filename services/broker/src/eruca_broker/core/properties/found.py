@@ -5,7 +5,8 @@ message is stored as well as when a projection is rebuilt: so a rebuilt projecti
 the one it replaces, whoever wrote the record and in whatever order its properties stand.
 
 Texts are read by compiled code (``native/properties.c``). What that leaves to Python is one text
-at a time: one that is not UTF-8, or has more keys than there was room for.
+at a time: one that is not UTF-8, or has more keys than there was room for. Python sees to that and
+has it read then: a text may have thousands of keys, and a request many such texts.
 
 Source: RocketMQ 5.3, ``IndexService.buildIndex``, ``MessageExtBrokerInner.tagsString2tagsCode``.
 """
@@ -19,10 +20,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from eruca.contract.hashing import key_hash, string_hash, tags_code
-from eruca.contract.properties import split_keys
+from eruca.contract.hashing import string_hash
+from eruca.contract.properties import KEY_SEPARATOR
 from eruca.core.messages.record_columns import Int64Array, LogBuffer, TopicColumn
-from eruca_broker.core.native.library import address_of, address_of_array, read_properties
+from eruca_broker.core.native.library import (
+    address_of,
+    address_of_array,
+    read_properties,
+    read_text,
+)
 
 KEY_SIZE: Final = 8  # bytes
 KEY_DTYPE: Final = np.dtype([("hash", "=i4"), ("record", "=u4")])
@@ -31,11 +37,11 @@ _HEAD: Final = struct.Struct("=IIII")  # ``struct found``: records, keys, room f
 _COUNTS: Final = struct.Struct("=II")  # … as far as it changes
 _RECORD: Final = struct.Struct("=qII")
 _RECORD_DTYPE: Final = np.dtype([("tag_code", "=i8"), ("end", "=u4"), ("properties_size", "=u4")])
-_KEY: Final = struct.Struct("=iI")
+_KEY_SEPARATOR: Final = KEY_SEPARATOR.encode()
 _KEYS_EACH: Final = 3  # room for so many keys of each record …
 _KEYS_MORE: Final = 13  # … and so many more
 
-assert _KEY.size == KEY_DTYPE.itemsize == KEY_SIZE
+assert KEY_DTYPE.itemsize == KEY_SIZE
 assert _RECORD.size == _RECORD_DTYPE.itemsize
 
 Keys = NDArray[np.void]
@@ -110,14 +116,13 @@ class FoundProperties:
             record: The number its keys belong to.
             end: Where it ends.
         """
-        tag, keys = tag_and_keys(properties)
-        self._make_room(len(keys))
-        count, key_count = _COUNTS.unpack_from(self._buffer)
-        for number, key in enumerate(keys, key_count):
-            _KEY.pack_into(self._buffer, self._key_at(number), key_hash(topic, key), record)
-        code = tags_code(tag) if tag else 0
-        _RECORD.pack_into(self._buffer, self._record_at(count), code, end, len(properties))
-        _COUNTS.pack_into(self._buffer, 0, count + 1, key_count + len(keys))
+        # What is no UTF-8 ends before the next separator: value by value it would come to the same.
+        text = properties.decode("utf-8", "replace").encode()
+        self._make_room(text.count(_KEY_SEPARATOR) + 2)  # one more key than blanks, and the id
+        at = self._record_at(self.count)
+        _RECORD.pack_into(self._buffer, at, 0, end, len(properties))
+        is_read = read_text(text, len(text), prefix_hash(topic), record, self.size, self.at)
+        assert is_read, properties
 
     def _make_room(self, more: int) -> None:
         """Make sure that *more* keys fit; often there is room for as many again afterwards."""
@@ -163,18 +168,6 @@ def find_properties(
         text = bytes(memoryview(buffer)[start : start + int(sizes[row])])
         found.add(text, topic=topics.names[int(topics.numbers[row])], record=row, end=0)
     return found
-
-
-def tag_and_keys(properties: bytes) -> tuple[str | None, list[str]]:
-    """Return a record's tag, and its keys with the unique id first."""
-    values: dict[bytes, str] = {}
-    for fragment in properties.split(b"\x02"):
-        name, _, value = fragment.partition(b"\x01")
-        if value and name in (b"TAGS", b"KEYS", b"UNIQ_KEY"):
-            values[name] = value.decode("utf-8", "replace")
-    unique = values.get(b"UNIQ_KEY")
-    keys = split_keys(values.get(b"KEYS"))
-    return values.get(b"TAGS"), [unique, *keys] if unique else keys
 
 
 @lru_cache(maxsize=4096)
