@@ -20,6 +20,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ZIG = "ziglang==0.17.1"
+# Left to itself it compiles for the very processor it runs on; a wheel goes elsewhere.
+ZIG_COMMAND = (sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline")
 FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
 SOURCES = "src/eruca_broker/core/native"
 LIBRARY = "_eruca_broker.so"
@@ -37,7 +39,7 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]  # of hatchli
         """Compile, and say what the wheel is for."""
         self._directory = TemporaryDirectory(prefix="eruca-native-")
         library = Path(self._directory.name) / LIBRARY
-        compiler = _system_compiler() or [sys.executable, "-m", "ziglang", "cc"]
+        compiler = _system_compiler() or [*ZIG_COMMAND]
         sources = sorted(map(str, (Path(self.root) / SOURCES).glob("*.c")))
         _compile(compiler, sources, library)
         build_data["force_include" if version == "standard" else "force_include_editable"] = {
@@ -53,7 +55,7 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]  # of hatchli
 
 
 def _system_compiler() -> list[str] | None:
-    named = os.environ.get("CC")
+    named = os.environ.get("CC", "").strip()
     candidates = [named] if named else ["cc", "gcc", "clang"]
     for candidate in map(shlex.split, candidates):
         if shutil.which(candidate[0]) and _works(candidate):
@@ -64,13 +66,13 @@ def _system_compiler() -> list[str] | None:
 def _works(compiler: list[str]) -> bool:
     """Tell whether a compiler compiles, which without the C library's headers it does not."""
     with TemporaryDirectory(prefix="eruca-native-") as directory:
-        probe = Path(directory) / "probe.c"
+        probe, library = Path(directory) / "probe.c", Path(directory) / "probe.so"
         probe.write_text(PROBE)
         try:
-            _compile(compiler, [str(probe)], Path(directory) / "probe.so")
-        except subprocess.CalledProcessError:
+            _compile(compiler, [str(probe)], library)
+        except (OSError, subprocess.CalledProcessError):
             return False
-    return True
+        return library.exists()
 
 
 def _compile(compiler: list[str], sources: list[str], library: Path) -> None:
