@@ -16,8 +16,7 @@ Source: RocketMQ 5.3, ``ConsumeQueue``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,13 +68,10 @@ def decode_entry(data: bytes | bytearray | memoryview, start: int = 0) -> Entry:
 
 def build_entries(
     log_offsets: NDArray[np.int64],
-    sizes: NDArray[Any] | Sequence[int] | int,
-    tags_codes: NDArray[np.int64] | int,
+    sizes: NDArray[np.int64],
+    tags_codes: NDArray[np.int64],
 ) -> Entries:
-    """Return the entries of equally long columns, ready to be written as they lie in memory.
-
-    Sizes or codes that are all equal may be given as one number.
-    """
+    """Return the entries of equally long columns, ready to be written as they lie in memory."""
     entries: Entries = np.empty(len(log_offsets), ENTRY_DTYPE)
     entries["log_offset"] = log_offsets
     entries["size"] = sizes

@@ -249,9 +249,7 @@ class IdempotentSender:
             return None
         if self._are_the_same(first.log_offset, batch):
             return Replayed([first], batch.count)
-        asked = [
-            decode_record(batch.records, int(start), check_crc=False) for start in batch.starts
-        ]
+        asked = [decode_record(batch.records, start, check_crc=False) for start in batch.starts]
         ids = [record.property_map().get(UNIQ_KEY, "") for record in asked]
         records = self._following(first, ids)
         for record, wanted, unique_id in zip(records, asked, ids, strict=True):

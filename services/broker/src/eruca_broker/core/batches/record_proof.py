@@ -35,20 +35,14 @@ from eruca_broker.core.batches.delayed_records import SUSPICIOUS, refuse_delayed
 from eruca_broker.core.native.library import CRC32_AT, ExpectedRecord
 from eruca_broker.core.properties.found import prefix_hash
 
-SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
+_SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
 TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, what RFC 3339 can say
-PROPERTIES_HEAD_SIZE: Final = 2  # bytes of the properties' length
+_PROPERTIES_HEAD_SIZE: Final = 2  # bytes of the properties' length
 
 WRONG_SUM: Final = "the sizes do not add up to the records"
-WRONG_HEAD: Final = "its size or magic is not what the preamble says"
-WRONG_FLAG: Final = "its sys flag is not allowed here"
-NO_DATE: Final = "its born timestamp is no date"
-BROKERS_FIELDS: Final = "reconsume times and prepared offset are the broker's: leave them 0"
-WRONG_PARTS: Final = "its parts do not add up to its size"
-ENDS_IN_ZERO: Final = "its properties end in U+0000, as only a torn record's do"
-WRONG_CRC: Final = "its body does not match its CRC"
+_WRONG_PARTS: Final = "its parts do not add up to its size"
 
-crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
+_crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
 
 class Expected(NamedTuple):
@@ -80,7 +74,7 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
         body_size_max=BODY_SIZE_MAX,
         properties_size_max=PROPERTIES_SIZE_MAX,
         queue_id=queue_id,
-        sys_flag_mask=SYS_FLAGS_REFUSED & 0xFFFF_FFFF | HOST_BITS,
+        sys_flag_mask=_SYS_FLAGS_REFUSED & 0xFFFF_FFFF | HOST_BITS,
         sys_flag=host_bits,
         key_hash_start=prefix_hash(topic),
     )
@@ -91,7 +85,7 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
         host_bits,
         layout,
         struct.Struct(f">iIii20xiq{born_pad}x{store_pad}xiqi"),
-        layout.body + len(topic_part) + PROPERTIES_HEAD_SIZE,
+        layout.body + len(topic_part) + _PROPERTIES_HEAD_SIZE,
         record,
         addressof(record),
     )
@@ -107,7 +101,7 @@ def prove_record(
         TooLargeError: Its body exceeds its limit.
     """
     if size < expected.size_min:
-        raise fault(index, f"{size} bytes are too few")
+        raise _fault(index, f"{size} bytes are too few")
     fields = expected.fields.unpack_from(buffer, position)
     total, magic, crc, queue_id, sys_flag, born, reconsumed, prepared, body_size = fields
     properties_size = size - expected.size_min - body_size
@@ -115,7 +109,7 @@ def prove_record(
         total != size
         or magic != MAGIC_V1
         or queue_id != expected.queue_id
-        or sys_flag & SYS_FLAGS_REFUSED
+        or sys_flag & _SYS_FLAGS_REFUSED
         or sys_flag & HOST_BITS != expected.host_bits
         or not 0 <= born <= TIMESTAMP_MAX
         or reconsumed
@@ -127,42 +121,30 @@ def prove_record(
     end = position + size
     topic_at = position + expected.layout.body + body_size
     if not buffer.startswith(expected.topic_part, topic_at):
-        raise topic_fault(index, expected)
+        raise _fault(index, f"its topic is not the request's, {expected.topic!r}")
     properties_at = end - properties_size
     if buffer[properties_at - 2] << 8 | buffer[properties_at - 1] != properties_size:
-        raise fault(index, WRONG_PARTS)
+        raise _fault(index, _WRONG_PARTS)
     properties = bytes(buffer[properties_at:end])
     if properties_size and not properties[-1]:
-        raise fault(index, ENDS_IN_ZERO)
+        raise _fault(index, "its properties end in U+0000, as only a torn record's do")
     if SUSPICIOUS in properties:
         refuse_delayed(properties, index)
-    if crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
-        raise fault(index, WRONG_CRC)
+    if _crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
+        raise _fault(index, "its body does not match its CRC")
     return properties
 
 
-def fault(index: int, complaint: str) -> MalformedBatchError:
-    """Return the error that says what is wrong with record *index*."""
+def _fault(index: int, complaint: str) -> MalformedBatchError:
     return MalformedBatchError(f"record {index}: {complaint}")
 
 
-def topic_fault(index: int, expected: Expected) -> MalformedBatchError:
-    """Return the error for a record of another topic."""
-    return fault(index, f"its topic is not the request's, {expected.topic!r}")
-
-
-def queue_fault(index: int, expected: Expected) -> MalformedBatchError:
-    """Return the error for a record of another queue."""
-    return fault(index, f"its queue is not {expected.queue_id}")
-
-
-def body_size_fault(index: int, size: int) -> MalformedBatchError | TooLargeError:
-    """Return the error for a body that is empty or too large."""
+def _body_size_fault(index: int, size: int) -> MalformedBatchError | TooLargeError:
     if size > BODY_SIZE_MAX:
         return TooLargeError(
             f"record {index}: its body of {size} bytes exceeds the limit of {BODY_SIZE_MAX}"
         )
-    return fault(index, f"its body has {size} bytes; a message has at least one")
+    return _fault(index, f"its body has {size} bytes; a message has at least one")
 
 
 def _header_fault(
@@ -170,15 +152,15 @@ def _header_fault(
 ) -> MalformedBatchError | TooLargeError:
     total, magic, _, queue_id, sys_flag, born, reconsumed, prepared, body_size = fields
     if total != size or magic != MAGIC_V1:
-        return fault(index, WRONG_HEAD)
+        return _fault(index, "its size or magic is not what the preamble says")
     if queue_id != expected.queue_id:
-        return queue_fault(index, expected)
-    if sys_flag & SYS_FLAGS_REFUSED or sys_flag & HOST_BITS != expected.host_bits:
-        return fault(index, WRONG_FLAG)
+        return _fault(index, f"its queue is not {expected.queue_id}")
+    if sys_flag & _SYS_FLAGS_REFUSED or sys_flag & HOST_BITS != expected.host_bits:
+        return _fault(index, "its sys flag is not allowed here")
     if not 0 <= born <= TIMESTAMP_MAX:
-        return fault(index, NO_DATE)
+        return _fault(index, "its born timestamp is no date")
     if reconsumed or prepared:
-        return fault(index, BROKERS_FIELDS)
+        return _fault(index, "reconsume times and prepared offset are the broker's: leave them 0")
     if not 0 < body_size <= BODY_SIZE_MAX:
-        return body_size_fault(index, body_size)
-    return fault(index, WRONG_PARTS)
+        return _body_size_fault(index, body_size)
+    return _fault(index, _WRONG_PARTS)

@@ -32,7 +32,7 @@ EXPORTED uint32_t chain_keys(int32_t *slots, uint32_t slot_count, int32_t number
     return used;
 }
 
-/* Write the entries, whose seconds count from `begin`, in ms; from 0 on all have none. */
+/* Write the entries. Their seconds count from `begin`, in ms; if that is not positive, all are 0. */
 EXPORTED void encode_index_entries(const int32_t *hashes, const int64_t *log_offsets,
                                    const int64_t *timestamps, const int32_t *previous,
                                    uint32_t count, int64_t begin, uint8_t *entry)

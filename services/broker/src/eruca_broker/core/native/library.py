@@ -1,7 +1,8 @@
 """The compiled functions, as Python calls them.
 
 They lie in one library beside this package, compiled when it is installed (``hatch_build.py``). It
-is called with the GIL held: a call takes microseconds, and none waits for anything.
+is called with the GIL held: a call takes microseconds, for millions of keys some milliseconds, and
+none waits for anything.
 
 Who calls sees to it that every address and count is right; the functions believe them.
 """

@@ -4,8 +4,8 @@
  * What is here computes and nothing else: it keeps nothing, allocates nothing, and knows no error
  * but "not this one". Where a record or a text is not plainly right it stops and says at which; the
  * Python that called it then looks at that one, refuses it with its reasons or finds it good after
- * all, has its text read in a form that can be, and calls again for what follows. So whatever
- * decides something stands in Python as well, and the tests hold the two against each other.
+ * all and makes its text one that can be read, and calls again for what follows. So whatever decides
+ * something stands in Python as well, and the tests hold the two against each other.
  *
  * Numbers in records and files are big-endian; what is shared with Python in memory is not.
  */
@@ -36,7 +36,7 @@ struct expected {
     uint32_t key_hash_start;      /* the hash of "topic#", which precedes every key */
 };
 
-/* What a reader has found; `room` keys have their place behind the records. */
+/* What a reader has found; `key_room` keys have their place behind the records. */
 struct found {
     uint32_t count;               /* records read so far */
     uint32_t key_count;           /* … and keys */

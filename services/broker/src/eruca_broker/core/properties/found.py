@@ -55,7 +55,7 @@ class FoundProperties:
     of a record they belong, who fills it decides.
 
     Attributes:
-        at: The address that such a function takes.
+        at: The address that such a function takes; another one after :meth:`add`.
         size: How many records there are.
     """
 
