@@ -62,29 +62,37 @@ struct properties {
     int may_ask_for_delay;
 };
 
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BIG_ENDIAN32(value) (value)
+#define BIG_ENDIAN64(value) (value)
+#else
+#define BIG_ENDIAN32(value) __builtin_bswap32(value)
+#define BIG_ENDIAN64(value) __builtin_bswap64(value)
+#endif
+
 static inline uint32_t load32(const uint8_t *at)
 {
     uint32_t value;
     memcpy(&value, at, sizeof value);
-    return __builtin_bswap32(value);
+    return BIG_ENDIAN32(value);
 }
 
 static inline uint64_t load64(const uint8_t *at)
 {
     uint64_t value;
     memcpy(&value, at, sizeof value);
-    return __builtin_bswap64(value);
+    return BIG_ENDIAN64(value);
 }
 
 static inline void store32(uint8_t *at, uint32_t value)
 {
-    value = __builtin_bswap32(value);
+    value = BIG_ENDIAN32(value);
     memcpy(at, &value, sizeof value);
 }
 
 static inline void store64(uint8_t *at, uint64_t value)
 {
-    value = __builtin_bswap64(value);
+    value = BIG_ENDIAN64(value);
     memcpy(at, &value, sizeof value);
 }
 

@@ -105,7 +105,7 @@ class FoundProperties:
     def keys(self) -> bytes:
         """All keys, as rows of KEY_DTYPE."""
         key_count = _COUNTS.unpack_from(self._buffer)[1]
-        return bytes(self._buffer[self._key_at(0) : self._key_at(key_count)])
+        return bytes(memoryview(self._buffer)[self._key_at(0) : self._key_at(key_count)])
 
     def add(self, properties: bytes, *, topic: str, record: int, end: int) -> None:
         """Read the next record, which a compiled function has left to Python.
