@@ -13,6 +13,7 @@ import pytest
 from eruca_broker.store.log import segment as segments
 from eruca_broker.store.log.segment import WARM_SIZE_MAX, Segment
 from support.limits import file_size_limit
+from support.waiting import wait_until
 
 BASE, SIZE = 4_096, 64 * 1024
 NAME = "00000000000000004096"
@@ -80,6 +81,30 @@ def test_warming_ends_where_the_segment_is_taken_into_use_and_spares_what_is_wri
     assert len(warmed) == stopped_at < 64
     assert segment.buffer[: len(written)] == segment.buffer[-len(written) :] == written
     segment.close()
+
+
+def test_who_takes_a_segment_into_use_waits_for_no_more_than_what_is_being_written_of_it(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks know no turns: whoever warms would have it again before the other wakes."""
+    monkeypatch.setattr(segments, "_CHUNK_SIZE", SIZE // 16)
+    pwrite = os.pwrite
+    using = threading.Thread(target=segment.use)
+    warmed: list[int] = []
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        if not warmed:
+            using.start()
+            wait_until(lambda: segment._is_in_use)
+        warmed.append(position)
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.pwrite", write)
+
+    segment.warm()
+
+    using.join()
+    assert warmed == [0]
 
 
 def test_a_segment_that_is_closed_is_warmed_no_further(tmp_path: Path) -> None:

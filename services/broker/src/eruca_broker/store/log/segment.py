@@ -98,8 +98,10 @@ class Segment:
 
     def use(self) -> None:
         """Take the segment into use; nothing but the log's own writes comes into it from now on."""
+        # Said first: whoever warms takes the lock again before somebody who waits for it wakes.
+        self._is_in_use = True
         with self._warming:
-            self._is_in_use = True
+            pass  # what is being written of it now has been written
 
     def write(self, buffers: Sequence[memoryview], position: int) -> None:
         """Write *buffers* one after another from *position* on.
