@@ -233,6 +233,42 @@ async def test_what_comes_during_a_flush_is_written_once_at_its_end(
     assert bodies(store) == [b"first", *(b"%d" % number for number in range(5))]
 
 
+async def test_a_checkpoint_promises_nothing_of_what_comes_while_the_log_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fdatasync, may_end = os.fdatasync, threading.Event()
+    begun: list[int] = []
+
+    def flush(descriptor: int) -> None:
+        begun.append(descriptor)
+        assert may_end.wait(60)
+        fdatasync(descriptor)
+
+    clock = ManualClock()
+    store = await MessageStore.open(tmp_path, small_settings(), clock)
+    await store.change(ORDERS)
+    clock.advance(1)
+    before = await send(store, b"before")
+    with monkeypatch.context() as patch:
+        patch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+        checking = asyncio.ensure_future(store.checkpoint())
+        await until(lambda: begun)
+        clock.advance(1)
+        meanwhile = await send(store, b"meanwhile")
+        may_end.set()
+        await checking
+
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.flushed_offset == checkpoint.projected_offset == meanwhile.log_offset
+    stored_at = before.store_timestamp
+    assert checkpoint.log_timestamp == checkpoint.queues_timestamp == stored_at
+    await store.close()
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.log_timestamp == meanwhile.store_timestamp
+
+
 @pytest.mark.parametrize("mode", [FlushMode.ASYNC])
 async def test_a_flush_ends_with_what_was_written_before_it_however_much_comes_meanwhile(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch

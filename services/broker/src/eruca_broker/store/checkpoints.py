@@ -36,7 +36,7 @@ class Checkpoints:
         """Flush the projections, and write a checkpoint.
 
         Args:
-            timestamp: Store time in ms of the last record that they have.
+            timestamp: Store time in ms of the last record before that.
             flushed_offset: Log offset before which they lack nothing, and the log is flushed.
 
         Raises:

@@ -133,10 +133,10 @@ class MessageStore:
             self._projections,
             settings,
             clock,
+            last_store_timestamp=recovered.last_store_timestamp,
             head_of_segment=self._snapshot_batches,
             publish=self._published,
         )
-        self._writer.last_store_timestamp = recovered.last_store_timestamp
         self.retention = Retention(recovered, self.queues, self._snapshots, self._writer)
 
     @classmethod
@@ -425,7 +425,7 @@ class MessageStore:
             await self._projections.retry()  # nothing is awaited behind it: nothing is to come
             self._dispatcher.catch_up_index()
             await self._checkpoints.write(
-                self._writer.last_store_timestamp, self._writer.flushed_offset
+                self._writer.flushed_timestamp, self._writer.flushed_offset
             )
         except (OSError, DamagedQueueError):
             with suppress(OSError):

@@ -73,6 +73,7 @@ class Writer:
         settings: StoreSettings,
         clock: Clock,
         *,
+        last_store_timestamp: int,
         head_of_segment: Callable[[], Sequence[tuple[Batch, Event]]],
         publish: Callable[[Sequence[Appended], Sequence[tuple[Event, int]]], None],
     ) -> None:
@@ -97,7 +98,9 @@ class Writer:
         self._flush_failed = False  # for good: what has been written may not be durable
         self._flush: asyncio.Future[None] | None = None  # the one under way
         self.flushed_offset = log.written_offset
-        self.last_store_timestamp = 0
+        self.flushed_timestamp = last_store_timestamp  # store time of the last record before it
+        self._written_timestamp = last_store_timestamp  # … of the last one that is written
+        self.last_store_timestamp = last_store_timestamp  # … that was accepted
         self._refusal: ErucaError | None = None
 
     @property
@@ -270,6 +273,7 @@ class Writer:
             self._take_back(accepted, self.refusal)
             return
         self._before_write.clear()
+        self._written_timestamp = accepted[-1].store_timestamp
         if self._is_sync:
             self._written.extend(accepted)
             self._begin_flush()
@@ -411,14 +415,14 @@ class Writer:
     def _begin_flush(self) -> asyncio.Future[None]:
         """Flush what is written, on the flusher's thread; or return the flush under way."""
         if self._flush is None:
-            target = self._log.written_offset
+            target, timestamp = self._log.written_offset, self._written_timestamp
             self._flushing, self._written = self._written, []
             segments = self._log.segments_between(self.flushed_offset, target)
             self._flush = self._loop.run_in_executor(self._flusher, _flush_all, segments)
-            self._flush.add_done_callback(partial(self._flushed, target))
+            self._flush.add_done_callback(partial(self._flushed, target, timestamp))
         return self._flush
 
-    def _flushed(self, target: int, flush: asyncio.Future[None]) -> None:
+    def _flushed(self, target: int, timestamp: int, flush: asyncio.Future[None]) -> None:
         self._flush = None
         if flush.cancelled():
             return
@@ -433,7 +437,7 @@ class Writer:
             return
         if error is not None:
             raise error
-        self.flushed_offset = target
+        self.flushed_offset, self.flushed_timestamp = target, timestamp
         flushed, self._flushing = self._flushing, []
         if flushed:
             self._publish(flushed)
