@@ -40,6 +40,7 @@ from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.receipts import Receipt
+from eruca_broker.store.log.segment import Segment
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
@@ -231,6 +232,25 @@ async def test_what_comes_during_a_flush_is_written_once_at_its_end(
     assert writes == [1, 1, 5, 1]
     assert [receipt.queue_offset for receipt in receipts] == list(range(6))
     assert bodies(store) == [b"first", *(b"%d" % number for number in range(5))]
+
+
+async def test_writes_are_accepted_again_before_the_next_segment_is_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[str] = []
+    store = await opened(tmp_path, replace(small_settings(), is_log_warmed=True))
+    await store.change(ORDERS)
+    monkeypatch.setattr(Segment, "warm", lambda segment: warmed.append(segment.path.name))
+    store.refusal = DiskFullError("the disk is full")
+
+    await store.probe_disk()
+
+    assert store.refusal is None
+    assert not warmed
+    await send(store, bytes(range(1, 251)) * 60)
+    await store.prepare_next_segment()
+    assert warmed == [f"{store.segment_size:020d}"]
+    await store.close()
 
 
 async def test_a_checkpoint_promises_nothing_of_what_comes_while_the_log_is_flushed(

@@ -55,6 +55,24 @@ def test_a_segment_that_is_warmed_is_flushed_as_it_goes(
     segment.close()
 
 
+def test_a_segment_is_warmed_once_though_the_disk_fails(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    def fail(_: int, data: bytes, position: int) -> int:
+        written.append(position)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.pwrite", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        segment.warm()
+
+    segment.warm()
+
+    assert written == [0]
+
+
 def test_warming_ends_where_the_segment_is_taken_into_use_and_spares_what_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

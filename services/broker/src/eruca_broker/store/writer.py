@@ -287,7 +287,7 @@ class Writer:
             return
         try:
             await self._projections.retry()
-            await finished_in_thread(self._log.prepare_next)
+            await finished_in_thread(self._log.make_next)
         except (OSError, DamagedQueueError):
             return
         if self.refusal is refusal:  # no other has come meanwhile

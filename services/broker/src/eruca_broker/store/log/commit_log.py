@@ -194,6 +194,16 @@ class CommitLog:
         with suppress(OSError):
             self._cut_tail()  # the next write tries again
 
+    def make_next(self) -> Segment:
+        """Make the next segment ahead of need, and return it; may be called from another thread.
+
+        Raises:
+            OSError: There is no room for it.
+        """
+        with self._making:
+            following = self._next = self._take_next()
+        return following
+
     def prepare_next(self) -> None:
         """Make the next segment ahead of need, and warm it; may be called from another thread.
 
@@ -202,10 +212,8 @@ class CommitLog:
         Raises:
             OSError: There is no room for it, or it cannot be warmed.
         """
-        with self._making:
-            is_new = self._next is None
-            following = self._next = self._take_next()
-        if is_new and self.is_warming:
+        following = self.make_next()
+        if self.is_warming:
             following.warm()
 
     @property

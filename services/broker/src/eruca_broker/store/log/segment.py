@@ -43,6 +43,7 @@ class Segment:
         self.size = size  # bytes, written or not
         self._descriptor = descriptor
         self._is_in_use = False  # … or gone: not to be warmed any more
+        self._is_warm = False  # … or could not be made so
         self._warming = threading.Lock()
         self.buffer = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
@@ -77,7 +78,7 @@ class Segment:
         return self.base_offset + self.size
 
     def warm(self) -> None:
-        """Write the segment through once, unless it is taken into use meanwhile.
+        """Write the segment through, the first time, unless it is taken into use meanwhile.
 
         Its pages are in memory then and its blocks on disk: appending meets neither a fault nor an
         allocation. May be called in another thread; it is flushed as it goes, for of a gigabyte
@@ -86,6 +87,9 @@ class Segment:
         Raises:
             OSError: It is not warm. It is sound all the same.
         """
+        if self._is_warm:
+            return
+        self._is_warm = True  # a disk that fails is not tried again and again
         # A file of its own: flushing the log's, it would be told what the log is to be told.
         with self.path.open("r+b", buffering=0) as file:
             for position in range(0, self.size, _CHUNK_SIZE):
