@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from eruca_broker.processors.timers import Timers
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.limits import file_size_limit
+from support.patience import PATIENCE_SECONDS
 from support.stores import batch, delete_oldest_segments, message, small_settings, without_log_lines
 from support.waiting import until
 
@@ -62,6 +66,40 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     await Timers(store, clock).carry_forward(store.log_max_offset)
     assert await delete_oldest_segments(store, 9)
     assert len(store.timers) == 1
+    await store.close()
+
+
+async def test_who_stops_does_not_wait_until_the_next_segment_is_warm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk takes ten seconds and more, and by then the process is killed."""
+    monkeypatch.setattr("eruca_broker.store.log.segment._CHUNK_SIZE", 1024)
+    monkeypatch.setattr("eruca_broker.store.log.segment.WARM_SIZE_MAX", 1024)
+    clock = ManualClock()
+    settings = small_settings(segment_size=SEGMENT_SIZE)
+    store = await MessageStore.open(tmp_path, replace(settings, is_log_warmed=True), clock)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    await store.append(batch("orders", 0, [bytes(range(1, 251)) * 60]))
+    await store.flush()
+    upkeep = Upkeep(store, ALL_MAY_GO, carry_forward=Timers(store, clock).carry_forward)
+    fdatasync, flushed, may_go_on = os.fdatasync, list[str](), threading.Event()
+
+    def flush(descriptor: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        assert may_go_on.wait(PATIENCE_SECONDS)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+    upkeep.start()
+    following = f"{SEGMENT_SIZE:020d}"
+    await until(lambda: following in flushed)
+
+    stopping = asyncio.create_task(upkeep.stop())
+    await asyncio.sleep(0)  # it has begun to
+    may_go_on.set()
+    await stopping
+
+    assert flushed.count(following) == 1
     await store.close()
 
 

@@ -54,6 +54,7 @@ class Upkeep:
 
     async def stop(self) -> None:
         """Stop the loops and wait for the steps they are in."""
+        self._store.stop_warming()
         for loop in self._loops:
             await loop.stop()
 

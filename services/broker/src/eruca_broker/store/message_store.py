@@ -452,6 +452,10 @@ class MessageStore:
         ):
             await self._prepare_next()
 
+    def stop_warming(self) -> None:
+        """Leave the next segment as warm as it is: who stops does not wait for the rest of it."""
+        self._log.stop_warming()
+
     async def probe_disk(self) -> None:
         """See whether there is room again on a disk that was full, or what else was short."""
         await self._writer.probe()

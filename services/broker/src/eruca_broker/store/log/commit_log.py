@@ -216,6 +216,13 @@ class CommitLog:
         if self.is_warming:
             following.warm()
 
+    def stop_warming(self) -> None:
+        """Leave the next segment, and those to come, as warm as they are."""
+        self.is_warming = False
+        following = self._next
+        if following is not None:
+            following.use()
+
     @property
     def allocated_offset(self) -> int:
         """Log offset behind the last byte of the last file, written or not."""

@@ -42,7 +42,7 @@ class Segment:
         self.base_offset = int(path.name)  # log offset of the first byte
         self.size = size  # bytes, written or not
         self._descriptor = descriptor
-        self._is_in_use = False  # … or gone: not to be warmed any more
+        self._is_in_use = False  # … or given up: not to be warmed any more
         self._is_warm = False  # … or could not be made so
         self._warming = threading.Lock()
         self.buffer = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
