@@ -142,6 +142,8 @@ def write_behind_the_end(directory: Path, random: Random) -> None:
 def leave_a_prepared_segment(directory: Path, random: Random) -> None:
     """Leave the segment that was to come next, with or without its length."""
     last = max((directory / "commitlog").iterdir())
+    if last.stat().st_size < SEGMENT_SIZE:  # the kill has left it; no crash leaves two
+        return
     following = last.with_name(f"{int(last.name) + SEGMENT_SIZE:020d}")
     following.write_bytes(bytes(random.choice((0, 1, SEGMENT_SIZE))))
 
