@@ -122,24 +122,27 @@ def open_files() -> set[Path]:
 
 
 class Flushes:
-    """Flushes of segments of the log, held up until they are let go."""
+    """Flushes of segments of the log: each is counted when it begins, and ends once it may."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._real = os.fdatasync
         self.failing = False
         self.count = 0
+        self.may_end = threading.Event()
+        self.may_end.set()
         monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", self._flush)
 
     def _flush(self, descriptor: int) -> None:
         self.count += 1
         if self.failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        assert self.may_end.wait(60)
         self._real(descriptor)
 
 
 @pytest.fixture
 def flushes(monkeypatch: pytest.MonkeyPatch) -> Flushes:
-    """The one thing that cannot be provoked: a disk that fails to flush."""
+    """What cannot be provoked: a disk that fails to flush, or takes as long as it is told to."""
     return Flushes(monkeypatch)
 
 
@@ -203,22 +206,17 @@ async def test_with_synchronous_flush_nothing_is_seen_before_it_is_flushed(
 
 @pytest.mark.parametrize("mode", [FlushMode.SYNC])
 async def test_what_comes_during_a_flush_is_written_once_at_its_end(
-    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, flushes: Flushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes: list[int] = []
-    pwritev, fdatasync = os.pwritev, os.fdatasync
-    may_end = threading.Event()
+    pwritev = os.pwritev
 
     def write(descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
         writes.append(len(buffers))
         return pwritev(descriptor, buffers, position)
 
-    def flush(descriptor: int) -> None:
-        assert may_end.wait(60)
-        fdatasync(descriptor)
-
     monkeypatch.setattr("eruca_broker.store.log.segment.os.pwritev", write)
-    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+    flushes.may_end.clear()
     sending = [asyncio.create_task(send(store, b"first"))]
     await until(lambda: writes == [1, 1])  # the rest, then its first bytes
     for number in range(5):  # each in a tick of its own
@@ -226,7 +224,7 @@ async def test_what_comes_during_a_flush_is_written_once_at_its_end(
         await asyncio.wait(sending, timeout=0.01)
     assert writes == [1, 1]
 
-    may_end.set()
+    flushes.may_end.set()
     receipts = await asyncio.gather(*sending)
 
     assert writes == [1, 1, 5, 1]
@@ -254,29 +252,21 @@ async def test_writes_are_accepted_again_before_the_next_segment_is_warm(
 
 
 async def test_a_checkpoint_promises_nothing_of_what_comes_while_the_log_is_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flushes: Flushes
 ) -> None:
-    fdatasync, may_end = os.fdatasync, threading.Event()
-    begun: list[int] = []
-
-    def flush(descriptor: int) -> None:
-        begun.append(descriptor)
-        assert may_end.wait(60)
-        fdatasync(descriptor)
-
     clock = ManualClock()
     store = await MessageStore.open(tmp_path, small_settings(), clock)
     await store.change(ORDERS)
     clock.advance(1)
     before = await send(store, b"before")
-    with monkeypatch.context() as patch:
-        patch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
-        checking = asyncio.ensure_future(store.checkpoint())
-        await until(lambda: begun)
-        clock.advance(1)
-        meanwhile = await send(store, b"meanwhile")
-        may_end.set()
-        await checking
+    earlier = flushes.count
+    flushes.may_end.clear()
+    checking = asyncio.ensure_future(store.checkpoint())
+    await until(lambda: flushes.count > earlier)
+    clock.advance(1)
+    meanwhile = await send(store, b"meanwhile")
+    flushes.may_end.set()
+    await checking
 
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
@@ -291,27 +281,20 @@ async def test_a_checkpoint_promises_nothing_of_what_comes_while_the_log_is_flus
 
 @pytest.mark.parametrize("mode", [FlushMode.ASYNC])
 async def test_a_flush_ends_with_what_was_written_before_it_however_much_comes_meanwhile(
-    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, flushes: Flushes
 ) -> None:
     """Or under steady load each would begin the next at once, and the disk would never rest."""
-    fdatasync, may_end = os.fdatasync, threading.Event()
-    begun: list[int] = []
-
-    def flush(descriptor: int) -> None:
-        begun.append(descriptor)
-        assert may_end.wait(60)
-        fdatasync(descriptor)
-
-    monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+    earlier = flushes.count
     before = (await send(store, b"before")).log_offset
+    flushes.may_end.clear()
     flushing = asyncio.ensure_future(store.flush())
-    await until(lambda: len(begun) == 1)
+    await until(lambda: flushes.count == earlier + 1)
     meanwhile = (await send(store, b"meanwhile")).log_offset
 
-    may_end.set()
+    flushes.may_end.set()
     await flushing
 
-    assert len(begun) == 1
+    assert flushes.count == earlier + 1
     assert before < store.flushed_offset == meanwhile
     await store.close()
     assert store.flushed_offset == store.log_max_offset > meanwhile
