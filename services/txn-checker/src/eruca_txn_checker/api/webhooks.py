@@ -117,7 +117,8 @@ def _check_url(settings: WebhookSettings, reach: Reach) -> None:
     if url.fragment is not None:
         raise _fault("a fragment is never sent")
     address = literal_address(url.host or "")
-    is_local_name = (url.host or "").rstrip(".").lower() == "localhost"
+    name = (url.host or "").rstrip(".").lower()
+    is_local_name = name == "localhost" or name.endswith(".localhost")  # RFC 6761
     if (address is not None and not is_within(address, reach)) or (
         is_local_name and reach is not Reach.MACHINE
     ):
