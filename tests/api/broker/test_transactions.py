@@ -157,6 +157,20 @@ async def test_a_message_is_seen_when_it_is_committed_and_as_it_was_begun(
     )
 
 
+async def test_the_trace_in_which_a_transaction_began_goes_with_its_message(
+    client: httpx.AsyncClient,
+) -> None:
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "vendor=1"}
+    begun = await client.post("/transactions", json=new(), headers=trace)
+    path = f"/transactions/{begun.json()['transaction_id']}:commit"
+    other = {"traceparent": trace["traceparent"].replace("a", "c")}
+    await client.post(path, json=BY_PRODUCER, headers=other)
+
+    [message] = await pull(client)
+
+    assert message["properties"] == trace
+
+
 async def test_a_rolled_back_message_is_never_seen(client: httpx.AsyncClient) -> None:
     receipt = await begin(client)
 

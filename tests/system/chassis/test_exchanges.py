@@ -470,6 +470,50 @@ async def test_a_defect_is_a_problem_and_the_connection_goes_on(connection: Conn
     assert (await answer_of(reader))[2] == b"fine"
 
 
+async def test_every_answer_has_its_requests_id_however_it_is_answered(things: Things) -> None:
+    post = b"POST /v1/say HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n"
+    requests = {
+        "parsed": post % (b"X-Request-Id: parsed\r\n", 4) + b"body",
+        "again": post % (b"X-Request-Id: again\r\n", 4) + b"body",
+        "lower": post % (b"x-request-id: lower\r\n", 4) + b"body",
+        "large": post % (b"X-Request-Id: large\r\n", MIB) + bytes(MIB),
+        "defect": post % (b"X-Request-Id: defect\r\n", 6) + b"broken",
+        "too-large": post % (b"X-Request-Id: too-large\r\n", MIB + 1) + bytes(MIB + 1),
+        "pieces": b"GET /v1/large/300000 HTTP/1.1\r\nHost: x\r\nX-Request-Id: pieces\r\n\r\n",
+        "ordinary": ORDINARY[:-2] + b"X-Request-Id: ordinary\r\n\r\n",
+        "unknown": b"GET /v1/none HTTP/1.1\r\nHost: x\r\nX-Request-Id: unknown\r\n\r\n",
+        "through-asgi": b"POST /v1/s%61y HTTP/1.1\r\nHost: x\r\nX-Request-Id: through-asgi\r\n"
+        b"Content-Length: 4\r\n\r\nbody",
+    }
+    async with serving(things.app, settings()) as (_, address):
+        for name, request in [*requests.items(), *requests.items()]:
+            async with raw_connection(address) as (reader, writer):
+                writer.write(request)
+                assert (await answer_of(reader))[1]["x-request-id"] == name
+
+        async with raw_connection(address) as (reader, writer):
+            made = []
+            for _ in range(4):  # of which all but the first have a known head
+                writer.write(said(b"body"))
+                made.append((await answer_of(reader))[1]["x-request-id"])
+            assert all(made)
+            assert len(set(made)) == len(made)
+
+        async with raw_connection(address) as (reader, writer):
+            writer.write(post % (b"X-Request-Id: a b\r\n", 4) + b"body")
+            assert (await answer_of(reader))[1]["x-request-id"] != "a b"
+
+
+async def test_a_request_that_does_not_come_whole_is_refused_under_its_id(things: Things) -> None:
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nX-Request-Id: slow\r\nContent-Length: 4\r\n\r\nb"
+    async with serving(things.app, settings(request_seconds=0.1)) as (_, address):
+        for path in (b"/v1/say", b"/healthz"):
+            async with raw_connection(address) as (reader, writer):
+                writer.write(head % path)
+                _, headers, body = await answer_of(reader)
+                assert json.loads(body)["request_id"] == headers["x-request-id"] == "slow", path
+
+
 async def test_a_client_that_leaves_ends_what_is_waited_for_and_lets_work_finish(
     things: Things,
 ) -> None:

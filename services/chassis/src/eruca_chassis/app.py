@@ -51,6 +51,7 @@ from eruca_chassis.asgi import (
     problem_body,
     problem_headers,
     request_id,
+    request_id_header,
     send_problem,
 )
 from eruca_chassis.connections.asgi_exchange import run_exchange
@@ -200,7 +201,8 @@ class ServiceApp(FastAPI):
         if self._cross_origin.allows(scope):
             send = sender_with_grant(scope, send)
             if is_preflight(scope):
-                status = await send_preflight(send, self.allowed_methods(scope["path"]))
+                methods = self.allowed_methods(scope["path"])
+                status = await send_preflight(send, methods, request_id(scope))
                 self._metrics_of(scope).add(status, perf_counter() - started)
                 return
         found = self.hot.find(scope["method"], scope["path"])
@@ -268,7 +270,7 @@ class ServiceApp(FastAPI):
                 status = message["status"]
                 scope[_ANSWERED] = True
                 headers = [h for h in message.get("headers", ()) if h[0] != REQUEST_ID_HEADER]
-                headers.append((REQUEST_ID_HEADER, identity.encode()))
+                headers.append(request_id_header(identity))
                 message = {**message, "headers": headers}
             await send(message)
 
@@ -319,7 +321,7 @@ class _Refusal(HTTPException):
 def _problem(request: Request, error: ErucaError, **headers: str) -> Response:
     identity = request_id(request.scope)
     response = Response(problem_body(error, identity), status_code=error.status)
-    for name, value in problem_headers(error, identity):
+    for name, value in (*problem_headers(error), request_id_header(identity)):
         response.headers[name.decode()] = value.decode()
     response.headers.update(headers)
     return response

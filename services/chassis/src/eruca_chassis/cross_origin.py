@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from eruca.contract.errors import CrossSiteError
-from eruca_chassis.asgi import Header, Message, Scope, Send, header
+from eruca_chassis.asgi import Header, Message, Scope, Send, header, request_id_header
 
 PREFLIGHT_SECONDS: Final = 600  # for which a browser may remember what it was granted
 HARMLESS_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -101,9 +101,10 @@ def sender_with_grant(scope: Scope, send: Send) -> Send:
     return send_granted
 
 
-async def send_preflight(send: Send, methods: Sequence[str]) -> int:
+async def send_preflight(send: Send, methods: Sequence[str], request_id: str) -> int:
     """Grant *methods* with any headers, and return the status."""
     headers = [
+        request_id_header(request_id),
         (b"access-control-allow-methods", ", ".join(methods).encode()),
         (b"access-control-allow-headers", b"*"),
         (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),

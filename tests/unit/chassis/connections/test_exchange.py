@@ -286,14 +286,16 @@ async def test_work_in_steps_ends_when_the_client_is_lost_and_its_errors_are_the
 def test_a_head_says_what_it_must_and_closes_if_it_does() -> None:
     head = AnswerHead(201, (b"a", b"b"))
 
-    assert head.encoded(7, closes=False) == (
-        b"HTTP/1.1 201 Created\r\na: b\r\ncontent-length: 7\r\n\r\n"
+    assert head.encoded(7, "id-1", closes=False) == (
+        b"HTTP/1.1 201 Created\r\na: b\r\ncontent-length: 7\r\nx-request-id: id-1\r\n\r\n"
     )
-    assert b"\r\nconnection: close\r\n" in head.encoded(7, closes=True)
+    assert b"\r\nconnection: close\r\n" in head.encoded(7, "id-1", closes=True)
 
 
 def test_no_content_has_no_length_either() -> None:
-    assert NO_CONTENT.encoded(0, closes=False) == b"HTTP/1.1 204 No Content\r\n\r\n"
+    head = NO_CONTENT.encoded(0, "id-1", closes=False)
+
+    assert head == b"HTTP/1.1 204 No Content\r\nx-request-id: id-1\r\n\r\n"
 
 
 async def test_what_a_coroutine_returns_or_raises_is_the_answer() -> None:

@@ -52,6 +52,16 @@ def test_a_head_is_found_by_its_bytes() -> None:
             HEADERS | {b"idempotency-key": b"17"},
             id="under a key of its own",
         ),
+        pytest.param(
+            HEAD.replace(b"Host: x", b"Host: x\r\nX-Request-Id: 17"),
+            HEADERS | {b"x-request-id": b"17"},
+            id="with an id of its own",
+        ),
+        pytest.param(
+            HEAD.replace(b"Host: x", b"Host: x\r\nTraceparent: 17"),
+            HEADERS | {b"traceparent": b"17"},
+            id="of a trace",
+        ),
         pytest.param(HEAD.replace(b": 5", b": 5x"), HEADERS | {b"content-length": b"5x"}, id="5x"),
     ],
 )

@@ -92,7 +92,7 @@ class AnswerQueue:
         if len(self.exchanges) == 1 and self._closes_behind():
             exchange.closes = True
         assert exchange.head is not None
-        head = exchange.head.encoded(exchange.size, closes=exchange.closes)
+        head = exchange.head.encoded(exchange.size, exchange.request_id, closes=exchange.closes)
         if exchange.request.method == "HEAD":
             self._transport.write(head)
         elif exchange.size <= JOIN_SIZE_MAX:

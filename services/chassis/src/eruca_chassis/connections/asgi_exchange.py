@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from eruca_chassis.asgi import Receive, Scope, Send, joined_headers
+from eruca_chassis.asgi import Receive, Scope, Send, joined_headers, request_id_header
 from eruca_chassis.connections.exchange import Exchange, Found, RequestHead
 from eruca_chassis.connections.pieces import joined
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
@@ -71,7 +71,7 @@ async def _notice_leaving(exchange: Exchange, call: _Call, receive: Receive) -> 
 
 async def _send_answer(exchange: Exchange, send: Send) -> None:
     assert exchange.head is not None
-    headers = list(exchange.head.headers)
+    headers = [*exchange.head.headers, request_id_header(exchange.request_id)]
     if exchange.head.has_body:
         headers.append((b"content-length", b"%d" % exchange.size))
     await send({"type": "http.response.start", "status": exchange.status, "headers": headers})

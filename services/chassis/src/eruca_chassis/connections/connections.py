@@ -49,7 +49,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httptools
 import structlog
@@ -57,7 +57,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from eruca.contract.errors import ErucaError, TooLargeError
-from eruca_chassis.asgi import joined_headers
+from eruca_chassis.asgi import Scope, joined_headers, new_request_id, request_id
 from eruca_chassis.connections.answer_queue import AnswerQueue
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
 from eruca_chassis.connections.connection_watch import ConnectionWatch, Unfinished
@@ -431,12 +431,19 @@ class ServiceProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._has_begun_answer():
             self.cut(error.detail)
             return
-        self.transport.write(last_answer(error))
+        self.transport.write(last_answer(error, self._id_of_refused()))
         self.transport.write_eof()
         self._is_refused = True
         let_read(self.transport, Lingering(self, self.transport))
         # What came first is answered by this, too: its handlers have no client any more.
         self._lose_requests()
+
+    def _id_of_refused(self) -> str:
+        """Return the id of the request under way; a new one where its head was not understood."""
+        if self._receiving is not None:
+            return self._receiving.request_id
+        asgi = self._asgi_request()
+        return new_request_id() if asgi is None else request_id(cast("Scope", asgi.scope))
 
     def _has_begun_answer(self) -> bool:
         """Tell whether a part of an answer, or one to a request that still arrives, is written."""

@@ -43,10 +43,12 @@ from eruca_chassis.asgi import (
     Header,
     Message,
     body_too_large,
-    chosen_request_id,
     names_in_log,
+    new_request_id,
     problem_body,
     problem_headers,
+    request_id_header,
+    sane_request_id,
     size_said,
 )
 from eruca_chassis.connections.body_receiver import new_buffer
@@ -89,12 +91,11 @@ class AnswerHead:
         lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
         self._prefix = b"".join(lines)
 
-    def encoded(self, size: int, *, closes: bool) -> bytes:
-        """Return the head of an answer with *size* bytes of body."""
+    def encoded(self, size: int, request_id: str, *, closes: bool) -> bytes:
+        """Return the head of the answer, with *size* bytes of body, to the request of that id."""
         length = b"content-length: %d\r\n" % size if self.has_body else b""
-        if closes:
-            return b"%b%bconnection: close\r\n\r\n" % (self._prefix, length)
-        return b"%b%b\r\n" % (self._prefix, length)
+        end = b"connection: close\r\n\r\n" if closes else b"\r\n"
+        return b"%b%b%b: %b\r\n%b" % (self._prefix, length, *request_id_header(request_id), end)
 
 
 Answer: TypeAlias = tuple[AnswerHead, *tuple[Piece, ...]]
@@ -147,11 +148,14 @@ class RequestHead:
         query: As it came, without the question mark.
         headers: Names in lower case; several of one name joined by commas.
         body_size: Bytes that are announced; None where that is not said.
+        request_id: What the client calls the request; None where it says nothing sane.
         meaning: What the route's handler has made of it, if it keeps that: a function of the head
             alone, so it holds for every request that shares the head.
     """
 
-    __slots__ = ("body_size", "headers", "meaning", "method", "parameters", "query", "route")
+    __slots__ = (
+        "body_size", "headers", "meaning", "method", "parameters", "query", "request_id", "route",
+    )  # fmt: skip
 
     def __init__(
         self, found: Found, method: str, query: bytes, headers: Mapping[bytes, bytes]
@@ -161,6 +165,7 @@ class RequestHead:
         self.query = query
         self.headers = headers
         self.body_size = size_said(headers.get(b"content-length"))
+        self.request_id = sane_request_id(headers.get(REQUEST_ID_HEADER))
         self.meaning: Any = None
 
 
@@ -176,7 +181,7 @@ class Exchange:
     """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
     __slots__ = (
-        "_budget", "_carrier", "_is_left", "_limit", "_paid", "_size", "_taken",
+        "_budget", "_carrier", "_is_left", "_limit", "_paid", "_request_id", "_size", "_taken",
         "chunks", "client", "closes", "head", "is_lost", "is_whole",
         "on_lost", "pieces", "request", "size", "started", "status", "unsent",
     )  # fmt: skip
@@ -189,6 +194,7 @@ class Exchange:
         self.client = client
         self.started = monotonic()
         self.closes = False  # whether the connection ends with this answer
+        self._request_id = request.request_id
         self._limit: BodyLimit | None = None  # None: no body is wanted
         self._budget: Budget | None = None
         self._taken = 0
@@ -263,8 +269,7 @@ class Exchange:
 
     def fail(self, error: BaseException) -> None:
         """Answer with *error*, whatever it is."""
-        request = self.request
-        identity = chosen_request_id(request.headers.get(REQUEST_ID_HEADER))
+        request, identity = self.request, self.request_id
         if not isinstance(error, ErucaError):
             _log.error(
                 "request failed",
@@ -277,7 +282,7 @@ class Exchange:
             error = defect()
         if not self.status:
             self.chunks.clear()
-            head = AnswerHead(error.status, *problem_headers(error, identity))
+            head = AnswerHead(error.status, *problem_headers(error))
             self.answer(head, problem_body(error, identity))
 
     def resume(self, step: Callable[..., object], *arguments: object) -> None:
@@ -318,6 +323,13 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     # --- For carriers -----------------------------------------------------------------------------
+
+    @property
+    def request_id(self) -> str:
+        """The request's id: the client's, or one made here; every answer has it."""
+        if self._request_id is None:
+            self._request_id = new_request_id()
+        return self._request_id
 
     def begin(self) -> None:
         """Let the handler see the head."""

@@ -5,17 +5,19 @@ of a head's bytes alone where a request begins, so what the parser has made of t
 the next time, on whatever connection.
 
 Only heads of requests with a body are kept: those without say in their query where to read on, and
-hardly ever come twice. Neither does one that names its request by an idempotency key.
+hardly ever come twice. Neither does one that names its request, or the trace it is part of.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from eruca_chassis.asgi import REQUEST_ID_HEADER, TRACEPARENT_HEADER
 from eruca_chassis.connections.exchange import RequestHead
 
 HEAD_END: Final = b"\r\n\r\n"
 KNOWN_HEADS_MAX: Final = 2_048
+_NAMING: Final = frozenset({b"idempotency-key", REQUEST_ID_HEADER, TRACEPARENT_HEADER})
 KNOWN_HEAD_SIZE_MAX: Final = 1_024  # bytes
 
 
@@ -40,7 +42,7 @@ class KnownHeads:
         is_plain = (
             len(head) <= KNOWN_HEAD_SIZE_MAX
             and b"transfer-encoding" not in headers
-            and b"idempotency-key" not in headers
+            and _NAMING.isdisjoint(headers)
             and request.body_size
             # One line each, and nothing in front: else the parser may have seen its end elsewhere.
             and head.count(b"\n") == head.count(b"\r\n") == len(headers) + 2

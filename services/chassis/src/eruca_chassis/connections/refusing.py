@@ -12,22 +12,22 @@ from eruca_chassis.asgi import (
     Receive,
     Scope,
     Send,
-    chosen_request_id,
     problem_body,
     problem_headers,
     request_id,
+    request_id_header,
     send_problem,
 )
 
 LINGER_SECONDS: Final = 1.0  # for a refused client to read why
 
 
-def last_answer(error: ErucaError) -> bytes:
+def last_answer(error: ErucaError, request_id: str) -> bytes:
     """Return the whole answer that ends a connection with *error*, head and problem document."""
-    identity = chosen_request_id(None)  # what the client may have called it was not understood
-    body = problem_body(error, identity)
+    body = problem_body(error, request_id)
     headers = [
-        *problem_headers(error, identity),
+        *problem_headers(error),
+        request_id_header(request_id),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]

@@ -25,6 +25,7 @@ from eruca_broker.api.hot.octets import (
     with_body,
 )
 from eruca_broker.api.hot.query import QUEUE_ID_MAX, optional_integer, parse_query, path_integer
+from eruca_broker.api.hot.tracing import traced
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.core.budget import Budget
@@ -82,7 +83,7 @@ class SendRoutes:
         topic, queue_id, key, described = exchange.request.meaning
         body = exchange.body
         is_batch = described is None and _IS_BATCH.match(body) is not None
-        messages: Sequence[NewMessage]
+        messages: list[NewMessage]
         if described is not None:
             messages, pointers = [with_body(described, bytes(body))], ["/query"]
         elif is_batch:
@@ -90,6 +91,7 @@ class SendRoutes:
             pointers = [f"/body/messages/{index}" for index in range(len(messages))]
         else:
             messages, pointers = [decode_json(_ONE, body, _ONE_EXAMPLE)], ["/body"]
+        messages = traced(messages, exchange.request)
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer_messages, exchange, is_batch)
         if key is None:

@@ -23,6 +23,7 @@ from eruca.contract.transactions import (
 from eruca.core.messages.idempotency_keys import HEADER
 from eruca_broker.api.bodies import decode_json
 from eruca_broker.api.hot.query import parse_query
+from eruca_broker.api.hot.tracing import traced
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
 from eruca_broker.core.budget import Budget
@@ -64,6 +65,8 @@ class TransactionRoutes:
     def begin(self, exchange: Exchange) -> None:
         """``POST /v1/transactions``: its body."""
         request = decode_json(_NEW, exchange.body, _NEW_EXAMPLE)
+        [message] = traced([request.message], exchange.request)
+        request = msgspec.structs.replace(request, message=message)
         self._transactions.begin(
             request,
             born_host(exchange.client),
