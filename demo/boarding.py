@@ -79,15 +79,16 @@ async def call_passengers(
     late = list(zip(flights, results, strict=True))[RECALLED_EVERY - 1 :: RECALLED_EVERY]
     limit = asyncio.Semaphore(_RECALLS)
 
-    async def recall(flight: Flight, message_id: str) -> None:
+    async def recall(flight: Flight, call: eruca.SendResult) -> None:
+        assert call.recall_handle is not None  # it was sent with a delay
         async with limit:
             try:
-                await client.admin.recall_scheduled(message_id)
+                await client.admin.recall_scheduled(call.recall_handle)
             except eruca.AlreadyDeliveredError:
                 return  # on a busy machine the recall comes too late: it is a call like any other
         calls.recalled.add(flight.row)
 
-    await asyncio.gather(*(recall(flight, result.message_id) for flight, result in late))
+    await asyncio.gather(*(recall(flight, result) for flight, result in late))
     await _collect(client, calls, progress)
     calls.seconds = time.perf_counter() - started_at
     return calls

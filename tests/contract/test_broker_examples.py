@@ -298,7 +298,7 @@ async def _(stage: Stage) -> Changes:
 @SCENES.add("recallScheduled", 204)
 async def _(stage: Stage) -> Changes:
     receipt = await stage.sent(delay_seconds=3600)
-    return {"message_id": receipt["message_id"]}
+    return {"recall_handle": receipt["recall_handle"]}
 
 
 @SCENES.add("beginTransaction", 200)

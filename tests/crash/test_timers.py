@@ -124,7 +124,7 @@ async def send(client: httpx.AsyncClient, books: Books) -> None:
             books.promised[sent] = round(due.timestamp() * 1000)
         if random.random() < 0.5:
             chosen = random.randrange(len(receipts))
-            recalled = await client.delete(f"/scheduled/{receipts[chosen]['message_id']}")
+            recalled = await client.delete(f"/scheduled/{receipts[chosen]['recall_handle']}")
             assert recalled.status_code in (204, 409), recalled.text
             if recalled.status_code == 204:
                 books.recalled.add(bodies[chosen])

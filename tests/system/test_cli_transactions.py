@@ -125,7 +125,8 @@ def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca)
     listed = command.json("scheduled", "list", "--topic=t-later")
     shown = command("scheduled", "list", "-t", "t-later").stdout.splitlines()
     some = command("scheduled", "list", "-t", "t-later", "-n1")
-    recalled = command("scheduled", "recall", first["message_id"]).stdout
+    bare = command("scheduled", "recall", first["message_id"], code=1)
+    recalled = command("scheduled", "recall", first["recall_handle"]).stdout
     left = command.json("scheduled", "list", "-t", "t-later")
     unknown = command("scheduled", "recall", "no-such-id", code=1)
 
@@ -135,9 +136,12 @@ def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca)
     assert len(listed) == len(shown) - 1 == 3
     assert listed[-1]["message_id"] == first["message_id"]
     assert "there are more than 1" in some.stderr
+    assert listed[-1]["recall_handle"] == first["recall_handle"]
+    assert first["recall_handle"] in bare.stderr
+    assert len(bare.stderr.splitlines()) == 1
     assert first["message_id"] in recalled
     assert len(left) == 2
     assert "delay" in late.stderr
     assert "neither a span" in nonsense.stderr
-    assert "no broker has been sent a message of id 'no-such-id'" in unknown.stderr
+    assert "no broker knows a message of that id" in unknown.stderr
     assert command.bodies("t-later") == ["at once"]

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from eruca.contract.queries import MessagePage as MessagePage
     from eruca.contract.queries import QueryStatus as QueryStatus
     from eruca.contract.queries import Timeline as Timeline
+    from eruca.contract.recall_handles import RecallHandle as RecallHandle
     from eruca.contract.retries import DeadLetterDetail as DeadLetterDetail
     from eruca.contract.transactions import DecisionReceipt as DecisionReceipt
     from eruca.contract.transactions import TransactionDetail as TransactionDetail
@@ -242,6 +243,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "QueryStatus": "eruca.contract.queries",
     "QueueOffsets": "eruca.contract.models",
     "QueueReset": "eruca.contract.groups",
+    "RecallHandle": "eruca.contract.recall_handles",
     "ReceivedMessage": "eruca.core.messages.received_message",
     "Redriven": "eruca.aio.dead_letters",
     "SendResult": "eruca.core.producing.send_result",
@@ -352,6 +354,7 @@ __all__ = [
     "QueryStatus",
     "QueueOffsets",
     "QueueReset",
+    "RecallHandle",
     "ReceivedMessage",
     "RecordNotFoundError",
     "Redriven",

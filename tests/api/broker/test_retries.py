@@ -257,6 +257,7 @@ async def test_a_retry_is_not_recalled_by_its_messages_id(
     answer = await client.delete(f"/scheduled/{waiting['message_id']}")
 
     assert answer.status_code == 404
+    assert waiting["recall_handle"] is None
     assert len((await client.get("/scheduled")).json()["scheduled"]) == 1
 
 

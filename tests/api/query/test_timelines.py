@@ -180,8 +180,9 @@ async def test_a_delayed_message_is_recalled_or_delivered(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:
     recalled = await send(broker, delay_seconds=600)
+    [waiting] = (await broker.get("/scheduled")).json()["scheduled"]
     delivered = await send(broker, delay_seconds=0.2)
-    answer = await broker.delete(f"/scheduled/{recalled}")
+    answer = await broker.delete(f"/scheduled/{waiting['recall_handle']}")
     assert answer.status_code == 204, answer.text
     pulled = await broker.get(
         "/topics/orders/queues/0/messages", params={"offset": 0, "wait_seconds": 10}

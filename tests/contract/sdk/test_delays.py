@@ -160,9 +160,38 @@ async def test_a_message_is_recalled_wherever_it_waits(
         delivered = await producer.send(eruca.Message(topic, "y", delay_seconds=0.02))
 
     assert [m.text() for m in await received(client, topic, 1)] == ["y"]
-    assert await client.admin.recall_scheduled(result.message_id) == [result.queue.broker_name]
+    assert result.recall_handle is not None
+    assert delivered.recall_handle is not None
+    recalled = await client.admin.recall_scheduled(result.recall_handle)
+    assert (recalled.topic, recalled.broker_name) == (topic, result.queue.broker_name)
     assert [held async for held in client.admin.scheduled(topic=topic)] == []
     with pytest.raises(AlreadyDeliveredError):
-        await client.admin.recall_scheduled(delivered.message_id)
+        await client.admin.recall_scheduled(delivered.recall_handle)
     with pytest.raises(ScheduledNotFoundError):
         await client.admin.recall_scheduled("no-such-message")
+
+
+async def test_a_recall_takes_no_message_of_the_same_id_from_another_broker(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer() as producer:
+        held: dict[str, eruca.SendResult] = {}
+        while len(held) < 2:  # one on each broker
+            message = eruca.Message(topic, "x", delay_seconds=600, message_id="order-17")
+            result = await producer.send(message)
+            held.setdefault(result.queue.broker_name, result)
+    first, second = held.values()
+    assert first.recall_handle is not None
+
+    with pytest.raises(eruca.ValidationError) as refused:
+        await client.admin.recall_scheduled("order-17")
+    untouched = [held async for held in client.admin.scheduled(topic=topic)]
+    await client.admin.recall_scheduled(first.recall_handle)
+    left = [held async for held in client.admin.scheduled(topic=topic)]
+
+    handles = {held.message.recall_handle for held in untouched}
+    assert {first.recall_handle, second.recall_handle} <= handles
+    named = " ".join(error["detail"] for error in refused.value.errors)
+    assert all(handle in named for handle in handles if handle is not None)
+    assert second.recall_handle in {held.message.recall_handle for held in left}
+    assert first.recall_handle not in {held.message.recall_handle for held in left}

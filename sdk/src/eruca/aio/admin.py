@@ -43,6 +43,7 @@ from eruca.contract.models import (
     TopicRoute,
     TopicSettings,
 )
+from eruca.contract.recall_handles import RecallHandle
 from eruca.contract.records import PORT_MAX, Host
 from eruca.core.checked_names import check_topic
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
@@ -400,16 +401,22 @@ class AsyncAdmin:
         async for held in self._scheduled.waiting(topic, unanswered):
             yield held
 
-    async def recall_scheduled(self, message_id: str) -> list[str]:
-        """Recall a message that waits, by its unique id; return which brokers had it.
+    async def recall_scheduled(self, recall_handle: str) -> RecallHandle:
+        """Recall a message before it is delivered; return the topic and broker it waited for.
 
-        It is never delivered then. Recalling again is harmless.
+        It is never delivered then. Recalling again is harmless. No other message is touched, not
+        even one of the same id: ids are unique only within a topic.
+
+        Args:
+            recall_handle: That of the send's result, or of :meth:`scheduled`.
 
         Raises:
-            ScheduledNotFoundError: No broker has had a delayed message of this id.
+            ScheduledNotFoundError: The broker has had no such message.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
+            ValidationError: It is a message's id; ``errors`` names the messages it may mean, with
+                their handles.
         """
-        return await self._scheduled.recall(message_id)
+        return await self._scheduled.recall(recall_handle)
 
     # The name servers' table.
 

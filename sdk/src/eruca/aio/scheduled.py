@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from eruca.aio.cluster.masters import Masters, answered, on_those_that_know
 from eruca.aio.cluster.merging import merged
 from eruca.aio.http.transport import path_segment, target_of
-from eruca.contract.errors import ErucaError, ScheduledNotFoundError
+from eruca.contract.errors import ErucaError, ScheduledNotFoundError, ValidationError
 from eruca.contract.limits import LIST_LIMIT_MAX
+from eruca.contract.recall_handles import (
+    RECALL_HANDLE_SIZE_MAX,
+    MalformedRecallHandleError,
+    RecallHandle,
+    decode_recall_handle,
+)
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 
 _PATH = "/v1/scheduled"
@@ -43,18 +49,36 @@ class Scheduled:
         async for held in merged(streams, key=lambda held: held.message.deliver_at):
             yield held
 
-    async def recall(self, message_id: str) -> list[str]:
-        """Recall a message; return which brokers have done so."""
+    async def recall(self, recall_handle: str) -> RecallHandle:
+        """Recall the message of a handle at the handle's broker; return what the handle names."""
+        try:
+            handle = decode_recall_handle(recall_handle)
+        except MalformedRecallHandleError as error:
+            raise await self._refusal(recall_handle, str(error)) from None
+        url = await self._masters.of_broker(handle.broker_name)
+        await self._masters.send("DELETE", url, f"{_PATH}/{path_segment(recall_handle)}")
+        return handle
 
-        async def recall(url: str) -> None:
-            await self._masters.send("DELETE", url, f"{_PATH}/{path_segment(message_id)}")
+    async def _refusal(self, text: str, reason: str) -> ErucaError:
+        """Return the error of a text that is no handle; it names what the text, an id, may mean."""
+        messages: list[Mapping[str, str]] = []
 
-        urls = await self._masters.all()
-        unknown = ScheduledNotFoundError(
-            f"no broker has been sent a message of id {message_id!r} to be delivered later",
-            fix="give the unique id that sending told; see eruca scheduled list",
+        async def ask(url: str) -> None:
+            try:
+                await self._masters.send("DELETE", url, f"{_PATH}/{path_segment(text)}")
+            except ValidationError as error:
+                messages.extend(error.errors)
+
+        unknown = ScheduledNotFoundError(f"{reason}, and no broker knows a message of that id")
+        if not text or len(text) > RECALL_HANDLE_SIZE_MAX:
+            return unknown
+        await on_those_that_know(await self._masters.all(), ask, unknown)
+        waiting = "".join(f"; {message['detail']}" for message in messages)
+        return ValidationError(
+            f"{reason}; a message's id alone says neither its topic nor its broker{waiting}",
+            errors=messages,
+            fix="give the recall_handle of the send's result, or of eruca scheduled list",
         )
-        return sorted(await on_those_that_know(urls, recall, unknown))
 
     async def _of_broker(
         self, broker_name: str, url: str, topic: str | None

@@ -74,6 +74,7 @@ class SendReceipt(Struct, frozen=True, kw_only=True):
     stored_at: InstantText
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
     deliver_at: InstantText | None = None  # null for a message that was delivered at once
+    recall_handle: str | None = None  # recalls it before it is delivered; null like deliver_at
 
 
 class SendReceipts(Struct, frozen=True):

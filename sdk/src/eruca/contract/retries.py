@@ -187,6 +187,9 @@ class ScheduledMessage(Answer):
     """A message that waits for its delivery."""
 
     message_id: str | None = Field(description="the unique id")
+    recall_handle: str | None = Field(
+        default=None, description="names it to `recallScheduled`; null for a retry"
+    )
     topic: str
     queue_id: int
     deliver_at: Instant

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TopicRoute,
         TopicSettings,
     )
+    from eruca.contract.recall_handles import RecallHandle
     from eruca.core.messages.message_queue import MessageQueue
     from eruca.sync.group_admin import GroupAdmin
     from eruca.sync.transaction_admin import TransactionAdmin
@@ -269,16 +270,22 @@ class Admin:
         """
         return self._portal.iterate(self._twin.scheduled(topic, unanswered=unanswered))
 
-    def recall_scheduled(self, message_id: str) -> list[str]:
-        """Recall a message that waits, by its unique id; return which brokers had it.
+    def recall_scheduled(self, recall_handle: str) -> RecallHandle:
+        """Recall a message before it is delivered; return the topic and broker it waited for.
 
-        It is never delivered then. Recalling again is harmless.
+        It is never delivered then. Recalling again is harmless. No other message is touched, not
+        even one of the same id: ids are unique only within a topic.
+
+        Args:
+            recall_handle: That of the send's result, or of :meth:`scheduled`.
 
         Raises:
-            ScheduledNotFoundError: No broker has had a delayed message of this id.
+            ScheduledNotFoundError: The broker has had no such message.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
+            ValidationError: It is a message's id; ``errors`` names the messages it may mean, with
+                their handles.
         """
-        return self._portal.call(self._twin.recall_scheduled, message_id)
+        return self._portal.call(self._twin.recall_scheduled, recall_handle)
 
     def kv(self, namespace: str, key: str) -> str:
         """Return a value.

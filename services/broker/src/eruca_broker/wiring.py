@@ -102,6 +102,7 @@ def wire(
     store.on_arrival = arrived
     scheduled = Scheduled(
         store,
+        broker_name=settings.name,
         delay_max_seconds=settings.delay_max_seconds,
         timers_max=settings.timers_max,
     )

@@ -55,7 +55,7 @@ async def list_(
         )
         return silent_brokers.said(session, unanswered, is_in_document=False)
     session.show_table(
-        ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes"],
+        ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes", "recall handle"],
         map(_row, found),
         none="no message waits for its delivery",
     )
@@ -65,17 +65,34 @@ async def list_(
 async def recall(
     session: Session,
     *,
-    message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The message's unique id, as sending told it.")
+    recall_handle: Annotated[
+        str,
+        typer.Argument(
+            metavar="HANDLE",
+            help="The message's recall handle, from eruca send --json or eruca scheduled list.",
+        ),
     ],
 ) -> None:
-    """Recall a message before it is delivered; it never is, then."""
+    """Recall a message before it is delivered; it never is, then.
+
+    A message's id is no handle: several messages may have it, in other topics or on other brokers.
+    Given an id, the command recalls nothing and shows the handles of the messages it may mean.
+    """
     async with session.client() as client, silent_brokers.noted(client):
-        brokers = await client.admin.recall_scheduled(message_id)
+        recalled = await client.admin.recall_scheduled(recall_handle)
     if session.is_json:
-        session.show_json({"message_id": message_id, "cancelled_on": brokers})
+        session.show_json(
+            {
+                "message_id": recalled.message_id,
+                "topic": recalled.topic,
+                "broker_name": recalled.broker_name,
+            }
+        )
     else:
-        session.show_text(f"{message_id} is not delivered; it waited on {', '.join(brokers)}")
+        session.show_text(
+            f"{recalled.message_id} is not delivered to {recalled.topic}; "
+            f"it waited on {recalled.broker_name}"
+        )
 
 
 def _row(held: HeldScheduled) -> Sequence[object]:
@@ -90,4 +107,5 @@ def _row(held: HeldScheduled) -> Sequence[object]:
         message.queue_id,
         time_text(message.stored_at),
         message.size,
+        message.recall_handle,
     )

@@ -205,6 +205,7 @@ async def _send_arguments(
             "stored_at": time_text(result.stored_at),
             "durability": result.durability,
             "deliver_at": None if result.deliver_at is None else time_text(result.deliver_at),
+            "recall_handle": result.recall_handle,
             "replayed": result.replayed,
         }
         for result in results
@@ -220,7 +221,7 @@ async def _send_arguments(
             "durability": "durability",
         }
         if any(result.deliver_at is not None for result in results):
-            headings["deliver_at"] = "deliver at"
+            headings |= {"deliver_at": "deliver at", "recall_handle": "recall handle"}
         if key is not None:
             headings["replayed"] = "replayed"
         rows = ([receipt[name] for name in headings] for receipt in receipts)

@@ -75,13 +75,13 @@ class DeadLetterNotFoundError(NotFoundError):
 
 
 class ScheduledNotFoundError(NotFoundError):
-    """No message of this id waits for its delivery here."""
+    """No message of this recall handle waits for its delivery here."""
 
     code = "scheduled-not-found"
     title = "There is no such scheduled message"
     default_fix = (
-        "ask the broker that the receipt names; see those that wait: eruca scheduled list, or "
-        "GET /v1/scheduled"
+        "give the recall_handle of the receipt; see messages that wait, with their handles: "
+        "eruca scheduled list, or GET /v1/scheduled"
     )
 
 

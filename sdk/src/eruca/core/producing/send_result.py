@@ -34,6 +34,7 @@ class SendResult(Struct, frozen=True, gc=False):
     store_host: Host  # the broker, as its records name it
     deliver_at: datetime | None = None  # when it is delivered; None: it was at once
     replayed: bool = False  # an idempotent producer's: an earlier attempt had stored it
+    recall_handle: str | None = None  # recalls it before it is delivered; None like deliver_at
 
     @property
     def offset_message_id(self) -> str:
@@ -96,6 +97,7 @@ class StoredMessages(Struct, frozen=True, gc=False):
                 self.store_host,
                 None if receipt.deliver_at is None else datetime.fromisoformat(receipt.deliver_at),
                 self.replayed,
+                receipt.recall_handle,
             )
             for receipt in self.receipts
         ]

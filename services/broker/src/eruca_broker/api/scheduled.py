@@ -14,6 +14,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import TopicName
+from eruca.contract.recall_handles import RECALL_HANDLE_SIZE_MAX
 from eruca.contract.retries import ScheduledList
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import later as examples
@@ -54,25 +55,28 @@ async def list_scheduled(
 
 
 @router.delete(
-    "/{message_id:path}",  # clients' ids may have a /
+    "/{recall_handle:path}",  # a message's id, which is refused with a hint, may have a /
     operation_id="recallScheduled",
     summary="Recall a delayed message",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(ScheduledNotFoundError, AlreadyDeliveredError, *WRITE_REFUSALS),
 )
 async def recall_scheduled(
-    message_id: Annotated[
-        str, Path(min_length=1, max_length=255, examples=["7F00000100002A9F000000000134F1F5"])
+    recall_handle: Annotated[
+        str,
+        Path(min_length=1, max_length=RECALL_HANDLE_SIZE_MAX, examples=[examples.RECALL_HANDLE]),
     ],
     broker: TheBroker,
 ) -> None:
-    """See to it that the message is never delivered; the answer comes once that is durable.
+    """Ensure that the message is never delivered; the answer comes once that is durable.
 
-    `message_id` is the unique id of its receipt. A message that has been delivered, or is being
-    delivered at this moment, is 409 `already-delivered`. Recalling again is harmless. A retry is
-    not recalled by the id of its message: that is the consumer group's business.
+    `recall_handle` is the one of its receipt, or of the list. It names the topic, the broker and
+    the delivery time as well as the message's id. An id alone may mean several messages. It is 422,
+    and `errors` names each one with its handle. A message that has been delivered, or is being
+    delivered at this moment, is 409 `already-delivered`. Recalling again is harmless. A retry has
+    no handle: that is the consumer group's business.
     """
-    await broker.scheduled.recall(message_id)
+    await broker.scheduled.recall(recall_handle)
 
 
 def _decoded(cursor: str | None) -> tuple[int, int] | None:

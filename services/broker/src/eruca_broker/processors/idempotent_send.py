@@ -18,6 +18,7 @@ from eruca.contract.errors import IdempotencyKeyReusedError, RecordNotFoundError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.properties import UNIQ_KEY
+from eruca.contract.recall_handles import RecallHandle, encode_recall_handle
 from eruca.contract.records import DamagedRecordError, Host, Record, decode_record
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.records.replays import (
@@ -350,17 +351,23 @@ class IdempotentSender:
             properties = record.properties.encode("utf-8", "surrogatepass")
             due_ms = delivery_time(record.topic, properties, record.store_timestamp)
         destination = _destination(record, record.topic)
+        unique_id = record.property_map()[UNIQ_KEY]
         return SendReceipt(
             topic=destination.topic,
             broker_name=self._broker_name,
             queue_id=destination.queue_id,
             queue_offset=None if is_waiting else record.queue_offset,
             log_offset=record.log_offset,
-            message_id=record.property_map()[UNIQ_KEY],
+            message_id=unique_id,
             offset_message_id=encode_offset_id(record.store_host, record.log_offset),
             stored_at=rfc3339(record.store_timestamp),
             durability=self._store.durability,
             deliver_at=None if due_ms is None else rfc3339(due_ms),
+            recall_handle=None
+            if due_ms is None
+            else encode_recall_handle(
+                RecallHandle(destination.topic, self._broker_name, due_ms, unique_id)
+            ),
         )
 
 

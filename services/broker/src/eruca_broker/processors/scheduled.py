@@ -9,8 +9,7 @@ that it neither waits nor was delivered says that it was recalled. What was deli
 what waited, whatever has become of its topic since.
 
 Source: RocketMQ 5.3, ``HookUtils.handleScheduleMessage``, ``RecallMessageProcessor``. Unlike there,
-a time is kept to the millisecond, a message with a delay level can be recalled, too, and no handle
-is needed: the message's id says which.
+a time is kept to the millisecond, and a message with a delay level can be recalled, too.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import (
     AlreadyDeliveredError,
+    ErucaError,
     OverloadedError,
     RecordNotFoundError,
     ScheduledNotFoundError,
@@ -31,6 +31,12 @@ from eruca.contract.errors import (
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.properties import UNIQ_KEY
+from eruca.contract.recall_handles import (
+    MalformedRecallHandleError,
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 from eruca_broker.core.batches.batch import Batch, batch_of_records
@@ -46,7 +52,7 @@ from eruca_broker.core.records.scheduled import (
     property_of,
     waiting,
 )
-from eruca_broker.core.records.times import moment, ms_not_before
+from eruca_broker.core.records.times import moment, ms_not_before, rfc3339
 from eruca_broker.core.state.timers import Timer
 from eruca_broker.core.state.timers_events import TimersCancelled, waiting_record_size_max
 from eruca_broker.processors.pacing import Pace
@@ -55,10 +61,11 @@ from eruca_broker.store.message_store import MessageStore
 
 LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks at
 _LOOKED_AT_ONCE: Final = 250  # … before others may have their turn
-_SAME_ID_MAX: Final = 64  # messages of one id that are recalled together
+_SAME_ID_MAX: Final = 64  # copies of a message that one handle recalls; or that an error names
 WITH_KEY_MAX: Final = 1_000  # messages that have an id among their keys, in one look-up
 _RETRY_AFTER_SECONDS: Final = 5.0
 _TIME_MAX: Final = 2**63 - 1
+_HANDLE_POINTER: Final = "/path/recall_handle"
 
 
 class Later(NamedTuple):
@@ -97,8 +104,16 @@ class StoredLater(NamedTuple):
 class Scheduled:
     """Messages of this broker that wait for their time."""
 
-    def __init__(self, store: MessageStore, *, delay_max_seconds: float, timers_max: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        broker_name: str,
+        delay_max_seconds: float,
+        timers_max: int,
+    ) -> None:
         self._store = store
+        self._broker_name = broker_name
         self._delay_max_seconds = delay_max_seconds
         self._timers_max = timers_max
 
@@ -201,20 +216,27 @@ class Scheduled:
                 timers = self._store.timers.following(last)
         return ScheduledList(scheduled=found), last
 
-    async def recall(self, message_id: str) -> None:
-        """See to it that a message that waits is never delivered; durable on return.
+    def recall_handle(self, topic: str, due_ms: int, message_id: str) -> str:
+        """Return the handle that recalls a message of this broker before it goes to *topic*."""
+        return encode_recall_handle(RecallHandle(topic, self._broker_name, due_ms, message_id))
 
-        Where several messages have this id, all that still wait are recalled.
+    async def recall(self, recall_handle: str) -> None:
+        """Ensure that a waiting message is never delivered; durable on return.
+
+        Copies that agree in topic, delivery time and id are one message, and are recalled together.
 
         Raises:
-            ScheduledNotFoundError: None of this id was ever to be delivered later.
+            ScheduledNotFoundError: No such message was ever to be delivered later.
             AlreadyDeliveredError: It has been delivered, or is being delivered now.
-            ValidationError: So many others have this id among their keys that it cannot be told.
+            ValidationError: The handle is another broker's, or an id without topic and broker; or
+                so many other messages have the id among their keys that it cannot be told.
         """
-        timers, first_ids = self._timers_of(message_id)
+        handle = self._handle_of(recall_handle)
+        timers = [timer for timer, _ in self._waited(handle.message_id, handle)]
         if not timers:
             raise ScheduledNotFoundError(
-                f"no message of id {message_id!r} was sent to this broker to be delivered later"
+                f"no message of id {handle.message_id!r} was sent to this broker to be delivered "
+                f"to topic {handle.topic!r} at {rfc3339(handle.deliver_at_ms)}"
             )
         pending = self._store.timers
         held = pending.take(timers)
@@ -225,10 +247,50 @@ class Scheduled:
                 pending.give_back(held)
                 raise
             return
-        if any(pending.is_held(timer.id) for timer in timers) or any(
-            self._is_delivered(topic, message_id, first_id) for topic, first_id in first_ids.items()
+        first_id = min(timer.id for timer in timers)
+        if any(pending.is_held(timer.id) for timer in timers) or self._is_delivered(
+            handle, first_id
         ):
-            raise AlreadyDeliveredError(f"message {message_id!r} has been delivered")
+            raise AlreadyDeliveredError(f"message {handle.message_id!r} has been delivered")
+
+    def _handle_of(self, text: str) -> RecallHandle:
+        try:
+            handle = decode_recall_handle(text)
+        except MalformedRecallHandleError:
+            raise self._bare_id(text) from None
+        if handle.broker_name != self._broker_name:
+            raise ValidationError.at(
+                _HANDLE_POINTER,
+                f"expected a handle of broker {self._broker_name!r}, found one of "
+                f"{handle.broker_name!r}",
+                fix=f"send the request to broker {handle.broker_name}",
+            )
+        return handle
+
+    def _bare_id(self, message_id: str) -> ErucaError:
+        """Return the refusal of a text that is no handle; it names all that the id may mean.
+
+        Even one message is not recalled by its id alone: a second one that was meant may have been
+        delivered a moment ago.
+        """
+        waited = self._waited(message_id, None)
+        if not waited:
+            return ScheduledNotFoundError(
+                f"expected a recall handle, found {message_id[:80]!r}, and no message of that id "
+                "was sent to this broker to be delivered later"
+            )
+        waiting_now = [
+            f"topic {topic!r}, due at {rfc3339(timer.due_ms)}: recall_handle "
+            + self.recall_handle(topic, timer.due_ms, message_id)
+            for timer, topic in waited
+            if self._store.timers.is_pending(timer)
+        ]
+        return ValidationError(
+            f"{_HANDLE_POINTER}: {message_id!r} is a message's id, which does not say the topic: "
+            f"{len(waiting_now)} messages of this id wait here",
+            errors=[{"pointer": _HANDLE_POINTER, "detail": detail} for detail in waiting_now],
+            fix="give the recall_handle of the receipt, or of GET /v1/scheduled",
+        )
 
     def _wait_of(self, message: NewMessage, pointer: str, now_ms: int) -> Wait | None:
         ways = [
@@ -272,7 +334,11 @@ class Scheduled:
         if destination is None or (topic is not None and destination.topic != topic):
             return None
         message_id = property_of(properties, UNIQ_KEY).decode("utf-8", "replace")
+        is_recallable = message_id and not is_retry(destination)
         return ScheduledMessage(
+            recall_handle=self.recall_handle(destination.topic, timer.due_ms, message_id)
+            if is_recallable
+            else None,
             message_id=message_id or None,
             topic=destination.topic,
             queue_id=destination.queue_id,
@@ -282,26 +348,38 @@ class Scheduled:
             size=len(raw),
         )
 
-    def _timers_of(self, message_id: str) -> tuple[list[Timer], dict[str, int]]:
-        """Return the timers there ever were for messages of an id, and of each topic the first."""
-        timers, first_ids = [], dict[str, int]()
-        for waiting_topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            for record in self._with_id(
-                waiting_topic, message_id, max_count=_SAME_ID_MAX, is_wanted=_may_be_recalled
-            ):
-                properties = _properties_of(record)
-                destination = destination_of(properties)
-                due_ms = delivery_time(waiting_topic, properties, record.store_timestamp)
-                assert destination is not None
-                assert due_ms is not None
-                timers.append(Timer(due_ms, record.log_offset))
-                first_id = first_ids.get(destination.topic, record.log_offset)
-                first_ids[destination.topic] = min(first_id, record.log_offset)
-        return timers, first_ids
+    def _waited(self, message_id: str, handle: RecallHandle | None) -> list[tuple[Timer, str]]:
+        """Return the timers there ever were for messages of an id, each with its topic.
 
-    def _is_delivered(self, topic: str, message_id: str, timer_id: int) -> bool:
-        """Tell whether a message of an id came to *topic* after it had waited at a log offset."""
-        return bool(self._with_id(topic, message_id, max_count=1, since_offset=timer_id + 1))
+        With a *handle*, only those that agree with it in topic and delivery time.
+        """
+        waited = list[tuple[Timer, str]]()
+
+        def is_meant(record: Record) -> bool:
+            timer = _timer_of(record)
+            if timer is None or (
+                handle is not None and not handle.is_of(timer[1], timer[0].due_ms)
+            ):
+                return False
+            waited.append(timer)
+            return True
+
+        for waiting_topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            self._with_id(waiting_topic, message_id, max_count=_SAME_ID_MAX, is_wanted=is_meant)
+        return waited
+
+    def _is_delivered(self, handle: RecallHandle, timer_id: int) -> bool:
+        """Tell whether the message of a handle was delivered after it had waited at *timer_id*."""
+        return bool(
+            self._with_id(
+                handle.topic,
+                handle.message_id,
+                max_count=1,
+                since_offset=timer_id + 1,
+                # An earlier one of the same id is another message's.
+                is_wanted=lambda record: record.store_timestamp >= handle.deliver_at_ms,
+            )
+        )
 
     def _with_id(
         self,
@@ -345,7 +423,7 @@ class Scheduled:
         except _TooManyOthersError:
             if not found:
                 raise _fault(
-                    "/path/message_id",
+                    _HANDLE_POINTER,
                     f"{WITH_KEY_MAX} messages have {message_id!r} among their keys, so it cannot "
                     "be told whether one has it as its id",
                 ) from None
@@ -356,12 +434,17 @@ class _TooManyOthersError(Exception):
     """So many messages have an id among their keys that no further ones are looked at."""
 
 
-def _may_be_recalled(record: Record) -> bool:
-    """Tell whether a record waits, or has waited, and is no retry: a group's own business."""
+def _timer_of(record: Record) -> tuple[Timer, str] | None:
+    """Return the timer of a record that waits, or has waited, and the topic it was for.
+
+    None for a retry, which is its group's own business.
+    """
     properties = _properties_of(record)
     destination = destination_of(properties)
     due_ms = delivery_time(record.topic, properties, record.store_timestamp)
-    return destination is not None and due_ms is not None and not is_retry(destination)
+    if destination is None or due_ms is None or is_retry(destination):
+        return None
+    return Timer(due_ms, record.log_offset), destination.topic
 
 
 def _properties_of(record: Record) -> bytes:

@@ -240,6 +240,9 @@ class Sender:
                     stored_at=stored_at,
                     durability=self._store.durability,
                     deliver_at=None if due_ms is None else rfc3339(due_ms),
+                    recall_handle=None
+                    if due_ms is None
+                    else self._scheduled.recall_handle(destination.topic, due_ms, unique_id),
                 )
             )
         return receipts

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from eruca.contract.recall_handles import RecallHandle, encode_recall_handle
 from eruca_broker.api.examples.messages import MESSAGE
+
+RECALL_HANDLE: Final = encode_recall_handle(
+    RecallHandle("flights", "broker-a", 1_795_327_200_000, "7F00000100002A9F000000000134F1F5")
+)
 
 SCHEDULED_LIST: Final = {
     "scheduled": [
         {
             "message_id": "7F00000100002A9F000000000134F1F5",
+            "recall_handle": RECALL_HANDLE,
             "topic": "flights",
             "queue_id": 3,
             "deliver_at": "2026-11-22T06:00:00.000Z",

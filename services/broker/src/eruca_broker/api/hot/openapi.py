@@ -129,6 +129,7 @@ _RECEIPT_EXAMPLE: Final = {
     "stored_at": "2026-11-21T08:00:00.123Z",
     "durability": "written",
     "deliver_at": None,
+    "recall_handle": None,
 }
 _MESSAGE_EXAMPLE: Final = {
     "body": {"json": {"flight": 1545, "origin": "EWR"}},
