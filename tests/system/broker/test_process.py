@@ -143,6 +143,8 @@ def test_a_taken_port_leaves_the_store_alone(tmp_path: Path) -> None:
         ("DISK_REFUSE", "0.8"),
         ("EXPIRY_SECONDS", "9.9"),
         ("TOPICS_MAX", "100001"),
+        ("ID", "1"),  # a replica, which does not exist yet
+        ("ID", "-1"),
         ("PROT", "1"),
     ],
 )
@@ -219,6 +221,28 @@ def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
             with forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": port}):
                 route = httpx.get(f"{url}/v1/topics/orders/route?wait_seconds=30")
                 assert route.json()["brokers"][0]["urls"]["0"] == {"default": broker.url}
+
+
+def test_a_second_broker_of_a_name_takes_nothing_until_the_first_has_left(tmp_path: Path) -> None:
+    with forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as namesrv:
+        quick = {"NAMESRV_URLS": namesrv.url, "HEARTBEAT_SECONDS": "0.2"}
+        with forked(MODULE, settings(tmp_path / "one", **quick)) as first:
+            assert send(first.url).status_code == 201
+            with forked(MODULE, settings(tmp_path / "two", **quick)) as second:
+                refused = send(second.url)
+                ready = httpx.get(f"{second.url}/readyz")
+                [group] = listed(namesrv.url, "brokers")
+
+                assert first.stop() == 0
+
+                until(lambda: httpx.get(f"{second.url}/readyz").status_code == 200)
+                assert send(second.url).status_code == 201
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "not-ready")
+    assert "name is in use" in refused.json()["detail"]
+    assert "ERUCA_BROKER_NAME" in refused.json()["fix"]
+    assert ready.status_code == 503
+    assert group["brokers"][0]["urls"] == {"default": first.url}
 
 
 def test_a_send_that_never_arrives_whole_is_no_error_when_the_broker_stops(tmp_path: Path) -> None:

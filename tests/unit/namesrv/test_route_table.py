@@ -187,25 +187,28 @@ def test_an_address_that_changes_its_id_keeps_only_the_new_one(table: RouteTable
     assert table.broker_count == 1
 
 
-def test_an_id_is_taken_over_by_an_address_with_no_older_topics(table: RouteTable) -> None:
-    register(table, "a", 0, registration("t", version=5))
-
-    taken = register(table, "a", 0, registration("t", host=OTHER_HOST, version=5))
-
-    assert taken.took_over_from == HOST
-    assert taken.changed_topics == {"t"}
-    assert [b.store_host for b in table.brokers()] == [OTHER_HOST]
-
-
-def test_a_stranger_with_a_copied_name_is_refused_and_changes_nothing(table: RouteTable) -> None:
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_an_id_that_lives_elsewhere_is_refused_and_nothing_changes(
+    table: RouteTable, version: int
+) -> None:
     register(table, "a", 0, registration("t", version=5))
     before = table.route("t")
 
-    with pytest.raises(ConflictError, match=f"lives at {HOST}"):
-        register(table, "a", 0, registration("u", host=OTHER_HOST, version=4))
+    with pytest.raises(ConflictError, match=f"registered at {HOST}, not at {OTHER_HOST}"):
+        register(table, "a", 0, registration("t", "u", host=OTHER_HOST, version=version))
 
     assert table.route("t") == before
     assert table.route("u") is None
+
+
+def test_an_id_is_free_once_its_registration_is_over(table: RouteTable) -> None:
+    register(table, "a", 0, registration("t", expiry=20))
+    table.expire(20.5)
+
+    taken = register(table, "a", 0, registration("t", host=OTHER_HOST), now=20.5)
+
+    assert taken.is_new
+    assert [b.store_host for b in table.brokers()] == [OTHER_HOST]
 
 
 def test_a_name_belongs_to_one_cluster(table: RouteTable) -> None:
@@ -242,8 +245,9 @@ def test_unregistering_the_last_broker_takes_its_topics_out_of_every_route(
 
 
 def test_a_replaced_broker_does_not_take_its_successor_with_it(table: RouteTable) -> None:
-    register(table, "a", 0, registration("t"))
-    register(table, "a", 0, registration("t", host=OTHER_HOST))
+    register(table, "a", 0, registration("t", expiry=20))
+    table.expire(20.5)
+    register(table, "a", 0, registration("t", host=OTHER_HOST), now=20.5)
 
     with pytest.raises(ConflictError, match=OTHER_HOST):
         table.unregister("a", 0, store_host=HOST)

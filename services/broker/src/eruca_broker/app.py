@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from eruca.contract.errors import UnavailableError
+from eruca.contract.errors import ConflictError, UnavailableError
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.records import Host
 from eruca_broker.addresses import store_host_of, urls_of
@@ -61,7 +61,7 @@ from eruca_broker.wiring import wire
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.documents.openapi import finish
-from eruca_chassis.readiness import GATED_PREFIX
+from eruca_chassis.readiness import GATED_PREFIX, Readiness
 from eruca_chassis.settings import split_urls
 from eruca_chassis.start import StartError
 
@@ -137,7 +137,9 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         async with AsyncExitStack() as stack:
             store = await _open_store(settings, store_host, clock)
             stack.push_async_callback(store.close)
-            registration = _registration(settings, store, store_host, urls, clock)
+            registration = _registration(
+                settings, store, store_host, urls, clock, gate=_NameGate(app.readiness)
+            )
             broker = wire(settings, store, store_host, clock, registration.topics_changed)
             app.state.broker = broker
             handlers.open(*_hot_routes(settings, broker))
@@ -169,7 +171,9 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
                 loop.start()
                 stack.push_async_callback(loop.stop)
             stack.callback(app.begin_stop)
-            app.readiness.ready()
+            await registration.first_outcomes()  # before a send is taken that nobody would see
+            if registration.refusal is None:
+                app.readiness.ready()
             yield
 
     return BrokerApp(
@@ -261,12 +265,33 @@ async def _carry_forward(broker: Broker, log_offset: int) -> None:
     await broker.transaction_carrier.carry_forward(log_offset)
 
 
+class _NameGate:
+    """Keeps a broker from working while another one has its name at the name servers."""
+
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+        self._is_shut = False
+
+    def judge(self, refusal: ConflictError | None) -> None:
+        """Shut the gate on a *refusal*; open it again where there is none any more."""
+        if refusal is not None:
+            self._readiness.not_ready(
+                f"its name is in use, and no consumer would see what it takes: {refusal.detail}",
+                fix=refusal.fix,
+            )
+        elif self._is_shut:
+            self._readiness.ready()
+        self._is_shut = refusal is not None
+
+
 def _registration(
     settings: BrokerSettings,
     store: MessageStore,
     store_host: Host,
     urls: dict[str, str],
     clock: Clock,
+    *,
+    gate: _NameGate,
 ) -> Registration:
     state = store.state
     users_topics = [topic for topic in state.topics.values() if not topic.is_system]
@@ -278,7 +303,7 @@ def _registration(
             queue_count_max=QUEUE_COUNT_MAX,
         )
     first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts, too
-    return Registration(
+    registration = Registration(
         Registrant(
             cluster=settings.cluster,
             broker_name=settings.name,
@@ -293,4 +318,6 @@ def _registration(
         topics=lambda: [topic_config(t) for t in state.topics.values() if t.is_routable],
         version=lambda: first_version + state.version,
         clock=clock,
+        on_outcome=lambda: gate.judge(registration.refusal),
     )
+    return registration

@@ -17,6 +17,7 @@ from eruca.contract.limits import (
 )
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
 from eruca.contract.urls import checked_url
+from eruca.core.routing.route_table import MASTER_ID
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
 from eruca_chassis.settings import ServiceSettings, at_least, checked_segment, checked_urls
 
@@ -35,6 +36,16 @@ def _checked_hours(text: str) -> str:
     return text
 
 
+def _checked_id(broker_id: int) -> int:
+    if broker_id != MASTER_ID:
+        # Nothing copies the master's log to it, so no consumer would see what it is sent.
+        raise ValueError(
+            "replicas do not exist yet; unset it, and give each broker an ERUCA_BROKER_NAME of its "
+            "own"
+        )
+    return broker_id
+
+
 class BrokerSettings(ServiceSettings):
     """What a broker can be told."""
 
@@ -44,7 +55,9 @@ class BrokerSettings(ServiceSettings):
     name: Annotated[BrokerName, AfterValidator(checked_segment)] = Field(
         default="broker-a", description="unique in the cluster; in routes"
     )
-    id: BrokerId = Field(default=0, description="0 is the master of its name")
+    id: Annotated[BrokerId, AfterValidator(_checked_id)] = Field(
+        default=MASTER_ID, description="0, the master of its name: there are no replicas yet"
+    )
     cluster: ClusterName = Field(default="eruca", description="the cluster it belongs to")
     namesrv_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
         default="http://127.0.0.1:9876",

@@ -100,13 +100,6 @@ class NameServer:
                 cluster=registration.cluster,
                 store_host=registration.store_host,
             )
-        if registered.took_over_from is not None:
-            _log.warning(
-                "broker moved",
-                broker=f"{broker_name}/{broker_id}",
-                before=registered.took_over_from,
-                now=registration.store_host,
-            )
         self._changed(registered.changed_topics)
         return RegistrationResult(
             broker_name=broker_name,

@@ -17,9 +17,11 @@ The rules, and where they differ from RocketMQ's:
   came with is asked for them.
 - An address (``store_host``) has one id per broker name: registering another id drops the old one,
   which is how a broker changes its role.
-- An id that lives at another address is taken over, as after a restart elsewhere, unless the
-  newcomer's topics are an older version: then it is a stranger with a copied name, and is refused.
-  (RocketMQ compares state versions and ignores the stranger silently.)
+- An id that lives at another address is not given away: the newcomer is refused until that
+  registration is over. It may be the same broker, restarted elsewhere after a crash, or another
+  one with a copied name, and nothing tells the two apart; the second would take the first one's
+  place in the routes, and its messages out of sight. (RocketMQ compares state versions, and
+  ignores the older one silently.)
 - An order config is what the brokers of a topic say, the highest version of it: so it is known as
   long as one of them lives, and to a name server that has just started. RocketMQ keeps it in the
   name servers' key-value table alone.
@@ -96,7 +98,6 @@ class Registered:
 
     needs_topics: bool  # the broker must register again, with its topics
     changed_topics: frozenset[str]
-    took_over_from: str | None = None  # the address that had the id until now
     is_new: bool = False  # nobody had the id until now
 
 
@@ -127,12 +128,11 @@ class RouteTable:
         """Take in what a broker says of itself.
 
         Raises:
-            ConflictError: The name belongs to another cluster, or the id to a newer broker.
+            ConflictError: The name belongs to another cluster, or the id to a broker elsewhere.
             OverloadedError: There are as many brokers or topics as there may be.
         """
         group = self._groups.get(broker_name) or LiveGroup(registration.cluster)
         holder = group.brokers.get(broker_id)
-        here = registration.store_host
         self._check(broker_name, broker_id, registration, group)
         broker = LiveBroker(
             cluster=registration.cluster,
@@ -166,7 +166,6 @@ class RouteTable:
                 broker_id == MASTER_ID and group.topics_version != registration.data_version
             ),
             changed_topics=frozenset(changed),
-            took_over_from=holder.store_host if holder and holder.store_host != here else None,
             is_new=holder is None,
         )
 
@@ -258,12 +257,12 @@ class RouteTable:
                     f"where {other.store_host} serves it",
                     fix="give this broker a name of its own",
                 )
-            if other.broker_id == broker_id and other.data_version > registration.data_version:
+            if other.broker_id == broker_id:
                 raise ConflictError(
-                    f"broker {broker_name}/{broker_id} lives at {other.store_host} with data "
-                    f"version {other.data_version}; {registration.store_host} has an older one, "
-                    f"{registration.data_version}",
-                    fix="give this broker a name of its own, or stop the other one",
+                    f"broker {broker_name}/{broker_id} is registered at {other.store_host}, "
+                    f"not at {registration.store_host}",
+                    fix="give this broker an ERUCA_BROKER_NAME of its own, or stop the other one; "
+                    f"one that has died is registered for up to {other.expiry_seconds:g} s",
                 )
         is_new = broker_id not in group.brokers
         left_count = self.broker_count - (len(group.brokers) - len(others))  # its old id makes room

@@ -249,3 +249,33 @@ async def test_no_name_server_is_no_error() -> None:
         broker.registration.topics_changed()
 
         assert broker.registration.registered_count == 0
+
+
+async def test_a_broker_whose_name_another_one_has_is_refused_until_the_name_is_free() -> None:
+    async with name_servers(1) as [server]:
+        server.status = 409
+        async with registering("http://127.0.0.1:1", server.url) as broker:
+            await broker.registration.first_outcomes()
+            assert broker.registration.refusal is not None
+
+            server.status = 200
+
+            await until(lambda: broker.registration.refusal is None)
+
+
+async def test_a_broker_that_one_name_server_has_is_not_stopped_by_another_that_refuses_it() -> (
+    None
+):
+    async with name_servers(2) as [refusing, other]:
+        refusing.status = 409
+        async with registering(refusing.url, other.url) as broker:
+            await broker.registration.first_outcomes()
+
+            assert broker.registration.refusal is None
+
+
+async def test_name_servers_that_do_not_answer_refuse_nobody() -> None:
+    async with registering("http://127.0.0.1:1") as broker:
+        await broker.registration.first_outcomes()
+
+        assert broker.registration.refusal is None

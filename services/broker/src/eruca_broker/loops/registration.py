@@ -5,6 +5,9 @@ sends a light heartbeat every few seconds; its topics as well at the start, ever
 they have changed, and when the name server says it knows others. At the end it asks each to forget
 this broker, unless another has taken its place there.
 
+A name server refuses a broker whose name another one has there. One that is refused, and registered
+nowhere, must not work: no consumer would see what it is sent (:attr:`Registration.refusal`).
+
 Source: RocketMQ 5.3, ``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``.
 """
 
@@ -19,6 +22,7 @@ from typing import Final
 import httpx
 import structlog
 
+from eruca.contract.errors import ConflictError, error_of_problem
 from eruca.contract.models import BrokerRegistration, RegistrationResult, TopicConfig
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
@@ -53,6 +57,7 @@ class Registration:
         topics: Returns the topics as they are now.
         version: Returns a number that grows with every change of a topic, across restarts.
         clock: Tells when the topics are due again.
+        on_outcome: Called after each request to a name server, answered or not.
     """
 
     def __init__(
@@ -63,10 +68,19 @@ class Registration:
         topics: Callable[[], list[TopicConfig]],
         version: Callable[[], int],
         clock: Clock,
+        on_outcome: Callable[[], None] = lambda: None,
     ) -> None:
         self._http = httpx.AsyncClient(timeout=REQUEST_SECONDS, trust_env=False)
         self._peers = [
-            _Peer(registrant, url, self._http, topics=topics, version=version, clock=clock)
+            _Peer(
+                registrant,
+                url,
+                self._http,
+                topics=topics,
+                version=version,
+                clock=clock,
+                on_outcome=on_outcome,
+            )
             for url in name_servers
         ]
         self._unregistration: asyncio.Task[None] | None = None
@@ -76,10 +90,20 @@ class Registration:
         """How many name servers know this broker, as far as they have said."""
         return sum(peer.is_registered for peer in self._peers)
 
+    @property
+    def refusal(self) -> ConflictError | None:
+        """Why this broker may not work: another one has its name; None where it may."""
+        refusals = [peer.refusal for peer in self._peers if peer.refusal is not None]
+        return refusals[0] if refusals and not self.registered_count else None
+
     def start(self) -> None:
         """Begin to register."""
         for peer in self._peers:
             peer.loop.start()
+
+    async def first_outcomes(self) -> None:
+        """Return once each name server has answered, or has not within the time of a request."""
+        await asyncio.gather(*(peer.has_outcome.wait() for peer in self._peers))
 
     def topics_changed(self) -> None:
         """Tell all name servers the topics now."""
@@ -115,8 +139,11 @@ class _Peer:
         topics: Callable[[], list[TopicConfig]],
         version: Callable[[], int],
         clock: Clock,
+        on_outcome: Callable[[], None],
     ) -> None:
         self.is_registered = False
+        self.refusal: ConflictError | None = None  # as of the last answer
+        self.has_outcome = asyncio.Event()
         self._has_asked = False  # to be registered; it may be, even where no answer came
         self.topics_due_at = 0.0  # by the monotonic clock; the first step finds them due
         self.loop = BackgroundLoop(
@@ -129,6 +156,7 @@ class _Peer:
         self._topics = topics
         self._version = version
         self._clock = clock
+        self._on_outcome = on_outcome
         self._last_fault: str | None = None
 
     async def leave(self) -> None:
@@ -158,10 +186,15 @@ class _Peer:
             result = await self._register(with_topics=with_topics)
             if result.needs_topics and not with_topics:
                 await self._register(with_topics=True)
+        except ConflictError as error:
+            self.refusal = error
+            self._failed(str(error))
         except (httpx.HTTPError, ValueError) as error:
             self._failed(_reason(error))
         else:
             self._succeeded()
+        self.has_outcome.set()
+        self._on_outcome()
 
     async def _register(self, *, with_topics: bool) -> RegistrationResult:
         registrant = self._registrant
@@ -179,6 +212,8 @@ class _Peer:
             content=registration.model_dump_json(),
             headers={"content-type": "application/json"},
         )
+        if response.status_code == HTTPStatus.CONFLICT:
+            raise _conflict(response)
         if response.status_code != HTTPStatus.OK:
             raise _refusal(response)
         return RegistrationResult.model_validate_json(response.content)
@@ -193,7 +228,17 @@ class _Peer:
         if not self.is_registered:
             _log.info("registered", namesrv=self._url)
         self.is_registered = True
+        self.refusal = None
         self._last_fault = None
+
+
+def _conflict(response: httpx.Response) -> ConflictError:
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    error = error_of_problem(document if isinstance(document, dict) else {}, response.status_code)
+    return error if isinstance(error, ConflictError) else ConflictError(str(error))
 
 
 def _refusal(response: httpx.Response) -> httpx.HTTPError:

@@ -44,8 +44,8 @@ async def register_broker(
     its routes. With `topics` null it is a light heartbeat; where the answer says `needs_topics`,
     register again with them. Held route requests are woken before this is answered.
 
-    An id that lives at another address is taken over, unless that one has a newer `data_version`:
-    then a broker with a copied name is refused with 409.
+    An id that lives at another address is refused with 409 until that registration is over: by
+    `DELETE`, or when it expires.
     """
     check_topics(registration.topics)
     return names.register(broker_name, broker_id, registration)
