@@ -25,6 +25,7 @@ from typing import Final, Self
 import httpx
 import psutil
 
+from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.data_lock import lock_data
 from eruca_deploy.plan import (
@@ -354,7 +355,7 @@ class LocalCluster:
 
 def _client() -> httpx.AsyncClient:
     # trust_env: a proxy that the environment names has no business on the loopback interface.
-    return httpx.AsyncClient(trust_env=False, timeout=2.0)
+    return httpx.AsyncClient(transport=Carrier(), trust_env=False, timeout=2.0)
 
 
 def _locked_directory(directory: Path) -> int:

@@ -13,7 +13,12 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from eruca.aio.http.transport import HttpResponse, HttpTransport, problem_error
+from eruca.aio.http.transport import (
+    HttpResponse,
+    HttpTransport,
+    late_connection,
+    problem_error,
+)
 from eruca.contract.errors import (
     ErucaError,
     NameServersUnreachableError,
@@ -34,6 +39,8 @@ class NameServers:
         self._transport = transport
         # Clients that start together do not all begin with the first.
         self._current = random.randrange(len(self._urls))
+        self._last_failure: str | None = None
+        self._has_answered = False
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -44,6 +51,13 @@ class NameServers:
     def current_url(self) -> str:
         """The one in use."""
         return self._urls[self._current]
+
+    @property
+    def silence(self) -> str:
+        """Tell who has been asked without an answer, for whoever gives up waiting for one."""
+        hint = "" if self._has_answered else late_connection(self.current_url)
+        before = f"; before that, {self._last_failure}" if self._last_failure else ""
+        return f"{self.current_url} has not answered{hint}{before}"
 
     def rotate(self) -> None:
         """Turn to the next one."""
@@ -85,16 +99,24 @@ class NameServers:
                     method, url, target, headers=headers, body=body, timeout=share + held_seconds
                 )
                 if answer.status < 400:
+                    self._has_answered, self._last_failure = True, None
                     return answer
                 error: ErucaError = problem_error(answer, url)  # of any kind: proxies answer, too
                 # A name server says what it is that is not there.
                 if type(error) is NotFoundError or isinstance(error, TransportError):
-                    error.detail = f"answers, but not as a name server does: {error.detail}"
+                    error.detail = (
+                        "answers, but not as a name server does; is it a broker's URL? "
+                        f"({error.detail})"
+                    )
                 elif answer.status < 500:
                     return answer
             except (TransportError, TimeoutExpiredError) as transport_error:
                 error = transport_error
-            failures.append(f"{url}: {error.detail}")
+                if isinstance(error, TimeoutExpiredError) and not self._has_answered:
+                    hint = late_connection(url)
+                    error.detail += "" if error.detail.endswith(hint) else hint
+            self._last_failure = f"{url}: {error.detail}"
+            failures.append(self._last_failure)
             if self.current_url == url:  # else another request has turned away from it already
                 self.rotate()
         raise NameServersUnreachableError(

@@ -92,6 +92,11 @@ class Routes:
         self._listeners: set[Callable[[str], None]] = set()
         self._is_closed = False
 
+    @property
+    def silence(self) -> str:
+        """Tell which name server has not answered, for whoever gives up waiting for a route."""
+        return self._name_servers.silence
+
     def cached_publish_view(self, topic: str) -> PublishView | None:
         """Return the topic's publish view if it is at hand."""
         cached = self._table.get(topic)

@@ -24,11 +24,13 @@ from urllib.parse import urlsplit
 from eruca.aio.http.http1_connection import ConnectionLostError, Http1Connection
 from eruca.aio.http.known_answers import KnownAnswers
 from eruca.aio.http.ownership import Ownership
+from eruca.aio.http.tls import trusted_context
 from eruca.aio.http.transport import (
     ConnectTimeoutError,
     HttpResponse,
     NotConnectedError,
     connection_fault,
+    late_connection,
 )
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from eruca.contract.records import Buffer
@@ -124,7 +126,7 @@ class Http1Transport:
         """Return a new connection; the caller limits the time."""
         loop = asyncio.get_running_loop()
         if tls and self._ssl_context is None:
-            self._ssl_context = ssl.create_default_context()
+            self._ssl_context = await trusted_context()
         _, connection = await loop.create_connection(
             lambda: Http1Connection(place, self._response_size_max, self._known),
             host,
@@ -255,11 +257,14 @@ class _HostPool:
             self.open_count -= 1
             self._wake_one()
             if isinstance(error, TimeoutError):
+                hint = late_connection(self._place)
                 raise ConnectTimeoutError(
-                    f"{self._place}: no connection before the deadline"
+                    f"{self._place}: no connection before the deadline{hint}"
                 ) from None
             if isinstance(error, OSError | UnicodeError):  # TLS's errors; a name that can be none
-                raise NotConnectedError(f"{self._place}: {connection_fault(error)}") from error
+                raise NotConnectedError(
+                    f"{self._place}: {connection_fault(error, self._place)}"
+                ) from error
             raise
 
     def _wake_one(self) -> None:

@@ -23,7 +23,7 @@ from typing import Final, cast
 import httptools
 
 from eruca.aio.http.known_answers import KnownAnswers
-from eruca.aio.http.transport import HttpResponse
+from eruca.aio.http.transport import TLS_EXPECTED, HttpResponse, is_tls_alert, perhaps_tls
 from eruca.contract.errors import TransportError
 from eruca.contract.records import Buffer
 
@@ -150,7 +150,8 @@ class Http1Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             cause = error.__context__ or error
-            self._fail(TransportError(f"{self.place}: the answer is not HTTP: {cause}"))
+            why = TLS_EXPECTED if is_tls_alert(data) else f"the answer is not HTTP: {cause}"
+            self._fail(TransportError(f"{self.place}: {why}"))
         except httptools.HttpParserUpgrade:
             self._fail(TransportError(f"{self.place}: the server changed to another protocol"))
         else:
@@ -194,10 +195,15 @@ class Http1Connection(asyncio.Protocol):
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
         why = f": {error}" if error is not None else " by the server"
+        nothing_received = self._received_size == 0
+        hint = ""
+        if self.used_count == 1 and nothing_received and error is None:
+            hint = perhaps_tls(self.place)
         self._fail(
             ConnectionLostError(
-                f"{self.place}: the connection was closed{why} before the answer was complete",
-                nothing_received=self._received_size == 0,
+                f"{self.place}: the connection was closed{why} before the answer was complete"
+                f"{hint}",
+                nothing_received=nothing_received,
             )
         )
 

@@ -32,11 +32,21 @@ from eruca.contract.records import Buffer
 if TYPE_CHECKING:
     import httpx
 
+    from eruca.aio.http.httpx_carrier import Carrier
+
 JSON_HEADER: Final = ("content-type", "application/json")
 # What decoding raises: msgspec lets out texts that are not UTF-8, and nesting without end.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # A connection that is silent for 5 s is tried, and given up after three tries, 2 s apart.
+TLS_EXPECTED: Final = "TLS is spoken there: the URL should begin with https://, not http://"
+# OpenSSL's words for an answer that is no TLS; which one depends on the answer's first bytes.
+_NO_TLS_SIGNS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_PERHAPS_HTTP: Final = "if the server speaks plain HTTP, write http:// instead of https://"
+_PERHAPS_HTTPS: Final = "if the server expects TLS, write https:// instead of http://"
+_TLS_ALERT: Final = b"\x15\x03"  # RFC 8446: content type alert, and the version's first byte
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+_CARRIER: Final = "eruca.aio.http.httpx_carrier"
+_CONNECT_SHARE: Final = 0.9  # of a request's time: for the connection, TLS handshake included
 _DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
 _TELLING: Final = frozenset({413, 429})  # of the foreign ones below 500: too large, too much
 # Brokers ask for seconds. A proxy's page may say an hour, and a consumer would hold its queues, and
@@ -64,11 +74,29 @@ class ConnectTimeoutError(TimeoutExpiredError):
     code = TimeoutExpiredError.code
 
 
-def connection_fault(error: Exception) -> str:
-    """Return why there was no connection, in words that tell what to do where that is known."""
-    if "WRONG_VERSION_NUMBER" in str(error):  # OpenSSL's word for an answer that is no TLS
+def connection_fault(error: Exception, url: str) -> str:
+    """Return why there was no connection to *url*; names the right scheme where that is known."""
+    text = str(error)
+    if any(sign in text for sign in _NO_TLS_SIGNS):
         return "no TLS is spoken there: the URL should begin with http://, not https://"
-    return getattr(error, "strerror", None) or str(error)
+    if url.startswith("https:") and (not text or "EOF" in text or "reset" in text.lower()):
+        return f"the connection was closed during the TLS handshake; {_PERHAPS_HTTP}"
+    return getattr(error, "strerror", None) or text or type(error).__name__
+
+
+def late_connection(url: str) -> str:
+    """Return what to add to the error of a connection that was not there in time."""
+    return f"; {_PERHAPS_HTTP}" if url.startswith("https:") else ""
+
+
+def perhaps_tls(url: str) -> str:
+    """Return what to add to the error of a new connection that ended without a byte."""
+    return "" if url.startswith("https:") else f"; {_PERHAPS_HTTPS}"
+
+
+def is_tls_alert(data: bytes) -> bool:
+    """Tell whether *data*, in place of an HTTP answer, is TLS refusing what is no TLS."""
+    return data.startswith(_TLS_ALERT)
 
 
 class HttpTransport(Protocol):
@@ -103,9 +131,9 @@ class HttpxTransport:
     def __init__(
         self, client: httpx.AsyncClient | None = None, *, ssl_context: ssl.SSLContext | None = None
     ) -> None:
-        importlib.import_module("httpx")  # takes 0.1 s and more, which no request's time-out has
+        importlib.import_module(_CARRIER)  # with httpx 0.1 s and more, which no request has
         self._client = client
-        self._carrier: httpx.AsyncHTTPTransport | None = None  # of a client of our own
+        self._carrier: Carrier | None = None  # of a client of our own
         self._ssl_context = ssl_context
         self._ownership = Ownership()
         self._is_closed = False
@@ -128,9 +156,10 @@ class HttpxTransport:
             raise ClosedError("the client is closed")
         if self._client is None:
             # Neither transport heeds HTTP_PROXY and its like: they would part ways otherwise.
-            trusted = self._ssl_context or ssl.create_default_context()
-            self._carrier = httpx.AsyncHTTPTransport(
-                verify=trusted, trust_env=False, socket_options=keep_alive_options()
+            from eruca.aio.http.httpx_carrier import Carrier
+
+            self._carrier = Carrier(
+                ssl_context=self._ssl_context, socket_options=keep_alive_options()
             )
             self._client = httpx.AsyncClient(transport=self._carrier, trust_env=False)
         try:
@@ -141,26 +170,33 @@ class HttpxTransport:
                     url.rstrip("/") + target,
                     headers=list(headers),
                     content=b"".join(body) if body else None,
-                    timeout=timeout,
+                    # A handshake that times out is closed by httpx; a cancelled one is leaked.
+                    timeout=httpx.Timeout(timeout, connect=timeout * _CONNECT_SHARE),
                 )
                 if self._carrier is None:
                     answer = await self._client.send(request)
                 else:
                     answer = await _carried(self._carrier, request)
         except httpx.ConnectError as error:
-            raise NotConnectedError(f"{method} {url}{target}: {connection_fault(error)}") from error
+            fault = connection_fault(error, url)
+            raise NotConnectedError(f"{method} {url}{target}: {fault}") from error
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
             raise ConnectTimeoutError(
                 f"{method} {url}{target}: no connection within {timeout:.3g} s"
+                f"{late_connection(url)}"
             ) from None
         except (TimeoutError, httpx.TimeoutException):
             raise TimeoutExpiredError(
                 f"{method} {url}{target}: no answer within {timeout:.3g} s"
             ) from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last one: idna's
-            raise TransportError(
-                f"{method} {url}{target}: {error or type(error).__name__}"
-            ) from error
+            text = str(error).rstrip(".") or type(error).__name__
+            if isinstance(error, httpx.RemoteProtocolError):
+                if text == "illegal request line":  # h11's word for an answer of bytes, not text
+                    text = f"the answer is not HTTP{perhaps_tls(url)}"
+                elif "disconnected without" in text:
+                    text += perhaps_tls(url)
+            raise TransportError(f"{method} {url}{target}: {text}") from error
         return HttpResponse(answer.status_code, dict(answer.headers), answer.content)
 
     async def close(self) -> None:
@@ -171,7 +207,7 @@ class HttpxTransport:
             await client.aclose()
 
 
-async def _carried(carrier: httpx.AsyncHTTPTransport, request: httpx.Request) -> httpx.Response:
+async def _carried(carrier: httpx.AsyncBaseTransport, request: httpx.Request) -> httpx.Response:
     """Return the answer to *request* without httpx's client: that logs a line for each, as news."""
     answer = await carrier.handle_async_request(request)
     try:

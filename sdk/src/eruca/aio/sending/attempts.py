@@ -140,7 +140,8 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
             return await routes.publish_view(topic)
     except TimeoutError:
         raise TimeoutExpiredError(
-            f"no name server told the route of {topic} before the deadline"
+            f"no name server told the route of {topic} before the deadline: {routes.silence}",
+            fix="check ERUCA_NAMESRV_URLS, and that a name server runs there",
         ) from None
 
 

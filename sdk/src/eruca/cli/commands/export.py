@@ -88,6 +88,7 @@ async def export(
     """
     import httpx
 
+    from eruca.aio.http.httpx_carrier import Carrier
     from eruca.cli.exporting.files import check_available, format_of
     from eruca.cli.exporting.parts import ExportRequest, reserved
     from eruca.cli.exporting.service import STALL_SECONDS, ExportService
@@ -101,7 +102,9 @@ async def export(
         _check_target(to, force=force)
         async with (
             session.client() as client,
-            httpx.AsyncClient(timeout=STALL_SECONDS, trust_env=False) as http,  # as the SDK's own
+            httpx.AsyncClient(  # as the SDK's own
+                transport=Carrier(), timeout=STALL_SECONDS, trust_env=False
+            ) as http,
         ):
             urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
             service = ExportService(http, urls, topic)

@@ -17,6 +17,7 @@ from typing import Final
 
 import httpx
 
+from eruca.aio.http.httpx_carrier import Carrier
 from eruca.cli.diagnosing import findings as judge
 from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
@@ -57,7 +58,9 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
         yield proxy
     known: dict[str, list[BrokerGroup]] = {}
     # trust_env: the SDK heeds no proxy, so a way through one would be another one than its own.
-    async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        transport=Carrier(), timeout=TIMEOUT_SECONDS, trust_env=False
+    ) as client:
         for url in urls:
             async for finding in _name_server(client, url, known):
                 yield finding

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from eruca.aio.http.transport import connection_fault
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE
 
 TIMEOUT_SECONDS: Final = 5.0
@@ -62,7 +63,7 @@ async def ask(
         fault = f"no answer within {TIMEOUT_SECONDS:g} s"
         fix = "look for a firewall between, or a service that hangs"
     except httpx.ConnectError as error:
-        fault = f"cannot connect: {error or type(error).__name__}"
+        fault = f"cannot connect: {connection_fault(error, url)}"
         fix = "start the service, or correct the address"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         fault = str(error) or type(error).__name__

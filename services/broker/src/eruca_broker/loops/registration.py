@@ -22,6 +22,7 @@ from typing import Final
 import httpx
 import structlog
 
+from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.errors import ConflictError, error_of_problem
 from eruca.contract.models import BrokerRegistration, RegistrationResult, TopicConfig
 from eruca_chassis.clock import Clock
@@ -70,7 +71,9 @@ class Registration:
         clock: Clock,
         on_outcome: Callable[[], None] = lambda: None,
     ) -> None:
-        self._http = httpx.AsyncClient(timeout=REQUEST_SECONDS, trust_env=False)
+        self._http = httpx.AsyncClient(
+            transport=Carrier(), timeout=REQUEST_SECONDS, trust_env=False
+        )
         self._peers = [
             _Peer(
                 registrant,

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import ssl
 from typing import Final
 
 import httpx
 
+from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.transactions import CheckAnswer
 from eruca_txn_checker.core.reach import Reach, is_within
 
@@ -45,10 +45,9 @@ class WebhookCaller:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
         self._client = httpx.AsyncClient(
-            verify=ssl.create_default_context(),
+            transport=Carrier(limits=httpx.Limits(max_keepalive_connections=0)),
             trust_env=False,
             follow_redirects=False,
-            limits=httpx.Limits(max_keepalive_connections=0),
         )
 
     async def call(

@@ -131,3 +131,27 @@ async def test_whatever_stands_before_a_name_server_and_refuses_counts_as_away()
 
     with pytest.raises(eruca.NameServersUnreachableError):
         await NameServers(URLS, ScriptedTransport(answer)).request("GET", "/", timeout=1)
+
+
+async def test_one_that_has_never_answered_https_is_suspected_of_speaking_plain_http() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        raise eruca.TimeoutExpiredError(f"{request.url}: no answer within 1 s")
+
+    servers = NameServers(["https://n1"], ScriptedTransport(answer))
+
+    with pytest.raises(eruca.NameServersUnreachableError, match="write http:// instead of"):
+        await servers.request("GET", "/", timeout=1)
+    assert "write http:// instead of https://" in servers.silence
+    assert "no answer within 1 s" in servers.silence
+
+
+async def test_a_sender_that_gives_up_waiting_for_a_route_says_who_did_not_answer() -> None:
+    async def never(_: Request) -> HttpResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    transport = ScriptedTransport(never)
+    async with eruca.AsyncClient("https://n1", timeout=20, transport=transport) as client:
+        producer = client.producer(send_timeout=0.2)
+        with pytest.raises(eruca.TimeoutExpiredError, match="https://n1 has not answered; if"):
+            await producer.send(eruca.Message("orders", b"x"))

@@ -570,6 +570,35 @@ async def test_plain_http_where_tls_is_expected_is_said_to_be_it(
         await client.close()
 
 
+TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # of a server that speaks TLS 1.2
+
+
+@pytest.mark.parametrize("transport", [Http1Transport, HttpxTransport])
+@pytest.mark.parametrize("answer", [TLS_ALERT, b""])
+async def test_tls_where_plain_http_is_expected_is_said_to_be_it(
+    transport: type[Http1Transport | HttpxTransport], answer: bytes
+) -> None:
+    async with peer(closing_after(answer)) as server:
+        client = transport()
+        with pytest.raises(TransportError, match=r"https://,? (not|instead of) http://"):
+            await client.request("GET", server.url, "/", timeout=20)
+        await client.close()
+
+
+@pytest.mark.parametrize("transport", [Http1Transport, HttpxTransport])
+async def test_a_connection_that_ends_in_the_handshake_hints_at_plain_http(
+    transport: type[Http1Transport | HttpxTransport],
+) -> None:
+    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+
+    async with peer(script) as server:
+        client = transport()
+        with pytest.raises(NotConnectedError, match="write http:// instead of https://"):
+            await client.request("GET", server.url.replace("http://", "https://"), "/", timeout=20)
+        await client.close()
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 async def test_a_server_with_a_certificate_that_is_trusted_is_spoken_to_by_tls(
     tmp_path: Path,

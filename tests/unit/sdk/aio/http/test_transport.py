@@ -86,7 +86,7 @@ async def test_an_answer_that_breaks_off_or_hangs_frees_its_connection() -> None
             await transport.request("GET", server.url, "/", timeout=0.2)
 
     assert transport._carrier is not None
-    assert transport._carrier._pool.connections == []
+    assert transport._carrier._plain._pool.connections == []
     await transport.close()
 
 

@@ -1,0 +1,48 @@
+"""The way under httpx: one for ``http://``, and one for ``https://`` that is made when it is used.
+
+httpx makes a TLS context for every client, whatever its URLs, in its constructor. Under a client
+with ``transport=Carrier()`` nothing of TLS is loaded until a URL needs it, and then by a thread.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import httpx
+
+from eruca.aio.http.tls import trusted_context
+
+
+class Carrier(httpx.AsyncBaseTransport):
+    """Carries requests of both schemes; belongs to the event loop that uses it.
+
+    Args:
+        ssl_context: For ``https://`` URLs; None: the system's authorities are trusted.
+        options: Further arguments of ``httpx.AsyncHTTPTransport``.
+    """
+
+    def __init__(self, *, ssl_context: ssl.SSLContext | None = None, **options: Any) -> None:  # noqa: ANN401
+        self._ssl_context = ssl_context
+        self._options = {"trust_env": False, **options}
+        # It trusts nobody: if it were ever used for TLS, the handshake would fail.
+        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._plain = httpx.AsyncHTTPTransport(verify=nobody, **self._options)
+        self._encrypted: httpx.AsyncHTTPTransport | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send *request* by the way that its scheme needs."""
+        if request.url.scheme != "https":
+            return await self._plain.handle_async_request(request)
+        if self._encrypted is None:
+            context = self._ssl_context or await trusted_context()
+            # Another request may have been faster meanwhile.
+            if self._encrypted is None:
+                self._encrypted = httpx.AsyncHTTPTransport(verify=context, **self._options)
+        return await self._encrypted.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._plain.aclose()
+        if self._encrypted is not None:
+            await self._encrypted.aclose()
