@@ -18,7 +18,8 @@ from eruca_broker.core.state.group_state import DEFAULT_SETTINGS, Group
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.config.config_groups import group_config, group_puts
-from eruca_broker.store.config.config_snapshots import ConfigSnapshot, UnreadableConfigError
+from eruca_broker.store.config.config_snapshots import ConfigSnapshot
+from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 
 AS_ROCKETMQ_WRITES: dict[str, Any] = {
     "groupName": "billing",

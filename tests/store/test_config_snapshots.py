@@ -16,7 +16,8 @@ from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, To
 from eruca_broker.core.state.group_events import GroupPut, GroupSettings
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.config import config_snapshots
-from eruca_broker.store.config.config_snapshots import ConfigSnapshot, UnreadableConfigError
+from eruca_broker.store.config.config_snapshots import ConfigSnapshot
+from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
@@ -114,14 +115,14 @@ def test_what_eruca_wrote_is_not_foreign(tmp_path: Path) -> None:
     commits = OffsetsCommitted("billing", [CommittedOffset("orders", 3, 17)])
     config_snapshots.save(tmp_path, ConfigSnapshot.of(state_of(ORDERS, commits), now_ms=1))
 
-    assert config_snapshots.load(tmp_path, only_foreign=True) == ([], [], [])
+    assert config_snapshots.load_changes(tmp_path, {}) == ([], [], [])
 
 
 def test_what_rocketmq_wrote_is_foreign_and_its_bare_keys_are_read(tmp_path: Path) -> None:
     config_snapshots.save(tmp_path, ConfigSnapshot.of(state_of(ORDERS), now_ms=1))
     as_rocketmq_writes(tmp_path, "consumerOffset.json", {"orders@billing": {"0": 5, "12": 6}})
 
-    topics, _, offsets = config_snapshots.load(tmp_path, only_foreign=True)
+    topics, _, offsets = config_snapshots.load_changes(tmp_path, {})
 
     assert topics == []
     assert offsets == [

@@ -18,6 +18,7 @@ from eruca_broker.core.records.scheduled import Destination, Wait, waiting
 from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.timers import Timers
 from eruca_broker.store.config import delay_offsets
+from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log, write_on
@@ -78,11 +79,24 @@ def test_what_rocketmq_left_pending_is_taken_over_once(tmp_path: Path) -> None:
     assert run(pending(tmp_path)) == expected  # now from Eruca's own snapshot
 
 
+def test_where_nothing_tells_what_was_delivered_all_of_it_waits(tmp_path: Path) -> None:
+    write_log(tmp_path, LEVELS, NOW)
+
+    assert len(run(pending(tmp_path))) == len(LEVELS)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"offsetTable":[]}', '{"offsetTable":{"x":1}}'])
-def test_where_nothing_tells_what_was_delivered_all_of_it_waits(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_of_what_rocketmq_has_delivered_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    """It is the only one to know: without it, messages would be delivered a second time."""
     write_log(tmp_path, LEVELS, NOW)
     note_delivered(tmp_path, text)
 
+    for _ in range(2):
+        with pytest.raises(UnreadableConfigError, match=r"delayOffset\.json"):
+            run(pending(tmp_path))
+    note_delivered(tmp_path, '{"offsetTable":{}}')
     assert len(run(pending(tmp_path))) == len(LEVELS)
 
 

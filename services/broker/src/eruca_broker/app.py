@@ -51,7 +51,7 @@ from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
 from eruca_broker.processors.topics import topic_config
 from eruca_broker.settings import BrokerSettings, split_hours
-from eruca_broker.store.config.config_snapshots import UnreadableConfigError
+from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.files.directory_lock import StoreLockedError
 from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore

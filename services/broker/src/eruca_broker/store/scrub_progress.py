@@ -13,8 +13,10 @@ from typing import Final
 import msgspec
 
 from eruca_broker.store.config.config_snapshots import DIRECTORY
+from eruca_broker.store.files.directories import read_file, replace_files
 
 NAME: Final = "scrubProgress.json"
+_SIZE_MAX: Final = 4_096  # bytes; a few numbers
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -31,16 +33,13 @@ def write_progress(directory: Path, progress: Progress) -> None:
     Raises:
         OSError: It could not be written; its predecessor stands.
     """
-    path = directory / DIRECTORY / NAME
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_suffix(".json.new")
-    temporary.write_bytes(msgspec.json.encode(progress))
-    temporary.replace(path)
+    replace_files(directory / DIRECTORY, {NAME: msgspec.json.encode(progress)}, durably=False)
 
 
 def read_progress(directory: Path) -> Progress | None:
     """Return what was written for the store in *directory*; None where nothing can be read."""
     try:
-        return msgspec.json.decode((directory / DIRECTORY / NAME).read_bytes(), type=Progress)
-    except (OSError, msgspec.DecodeError):
+        content = read_file(directory / DIRECTORY / NAME, _SIZE_MAX)
+        return msgspec.json.decode(content, type=Progress)
+    except (OSError, ValueError, RecursionError):
         return None

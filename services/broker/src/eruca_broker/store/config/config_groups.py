@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eruca.contract.limits import RETRY_DELAY_COUNT_MAX, RETRY_TIMES_MAX
+from eruca.contract.limits import DELAY_SECONDS_MAX, RETRY_DELAY_COUNT_MAX, RETRY_TIMES_MAX
 from eruca.contract.names import is_system_group
 from eruca_broker.core.consuming.retry_policy import STEPS_SKIPPED
 from eruca_broker.core.state.group_events import (
@@ -37,6 +37,7 @@ ROCKETMQ_GROUPS: Final = frozenset(
         "CID_ONS-HTTP-PROXY",
     }
 )
+_MULTIPLIER_MAX: Final = 100.0  # as the API takes it
 
 
 def group_config(name: str, settings: GroupSettings) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[
     for name, fields in file.get("subscriptionGroupTable", {}).items():
         if name in ROCKETMQ_GROUPS or is_system_group(name):
             continue
+        name.encode()  # an unpaired surrogate would fit into no record
         before = known[name].settings if name in known else DEFAULT_SETTINGS
         settings = _settings(fields, before)
         if name not in known or settings != before:
@@ -91,15 +93,21 @@ def _policy(fields: Mapping[str, Any]) -> CustomizedDelays | ExponentialDelays |
     customized = fields.get("customizedRetryPolicy") or {}
     exponential = fields.get("exponentialRetryPolicy") or {}
     if fields.get("type") == "EXPONENTIAL":
+        multiplier = float(exponential.get("multiplier", 2))
         return ExponentialDelays(
-            int(exponential.get("initial", 5_000)) / 1000,
-            float(exponential.get("multiplier", 2)),
-            int(exponential.get("max", 7_200_000)) / 1000,
+            _seconds(exponential.get("initial", 5_000)),
+            min(max(multiplier, 1.0), _MULTIPLIER_MAX),
+            _seconds(exponential.get("max", 7_200_000)),
         )
     if delays := customized.get("next"):
         used = delays[STEPS_SKIPPED:] or delays[-1:]
-        return CustomizedDelays(tuple(int(ms) / 1000 for ms in used[:RETRY_DELAY_COUNT_MAX]))
+        return CustomizedDelays(tuple(map(_seconds, used[:RETRY_DELAY_COUNT_MAX])))
     return None  # its own delays are the delay levels
+
+
+def _seconds(ms: Any) -> float:  # noqa: ANN401 - it comes from JSON
+    """Return milliseconds as seconds, as many as the API takes."""
+    return min(max(int(ms), 0), DELAY_SECONDS_MAX * 1000) / 1000
 
 
 def _policy_config(policy: CustomizedDelays | ExponentialDelays | None) -> dict[str, Any]:

@@ -10,33 +10,40 @@ Source: RocketMQ 5.3, ``TopicConfigManager``, ``ConsumerOffsetManager``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import structlog
 
-from eruca.contract.names import AUTO_CREATE_TOPIC
+from eruca.contract.names import AUTO_CREATE_TOPIC, broker_topic_fault
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicPut
 from eruca_broker.core.state.group_events import GroupPut, GroupSettings
 from eruca_broker.core.state.group_state import Group, Queue
 from eruca_broker.core.state.state import BrokerState, Topic
-from eruca_broker.store.config import rocketmq_json
 from eruca_broker.store.config.config_groups import group_config, group_puts
+from eruca_broker.store.config.rocketmq_json import (
+    UnreadableConfigError,
+    read_object,
+    read_object_or_backup,
+)
 from eruca_broker.store.files.directories import replace_files
 
 DIRECTORY: Final = "config"
 _TOPICS: Final = "topics.json"
 _OFFSETS: Final = "consumerOffset.json"
 _GROUPS: Final = "subscriptionGroup.json"
+DELAY_OFFSETS: Final = "delayOffset.json"  # see :mod:`.delay_offsets`
 MARK: Final = {"writtenBy": "eruca"}  # in each file that Eruca has written
 
 _PERMISSION_BITS: Final[Mapping[str, int]] = {"rw": 6, "r": 4, "w": 2, "none": 0}
 _PERMISSIONS: Final = {bits: name for name, bits in _PERMISSION_BITS.items()}
+_INT_MAX: Final = 2**31 - 1  # Java's, as RocketMQ's counts are
+_LONG_MAX: Final = 2**63 - 1
 
-
-class UnreadableConfigError(ValueError):
-    """A file that RocketMQ left cannot be understood."""
+logger = structlog.get_logger(__name__)
 
 
 class ConfigSnapshot(NamedTuple):
@@ -95,80 +102,135 @@ class Loaded(NamedTuple):
     offsets: list[OffsetsCommitted]
 
 
-def load(
-    directory: Path, *, only_foreign: bool = False, known: Mapping[str, Group] | None = None
-) -> Loaded:
-    """Return what the files say; a file that is missing says nothing.
+def load(directory: Path, known: Mapping[str, Group] | None = None) -> Loaded:
+    """Return the content of a store's files, whoever wrote them; a missing one says nothing.
+
+    In a store that is imported nothing else knows it. So a file that RocketMQ was killed at is read
+    from its backup, and damage is an error.
 
     Args:
         directory: The store's.
-        only_foreign: Leave out what Eruca itself wrote.
         known: Groups as they are: what RocketMQ has no word for stays as it is.
 
     Raises:
         UnreadableConfigError: A file is there and cannot be understood.
     """
     config = directory / DIRECTORY
-    read = _read_unless_marked if only_foreign else _read_or_backup
-    topic_file, offset_file = read(config / _TOPICS), read(config / _OFFSETS)
-    group_file = read(config / _GROUPS)
-    topics = topic_file.get("topicConfigTable", {})
-    offsets = offset_file.get("offsetTable", {})
-    try:
-        puts = [
+    return Loaded(
+        _topics(read_object_or_backup(config / _TOPICS)),
+        _groups(read_object_or_backup(config / _GROUPS), known or {}),
+        _offsets(read_object_or_backup(config / _OFFSETS)),
+    )
+
+
+def load_changes(
+    directory: Path, known: Mapping[str, Group], *, was_rocketmqs: bool = False
+) -> Loaded:
+    """Return what RocketMQ has written into the files since Eruca did.
+
+    A damaged file is Eruca's own, for all that is known: it is left out, which is logged, and
+    written again from the state. Only where RocketMQ has had the store may it hold what nothing
+    else knows.
+
+    Args:
+        directory: The store's.
+        known: Groups as they are: what RocketMQ has no word for stays as it is.
+        was_rocketmqs: Whether RocketMQ has had the store since Eruca did.
+
+    Raises:
+        UnreadableConfigError: A file is damaged, and RocketMQ has had the store.
+    """
+    loaded = Loaded([], [], [])
+    parsers: Mapping[str, Callable[[Mapping[str, Any]], Loaded]] = {
+        _TOPICS: lambda content: loaded._replace(topics=_topics(content)),
+        _GROUPS: lambda content: loaded._replace(groups=_groups(content, known)),
+        _OFFSETS: lambda content: loaded._replace(offsets=_offsets(content)),
+    }
+    read = read_object_or_backup if was_rocketmqs else read_object
+    for name, parse in parsers.items():
+        try:
+            content = read(directory / DIRECTORY / name)
+            if content and not content.items() >= MARK.items():
+                loaded = parse(content)
+        except UnreadableConfigError as error:
+            if was_rocketmqs:
+                raise
+            logger.warning("a config file is damaged and is rebuilt from the log", fault=str(error))
+    return loaded
+
+
+def has_rocketmqs(directory: Path) -> bool:
+    """Tell whether RocketMQ has written one of the files in ``config/`` last, readably."""
+    for name in (_TOPICS, _OFFSETS, _GROUPS, DELAY_OFFSETS):
+        with suppress(UnreadableConfigError):
+            content = read_object(directory / DIRECTORY / name)
+            if content and not content.items() >= MARK.items():
+                return True
+    return False
+
+
+def _topics(content: Mapping[str, Any]) -> list[TopicPut]:
+    with _understanding(_TOPICS):
+        return [
             TopicPut(
-                topic=name,
-                read_queue_count=int(fields["readQueueNums"]),
-                write_queue_count=int(fields["writeQueueNums"]),
+                topic=_sound_topic(name),
+                read_queue_count=_count(fields["readQueueNums"]),
+                write_queue_count=_count(fields["writeQueueNums"]),
                 permission=_PERMISSIONS[int(fields["perm"]) & 6],
                 ordered=bool(fields.get("order", False)),
             )
-            for name, fields in topics.items()
+            for name, fields in content.get("topicConfigTable", {}).items()
         ]
-        by_group: dict[str, list[CommittedOffset]] = {}
-        for place, queues in offsets.items():
+
+
+def _offsets(content: Mapping[str, Any]) -> list[OffsetsCommitted]:
+    by_group: dict[str, list[CommittedOffset]] = {}
+    with _understanding(_OFFSETS):
+        for place, queues in content.get("offsetTable", {}).items():
             topic, _, group = place.rpartition("@")
+            place.encode()  # an unpaired surrogate would fit into no record
             by_group.setdefault(group, []).extend(
-                CommittedOffset(topic, int(queue_id), int(offset))
+                CommittedOffset(topic, _count(queue_id), _offset(offset))
                 for queue_id, offset in queues.items()
             )
-        groups = list(group_puts(group_file, known or {}))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableConfigError(f"{config}: not as RocketMQ writes it: {error!r}") from error
-    commits = [OffsetsCommitted(group, commits) for group, commits in by_group.items()]
-    return Loaded(puts, groups, commits)
+    return [OffsetsCommitted(group, commits) for group, commits in by_group.items()]
 
 
-def _read_unless_marked(path: Path) -> dict[str, Any]:
-    content = _read(path)
-    return {} if content.items() >= MARK.items() else content
+def _groups(content: Mapping[str, Any], known: Mapping[str, Group]) -> list[GroupPut]:
+    with _understanding(_GROUPS):
+        return list(group_puts(content, known))
 
 
-def _read_or_backup(path: Path) -> dict[str, Any]:
-    """Read a file, or what it replaced: RocketMQ writes in place, and may be killed at it."""
-    backup = path.with_name(f"{path.name}.bak")
-    if not path.exists():
-        return _read(backup)
+@contextmanager
+def _understanding(name: str) -> Iterator[None]:
+    """Raise UnreadableConfigError for whatever shows that a file is not as RocketMQ writes it."""
     try:
-        return _read(path)
-    except UnreadableConfigError:
-        if backup.exists():
-            return _read(backup)
-        raise
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableConfigError(
+            f"{DIRECTORY}/{name}: not as RocketMQ writes it: {error!r}"
+        ) from error
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        return {}
-    try:
-        content = rocketmq_json.decode(text)
-    except ValueError as error:
-        raise UnreadableConfigError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UnreadableConfigError(f"{path} holds no object")
-    return content
+def _sound_topic(name: str) -> str:
+    if (fault := broker_topic_fault(name)) is not None:  # it becomes the name of a directory
+        raise ValueError(f"the topic name {name!r} {fault.said}")
+    return name
+
+
+def _count(value: Any) -> int:  # noqa: ANN401 - it comes from JSON
+    return _whole(value, _INT_MAX)
+
+
+def _offset(value: Any) -> int:  # noqa: ANN401 - it comes from JSON
+    return _whole(value, _LONG_MAX)
+
+
+def _whole(value: Any, highest: int) -> int:  # noqa: ANN401 - it comes from JSON
+    number = int(value)
+    if not -highest <= number <= highest:
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
 def _topic_config(topic: Topic) -> dict[str, Any]:

@@ -27,35 +27,49 @@ from eruca.core.messages.delay_levels import level_of_queue
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.state.timers_events import TimerRows
-from eruca_broker.store.config import rocketmq_json
-from eruca_broker.store.config.config_snapshots import MARK
+from eruca_broker.store.config.config_snapshots import DELAY_OFFSETS, DIRECTORY, MARK
+from eruca_broker.store.config.rocketmq_json import (
+    UnreadableConfigError,
+    read_object,
+    read_object_or_backup,
+)
 from eruca_broker.store.files.directories import replace_files
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 
 logger = structlog.get_logger(__name__)
 
-_PATH: Final = Path("config", "delayOffset.json")
+_PATH: Final = Path(DIRECTORY, DELAY_OFFSETS)
 _ENTRIES_PER_STEP: Final = 65_536
 
 
-def load(directory: Path, *, only_foreign: bool = False) -> dict[int, int]:
+def load(
+    directory: Path, *, only_foreign: bool = False, was_rocketmqs: bool = True
+) -> dict[int, int]:
     """Return the queue offset up to which each level has been delivered; nothing where unknown.
 
     Args:
         directory: The store's.
         only_foreign: Leave out what Eruca itself wrote.
+        was_rocketmqs: Whether RocketMQ has had the store since Eruca did: then nothing else knows
+            what the file tells, and damage is an error.
+
+    Raises:
+        UnreadableConfigError: The file is damaged, and may be RocketMQ's.
     """
+    path = directory / _PATH
     try:
-        text = (directory / _PATH).read_text("utf-8")
-        content = rocketmq_json.decode(text)
-        if only_foreign and content.items() >= MARK.items():
+        content = read_object_or_backup(path) if was_rocketmqs else read_object(path)
+        if not content or (only_foreign and content.items() >= MARK.items()):
             return {}
-        return {int(level): int(offset) for level, offset in content["offsetTable"].items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        logger.warning("delayed messages may be delivered again", fault=f"{_PATH}: {error!r}")
+        try:
+            return {int(level): int(offset) for level, offset in content["offsetTable"].items()}
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise UnreadableConfigError(f"{path}: not as RocketMQ writes it: {error!r}") from error
+    except UnreadableConfigError as error:
+        if was_rocketmqs:
+            raise
+        logger.warning("a config file is damaged and is rebuilt from the log", fault=str(error))
         return {}
 
 

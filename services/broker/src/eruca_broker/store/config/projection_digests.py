@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from eruca_broker.store.config.config_snapshots import DIRECTORY
-from eruca_broker.store.files.directories import replace_files
+from eruca_broker.store.files.directories import read_file, replace_files
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_check import QueueDigest
 
 NAME: Final = "projectionDigests.json"
 _CRC_DIGITS: Final = 8
+_SIZE_MAX: Final = 1024 * 1024 * 1024  # bytes; a million queues take a tenth of that
+
+logger = structlog.get_logger(__name__)
 
 
 class Digests(msgspec.Struct):
@@ -46,13 +50,16 @@ def take_digests(directory: Path) -> Digests | None:
     """Return the digests and remove them; None where there are none to be trusted."""
     path = directory / DIRECTORY / NAME
     try:
-        crc, _, content = path.read_bytes().partition(b"\n")
+        crc, _, content = read_file(path, _SIZE_MAX).partition(b"\n")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        logger.warning("digests cannot be read", path=str(path), reason=error.strerror)
+        return None  # they are replaced when the store is closed
     path.unlink()
     if crc.decode("ascii", "replace") != f"{zlib.crc32(content):0{_CRC_DIGITS}x}":
         return None
     try:
         return msgspec.json.decode(content, type=Digests)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (ValueError, RecursionError):
         return None

@@ -6,9 +6,15 @@ the *directory* has been flushed; flushing the file itself is not enough.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+
+import structlog
+
+logger = structlog.get_logger(__name__)
 
 
 def sync_directory(directory: Path | str) -> None:
@@ -31,10 +37,36 @@ def make_directory(directory: Path) -> None:
         sync_directory(path.parent)
 
 
-def replace_files(directory: Path, contents: Mapping[str, bytes]) -> None:
-    """Put files in *directory*, which is made if need be, durably; *contents* is by their names.
+class UnfitFileError(OSError):
+    """What is in a file's place is no file, or one that is too large to be what it should be."""
 
-    Each replaces its predecessor at once or not at all, whenever the power fails.
+
+def read_file(path: Path, size_max: int) -> bytes:
+    """Return what is in the regular file at *path*, of at most *size_max* bytes; never wait for it.
+
+    Raises:
+        UnfitFileError: It is something else, or larger.
+        FileNotFoundError: There is none.
+        OSError: The disk refuses.
+    """
+    # Opened as others would, a pipe of that name would have us wait for who writes into it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnfitFileError(errno.EINVAL, "expected a regular file, found something else")
+        if found.st_size > size_max:
+            raise UnfitFileError(
+                errno.EFBIG, f"expected {size_max} bytes at most, found {found.st_size}"
+            )
+        return file.read()
+
+
+def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bool = True) -> None:
+    """Put files in *directory*, which is made if need be; *contents* is by their names.
+
+    Each replaces its predecessor at once or not at all, whenever the power fails. A directory in a
+    file's place is moved aside: it is not ours, and would be in the way for ever.
 
     Raises:
         OSError: One could not be written; its predecessor stands, and so do those behind it.
@@ -43,9 +75,24 @@ def replace_files(directory: Path, contents: Mapping[str, bytes]) -> None:
     for name, content in contents.items():
         path = directory / name
         temporary = path.with_name(f"{name}.new")
-        with temporary.open("wb") as file:
+        for place in (path, temporary):
+            if place.is_dir() and not place.is_symlink():
+                _move_aside(place)
+        # Made anew: what is there may be a link to somewhere else, or another's.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durably:
+                os.fsync(file.fileno())
         temporary.replace(path)
-    sync_directory(directory)
+    if durably:
+        sync_directory(directory)
+
+
+def _move_aside(path: Path) -> None:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.aside-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    logger.warning("a directory in a file's place was moved aside", path=str(path), to=str(aside))

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +42,11 @@ from eruca_broker.core.state.events import EVENTS_QUEUE_ID, decode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
-from eruca_broker.store.config import delay_offsets
+from eruca_broker.store.config import config_snapshots, delay_offsets
 from eruca_broker.store.config.projection_digests import take_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.checkpoint import (
+    CHECKPOINT_NAME,
     Checkpoint,
     delete_checkpoint,
     read_checkpoint,
@@ -90,7 +92,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
 
     Raises:
         CorruptLogError: Durable records are damaged; the log has not been changed.
-        UnreadableConfigError: A store of RocketMQ's has a ``config/`` that cannot be understood.
+        UnreadableConfigError: ``config/`` is damaged where only RocketMQ's files tell what is so.
         OSError: The disk refuses.
     """
     try:
@@ -123,6 +125,14 @@ def _recover(
     opened.callback(log.close)
     log.is_warming = settings.is_log_warmed
     checkpoint = read_checkpoint(directory)
+    was_rocketmqs = (
+        checkpoint is None
+        and (directory / CHECKPOINT_NAME).exists()
+        and config_snapshots.has_rocketmqs(directory)
+    )
+    if was_rocketmqs:  # asked before its checkpoint goes, or the next start would not ask again
+        config_snapshots.load_changes(directory, {}, was_rocketmqs=True)
+        delay_offsets.load(directory)
     promises = checkpoint or Checkpoint(0, 0, 0, 0, 0)
     flushed = promises.flushed_offset
     # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
@@ -151,9 +161,13 @@ def _recover(
         pass
     index.delete_expired(log.min_offset)
     last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
-    folded = fold(
-        directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
+    folded_state = partial(
+        fold,
+        *(directory, log, queues, index, last_store_timestamp),
+        may_be_foreign=not is_orderly,
+        was_rocketmqs=was_rocketmqs,
     )
+    folded = folded_state()
     ends = folded.state.queue_ends.items()
     begun = (key for key in queues if key not in known)
     if digests is None and (
@@ -167,9 +181,7 @@ def _recover(
         if (rebuilt := walker.rebuild()).end < end:
             # The next start, which finds all queues retracted, may cut it.
             _give_up(directory, rebuilt.end, end, is_damage_cut=False)
-        folded = fold(
-            directory, log, queues, index, last_store_timestamp, may_be_foreign=not is_orderly
-        )
+        folded = folded_state()
         for place, queue_end in folded.state.queue_ends.items():
             if lacks(queues, place, queue_end):  # all it had has expired
                 queues.queue(*place).begin(queue_end)  # or every start would look for it again

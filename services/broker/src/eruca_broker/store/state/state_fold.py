@@ -63,6 +63,7 @@ def fold(
     last_store_timestamp: int,
     *,
     may_be_foreign: bool,
+    was_rocketmqs: bool,
 ) -> Folded:
     """Return the state of a store whose log and projections fit each other.
 
@@ -73,9 +74,11 @@ def fold(
         index: For reading, no more; complete.
         last_store_timestamp: Of the log, in ms.
         may_be_foreign: Whether RocketMQ may have had the store since Eruca did.
+        was_rocketmqs: Whether it certainly has: the checkpoint is its own.
 
     Raises:
         RecordNotFoundError: A record of the state is damaged.
+        UnreadableConfigError: A file in ``config/`` is damaged that nothing else could replace.
     """
     state, timers = BrokerState(), TimersFold()
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
@@ -97,11 +100,11 @@ def fold(
         )
         _import_transactions(state, queues, reader)
         return Folded(state, _timers(rows), log.min_offset, needs_snapshot=True)
-    delivered = delay_offsets.load(directory, only_foreign=True)
+    delivered = delay_offsets.load(directory, only_foreign=True, was_rocketmqs=was_rocketmqs)
     rows = timers.pending(queues, delivered, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
-    has_changed = _import_changes(directory, state)
+    has_changed = _import_changes(directory, state, was_rocketmqs=was_rocketmqs)
     # Only while RocketMQ has the store do its checks pass anything.
     progress = state.group_offsets(CHECKS_GROUP) if has_changed else {}
     has_changed |= bool(delivered)
@@ -180,16 +183,9 @@ def _import_transactions(state: BrokerState, queues: ConsumeQueues, reader: LogR
             state.transactions.load(live)
 
 
-def _import_changes(directory: Path, state: BrokerState) -> bool:
-    """Take over what RocketMQ has changed since Eruca closed the store; tell whether it has.
-
-    What cannot be read is left alone: the log knows everything that Eruca ever said.
-    """
-    try:
-        loaded = config_snapshots.load(directory, only_foreign=True, known=state.groups)
-    except config_snapshots.UnreadableConfigError as error:
-        logger.warning("config files are damaged and will be written anew", fault=str(error))
-        return False
+def _import_changes(directory: Path, state: BrokerState, *, was_rocketmqs: bool) -> bool:
+    """Take over what RocketMQ has changed since Eruca closed the store; tell whether it has."""
+    loaded = config_snapshots.load_changes(directory, state.groups, was_rocketmqs=was_rocketmqs)
     topics = [_with_known_order(put, state) for put in loaded.topics]
     events: list[Event] = [*topics, *loaded.groups, *loaded.offsets]
     for event in events:
