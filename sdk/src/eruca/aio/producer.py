@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Iterable
 from functools import lru_cache
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from eruca.aio.sending.attempts import view_before
 from eruca.aio.sending.batch_sender import BatchSender
+from eruca.aio.sending.bulk_send import BULK_IN_FLIGHT_MAX, BulkSend
 from eruca.aio.sending.send_buffer import SendBuffer
 from eruca.aio.sending.send_lane import PendingBatch, SendFuture, SendLane
 from eruca.contract.errors import (
@@ -105,6 +107,7 @@ class AsyncProducer:
         self._faults = fault_table(latency_fault)
         self._compression_threshold = compression_threshold
         self._sender: BatchSender | None = None
+        self._bulk_turns = asyncio.Semaphore(BULK_IN_FLIGHT_MAX)
         self._topic_lanes: dict[str, SendLane] = {}
         self._queue_lanes: dict[MessageQueue, SendLane] = {}
 
@@ -212,18 +215,18 @@ class AsyncProducer:
             queue: Where all of them must go.
             selector: Picks the queue of all of them, by *selector_arg*.
             selector_arg: What the selector goes by.
-            timeout: Seconds for all attempts of one batch; by default the producer's.
+            timeout: Seconds for all attempts of one batch, from when it is first tried; by default
+                the producer's. Where none is stored for as long, the rest fails untried.
 
         Raises:
             PartialSendError: Some batches were stored and others not; says which messages.
             ErucaError: There was but one batch, or none was stored: as :meth:`send`.
         """
         seconds = self._timeout if timeout is None else checked_seconds(timeout, "timeout")
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds  # of what comes before the first batch
-        parts = await self._parted(messages, queue, selector, selector_arg, deadline)
+        parts = await self._parted(messages, queue, selector, selector_arg, seconds)
+        bulk = BulkSend(seconds)
         futures: list[asyncio.Future[Stored]] = []
-        refusal: ClosedError | None = None  # of all parts that have no future
+        refusal: ErucaError | None = None  # of all parts that have no future
         try:
             for part in parts:
                 try:
@@ -231,11 +234,14 @@ class AsyncProducer:
                 except ClosedError as error:
                     refusal = error
                     break
-                now = loop.time()
-                batch = PendingBatch(part.queue, opened_at=now, deadline=now + seconds)
+                if bulk.stalled is not None:
+                    refusal = bulk.stalled
+                    self._buffer.give_back(part.size)
+                    break
+                now = asyncio.get_running_loop().time()
+                batch = PendingBatch(part.queue, opened_at=now, deadline=math.inf)
                 batch.messages, batch.size = part.messages, part.size
-                batch.whole = loop.create_future()
-                futures.append(batch.whole)
+                futures.append(bulk.add(batch))
                 # Only now: a lane that is not in use may be dropped while there is no room.
                 self._lane(part.topic, part.queue).add_batch(batch)
             if futures:
@@ -245,6 +251,8 @@ class AsyncProducer:
                 if not future.cancel() and not future.cancelled():
                     future.exception()  # nobody is left to hear it
             raise
+        finally:
+            bulk.close()
         outcomes = list(map(_outcome, futures))
         if refusal is not None:
             outcomes += [refusal] * (len(parts) - len(futures))
@@ -377,16 +385,20 @@ class AsyncProducer:
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
-        deadline: float,
+        seconds: float,
     ) -> list[SendPart]:
-        """Return *messages* as batches; those for one queue are in order."""
+        """Return *messages* as batches; those for one queue are in order.
+
+        Each topic's route may take so many *seconds*.
+        """
         everything = list(messages)
         topics = {message.topic for message in everything}
         is_keyed = {message.sharding_key for message in everything} != {None}
         views: dict[str, PublishView] = {}
         if queue is not None or selector is not None or is_keyed:
-            routes = self._context.routes
-            views = {topic: await view_before(routes, topic, deadline) for topic in topics}
+            routes, clock = self._context.routes, asyncio.get_running_loop().time
+            for topic in topics:
+                views[topic] = await view_before(routes, topic, clock() + seconds)
         if len(topics) == 1 and (queue is not None or not views):
             if queue is not None:
                 queue = queue_of(everything[0], views[everything[0].topic], queue, None, None)
@@ -423,7 +435,12 @@ class AsyncProducer:
     async def _run(self, batch: PendingBatch) -> None:
         size = batch.size
         try:
-            await self._batch_sender().send(batch)
+            if batch.begin is None:
+                await self._batch_sender().send(batch)
+                return
+            async with self._bulk_turns:
+                batch.begin(batch)
+                await self._batch_sender().send(batch)
         finally:
             self._buffer.give_back(size)
 

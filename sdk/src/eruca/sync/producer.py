@@ -135,7 +135,8 @@ class Producer:
             queue: Where all of them must go.
             selector: Picks the queue of all of them, by *selector_arg*.
             selector_arg: What the selector goes by.
-            timeout: Seconds for all attempts of one batch; by default the producer's.
+            timeout: Seconds for all attempts of one batch, from when it is first tried; by default
+                the producer's. Where none is stored for as long, the rest fails untried.
 
         Raises:
             PartialSendError: Some batches were stored and others not; says which messages.

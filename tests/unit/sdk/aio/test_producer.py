@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType, FrameType
@@ -12,6 +13,7 @@ import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse
+from eruca.aio.sending.bulk_send import BULK_IN_FLIGHT_MAX
 from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError, ValidationError
 from eruca.contract.properties import UNIQ_KEY, decode_properties
 from support.scripted_transport import (
@@ -521,6 +523,71 @@ async def test_only_some_batches_of_many_are_under_way_at_a_time() -> None:
             await stays(partial(gate.holds, min(left, 3)), for_seconds=0.01)
             gate.open()
         assert len(await sending) == 9
+
+
+def keyed(count: int) -> list[eruca.Message]:
+    """Return messages of so many sharding keys."""
+    return [message(str(n), sharding_key=f"key-{n}") for n in range(count)]
+
+
+async def test_of_many_queues_only_some_are_sent_to_at_a_time() -> None:
+    gate = Gate()
+    client, _ = client_of(gate, queue_count=500)
+    async with client, client.producer() as producer:
+        sending = asyncio.create_task(producer.send_many(keyed(2_000)))
+        await until(partial(gate.holds, BULK_IN_FLIGHT_MAX))
+        await stays(partial(gate.holds, BULK_IN_FLIGHT_MAX), for_seconds=0.05)
+        while not sending.done():
+            while gate.waiting:
+                gate.open()
+            await asyncio.sleep(0)
+        assert len(await sending) == 2_000
+
+
+async def test_many_batches_take_longer_together_than_each_of_them_may() -> None:
+    turns = itertools.count()
+    clock = 0.0
+
+    async def broker(request: Request) -> HttpResponse:
+        nonlocal clock
+        if next(turns) % BULK_IN_FLIGHT_MAX == 0:
+            clock += 2.0  # seconds that a slow machine needs for as many
+        return receipt_answer(request)
+
+    client, hot = client_of(broker, queue_count=500)
+    loop = asyncio.get_running_loop()
+    real_time = loop.time
+    async with client, client.producer(send_timeout=3.0) as producer:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(loop, "time", lambda: real_time() + clock)
+            results = await producer.send_many(keyed(2_000))
+
+    assert len(results) == 2_000
+    assert len(hot.requests) > 10 * BULK_IN_FLIGHT_MAX
+
+
+async def test_where_nothing_is_stored_for_a_time_the_rest_of_many_fails_untried() -> None:
+    client, hot = client_of(Gate(), queue_count=500)
+    async with client, client.producer(send_timeout=0.3, retries=0) as producer:
+        with pytest.raises(eruca.SendFailedError):
+            await producer.send_many(keyed(2_000))
+        tried = len(hot.requests)
+
+    assert tried == BULK_IN_FLIGHT_MAX
+
+
+async def test_of_many_the_error_says_of_what_was_not_tried_that_it_was_not() -> None:
+    gate = Gate()
+    client, _ = client_of(gate, queue_count=500)
+    async with client, client.producer(send_timeout=0.5, retries=0) as producer:
+        sending = asyncio.create_task(producer.send_many(keyed(2_000)))
+        await until(partial(gate.holds, BULK_IN_FLIGHT_MAX))
+        gate.open()
+        with pytest.raises(eruca.PartialSendError) as partial_error:
+            await sending
+
+    details = {str(outcome) for outcome in partial_error.value.outcomes}
+    assert any(detail.startswith("not tried: no batch was stored for 0.5 s") for detail in details)
 
 
 async def test_cancelling_many_takes_back_what_has_not_left() -> None:

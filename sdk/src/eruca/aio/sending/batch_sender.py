@@ -113,7 +113,7 @@ class BatchSender:
         """Send *batch* and hand out its results, or its error."""
         if batch.whole is None:
             batch.drop_cancelled()
-        if not batch.messages or (batch.whole is not None and batch.whole.cancelled()):
+        if not batch.messages or (batch.whole is not None and batch.whole.done()):
             return
         try:
             stored = await self._send_whole(batch)

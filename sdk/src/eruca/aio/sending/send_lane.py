@@ -26,6 +26,7 @@ class PendingBatch:
     """Messages that leave together, and who waits for them."""
 
     __slots__ = (
+        "begin",
         "deadline",
         "finished",
         "futures",
@@ -45,6 +46,7 @@ class PendingBatch:
         self.messages: list[Message] = []
         self.futures: list[SendFuture] = []  # one per message, unless there is `whole`
         self.whole: asyncio.Future[Stored] | None = None
+        self.begin: Callable[[PendingBatch], None] | None = None  # sets the deadline at last
         self.message_ids: Sequence[str] | None = None  # given at the first attempt, kept by all
         self.size = 0  # bytes, by estimate
         self.is_closed = False  # takes no further message
