@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 from pkgutil import resolve_name
 from typing import Any
 
@@ -839,16 +840,17 @@ async def test_a_log_that_cannot_begin_says_so_and_keeps_nothing_locked(tmp_path
     await store.close()
 
 
-async def test_a_start_that_fails_at_its_end_leaves_nothing_open(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "config" / "topics.json.new"
-    in_the_way.mkdir(parents=True)
-
-    with pytest.raises(IsADirectoryError):
-        await opened(tmp_path)
+async def test_a_start_that_fails_at_its_end_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as disk:
+        fail = Mock(side_effect=OSError(errno.EIO, "lost pages"))
+        disk.setattr("eruca_broker.store.config.config_snapshots.replace_files", fail)
+        with pytest.raises(OSError, match="lost pages"):
+            await opened(tmp_path)
 
     left_open = [path for path in open_files() if tmp_path in path.parents]
     assert {path.parent.name for path in left_open} <= {"commitlog"}  # a mapping, for who reads
-    in_the_way.rmdir()
     await (await opened(tmp_path)).close()
 
 

@@ -125,3 +125,27 @@ async def test_a_step_that_does_not_end_is_cancelled_and_said_so() -> None:
 
 async def test_a_loop_that_was_never_started_can_be_stopped() -> None:
     await BackgroundLoop("x", Steps(), period_seconds=LONG).stop()
+
+
+async def test_a_step_whose_own_work_was_cancelled_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops, "BACK_OFF_SECONDS", 0.001)
+    stepped = asyncio.Event()
+
+    async def step() -> None:
+        if loop.failure_count:
+            stepped.set()
+            return
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        lost.cancel()
+        await lost
+
+    loop = BackgroundLoop("x", step, period_seconds=LONG)
+    with capture_logs():
+        loop.start()
+        async with asyncio.timeout(60):
+            await stepped.wait()
+
+    assert loop.failure_count == 1
+    await loop.stop()

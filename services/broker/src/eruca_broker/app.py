@@ -145,6 +145,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             handlers.open(*_hot_routes(settings, broker))
             scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
             _measure(app, broker, scrub, stack)
+            app.readiness.incapacities.append(store.incapacity)
             app.stop_hooks += [
                 broker.held.close,
                 broker.group_work.watchers.release_all,

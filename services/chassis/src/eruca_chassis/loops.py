@@ -71,7 +71,13 @@ class BackgroundLoop:
     async def _run_step(self) -> float:
         """Run one step and return how long to pause after it."""
         try:
-            await self._step()
+            try:
+                await self._step()
+            except asyncio.CancelledError as error:
+                # Of something the step waited for: to end the loop its own task is cancelled.
+                if self._task is not None and self._task.cancelling():
+                    raise
+                raise RuntimeError("what the step waited for was cancelled") from error
         except Exception:
             self.failure_count += 1
             doubled = BACK_OFF_SECONDS * (1 << self._failures_in_a_row)

@@ -70,13 +70,15 @@ def operations_router(
     @router.get(
         "/readyz",
         operation_id="readiness",
-        summary="Does it take requests?",
+        summary="Can it do its work?",
         responses=answer({"status": "ready"}) | problems(NotReadyError),
     )
     async def ready() -> Health:
-        """Answer 200 while requests are taken; 503 with the reason before and after."""
+        """Answer 200 while the service can do its work; 503 with the reason while it cannot."""
         if not readiness.is_ready:
             raise readiness.error()
+        if (incapacity := readiness.incapacity()) is not None:
+            raise incapacity
         return Health(status="ready")
 
     @router.get(

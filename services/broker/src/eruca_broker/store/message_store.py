@@ -192,6 +192,10 @@ class MessageStore:
     def refusal(self, error: ErucaError | None) -> None:
         self._writer.refusal = error
 
+    def incapacity(self) -> ErucaError | None:
+        """Return why nothing can be written until somebody helps; None where that is not so."""
+        return self._writer.incapacity()
+
     def append(self, batch: Batch, born_host: Host | None = None) -> asyncio.Future[Receipt]:
         """Append a batch; the future is done once it is as durable as the settings promise.
 

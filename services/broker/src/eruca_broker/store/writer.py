@@ -29,10 +29,12 @@ Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -47,7 +49,7 @@ from eruca.contract.errors import (
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.state.events import Event, TopicDeleted
-from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed
+from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
@@ -58,6 +60,8 @@ from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
+
+FLUSH_SECONDS_MAX: Final = 30.0  # a flush that takes longer counts as stuck; disks retry for less
 
 logger = structlog.get_logger(__name__)
 
@@ -97,6 +101,7 @@ class Writer:
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
         self._flush_failed = False  # for good: what has been written may not be durable
         self._flush: asyncio.Future[None] | None = None  # the one under way
+        self._flush_began_at = 0.0  # … and since when, on the monotonic clock
         self.flushed_offset = log.written_offset
         self.flushed_timestamp = last_store_timestamp  # store time of the last record before it
         self._written_timestamp = last_store_timestamp  # … of the last one that is written
@@ -243,6 +248,20 @@ class Writer:
     def can_flush(self) -> bool:
         """Whether no flush has failed: what has been written can be made durable."""
         return not self._flush_failed
+
+    def incapacity(self) -> ErucaError | None:
+        """Return why nothing can be written until somebody helps; None where that is not so.
+
+        What is short for a while, such as room on the disk, is no reason: messages are read
+        meanwhile, which may be what makes room.
+        """
+        if isinstance(self.refusal, StoreFailedError):
+            return renewed(self.refusal)
+        if self._flush is not None:
+            seconds = time.monotonic() - self._flush_began_at
+            if seconds > FLUSH_SECONDS_MAX:
+                return stuck_flush(seconds)
+        return None
 
     async def flush(self) -> None:
         """Make durable what has been written up to now; what comes meanwhile is left to the next.
@@ -416,6 +435,7 @@ class Writer:
         """Flush what is written, on the flusher's thread; or return the flush under way."""
         if self._flush is None:
             target, timestamp = self._log.written_offset, self._written_timestamp
+            self._flush_began_at = time.monotonic()
             self._flushing, self._written = self._written, []
             segments = self._log.segments_between(self.flushed_offset, target)
             self._flush = self._loop.run_in_executor(self._flusher, _flush_all, segments)

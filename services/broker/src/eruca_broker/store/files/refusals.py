@@ -52,6 +52,15 @@ def failed_flush(error: OSError) -> StoreFailedError:
     )
 
 
+def stuck_flush(seconds: float) -> UnavailableError:
+    """Return what is said of a flush that has not come back for so long; it still may."""
+    return UnavailableError(
+        f"a flush of the log has been under way for {seconds:.0f} seconds",
+        fix="look at the disk; restart the broker once it answers again, if this goes on",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )
+
+
 def renewed(error: ErucaError) -> ErucaError:
     """Return an error like *error* to raise: one raised twice would gather tracebacks for ever."""
     return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
