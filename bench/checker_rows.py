@@ -96,7 +96,7 @@ async def _answer(checker: httpx.AsyncClient, done: list[float]) -> None:
         done.append(time.perf_counter())
 
     while len(done) < _CHECKS:
-        taken = await checker.get(
+        taken = await checker.post(
             f"/producer-groups/{_GROUP}/checks", params={"max_count": _TAKEN, "wait_seconds": 1}
         )
         taken.raise_for_status()

@@ -96,6 +96,11 @@ class Stage:
         token = await self.locked()
         return {"topic": "flights", "queue_id": 0, "queue_offset": 0, "token": token}
 
+    async def log_end(self) -> int:
+        """Return where the log ends: whatever changes a broker's state is written there."""
+        end: int = (await self.call("GET", "/status"))["log"]["max_offset"]
+        return end
+
     async def delivered(self) -> str:
         """Receive a delivery, and return its handle."""
         await self.sent()
@@ -121,7 +126,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     clock = ManualClock(now_ms=EIGHT_O_CLOCK + 123)
     async with open_broker(tmp_path, clock) as app:
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 52_044))
-        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield Stage(client, clock)
 
 
@@ -344,9 +349,12 @@ async def test_an_example_is_answered_as_documented(stage: Stage, label: str, st
     if label == "metrics":
         del stage.client.headers["accept"]
 
+    before = await stage.log_end()
     answer = await example.send(stage.client, changes, content)
 
     check_answer(DOCUMENT, example, answer, status)
+    if example.method == "GET":
+        assert await stage.log_end() == before, "a GET has changed something"
 
 
 def test_every_example_and_every_success_has_its_scene() -> None:

@@ -51,7 +51,7 @@ async def open_broker(
 def client_of(app: BrokerApp) -> httpx.AsyncClient:
     """Return a client that speaks to *app* directly; paths are below ``/v1``."""
     transport = httpx.ASGITransport(app, client=("10.1.2.3", 4567))
-    return httpx.AsyncClient(transport=transport, base_url="http://broker/v1")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost/v1")
 
 
 def broker_of(app: BrokerApp) -> Broker:

@@ -155,7 +155,7 @@ async def take(
     wait_seconds: float = 30,
 ) -> list[dict[str, Any]]:
     """Wait for checks as a producer."""
-    answer = await checker.get(
+    answer = await checker.post(
         f"/v1/producer-groups/{group}/checks",
         params={"client_id": client_id, "max_count": max_count, "wait_seconds": wait_seconds},
     )

@@ -19,7 +19,9 @@ async def client_of(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client that calls *app* in process, its lifespan started."""
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client,
     ):
         yield client
 

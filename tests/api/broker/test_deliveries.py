@@ -1206,7 +1206,7 @@ async def test_metrics_tell_what_has_become_of_deliveries(
     await orders.ack(a)
 
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://broker"
+        transport=httpx.ASGITransport(app), base_url="http://localhost"
     ) as root:
         text = (await root.get("/metrics")).text
 

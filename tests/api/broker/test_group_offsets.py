@@ -83,7 +83,7 @@ async def test_how_far_groups_are_behind_is_among_the_metrics(
     await member.lock(1)
     await member.commit((0, 2), (1, 0))
 
-    lines = (await client.get("http://broker/metrics")).text.splitlines()
+    lines = (await client.get("http://localhost/metrics")).text.splitlines()
 
     assert 'eruca_broker_group_lag_messages{group="g",topic="orders"} 4.0' in lines
     assert "eruca_broker_group_lags_left_out 0.0" in lines

@@ -31,11 +31,12 @@ async def small(tmp_path: Path) -> AsyncIterator[BrokerApp]:
 
 
 def scope(path: str, *, content_length: int | None, content_type: bytes) -> dict[str, object]:
-    headers = [(b"content-type", content_type)]
+    headers = [(b"host", b"localhost"), (b"content-type", content_type)]
     if content_length is not None:
         headers.append((b"content-length", b"%d" % content_length))
     return {
         "type": "http",
+        "http_version": "1.1",
         "method": "POST",
         "path": path,
         "query_string": b"",
@@ -211,7 +212,7 @@ async def test_status_and_metrics_tell_what_is_going_on(
     await client.get("/topics/orders/queues/0/messages?offset=1")
 
     status = (await client.get("/status")).json()
-    metrics = (await client.get("http://broker/metrics")).text
+    metrics = (await client.get("http://localhost/metrics")).text
 
     assert (status["broker_name"], status["cluster"], status["broker_id"]) == (
         "broker-a",
@@ -235,9 +236,9 @@ async def test_a_method_that_a_hot_path_refuses_is_counted_by_that_path(
     templates -= {COMMIT_PATH, ROLLBACK_PATH}  # where an ordinary route sees an id with a colon
     for template in templates:
         path = re.sub(r"\{\w+\}", "0", template)
-        assert (await client.patch(f"http://broker{path}")).status_code == 405
+        assert (await client.patch(f"http://localhost{path}")).status_code == 405
 
-    metrics = (await client.get("http://broker/metrics")).text
+    metrics = (await client.get("http://localhost/metrics")).text
 
     counted = re.findall(r'total\{method="PATCH",route="([^"]+)",status="405"\} 1\.0', metrics)
     assert set(counted) == templates

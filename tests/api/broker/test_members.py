@@ -417,7 +417,7 @@ async def test_members_and_expiries_are_counted_in_the_metrics(
     member: TestMember, client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
 ) -> None:
     async def value(name: str) -> float:
-        text = (await client.get("http://broker/metrics")).text
+        text = (await client.get("http://localhost/metrics")).text
         [line] = [line for line in text.splitlines() if line.startswith(f"{name} ")]
         return float(line.split()[1])
 

@@ -322,10 +322,11 @@ async def test_a_client_that_leaves_gives_its_place_back(app: BrokerApp) -> None
 
     scope = {
         "type": "http",
+        "http_version": "1.1",
         "method": "GET",
         "path": f"/v1{QUEUE}",
         "query_string": b"offset=1&wait_seconds=30",
-        "headers": [],
+        "headers": [(b"host", b"localhost")],
         "client": ("127.0.0.1", 1),
     }
     call = asyncio.create_task(app(scope, receive, send))

@@ -788,7 +788,7 @@ async def test_metrics_count_what_has_become_of_transactions(client: httpx.Async
     await done(client, ids[1], "rollback", BY_OPERATOR)
     await park(client, ids[2])
 
-    lines = (await client.get("http://broker/metrics")).text.splitlines()
+    lines = (await client.get("http://localhost/metrics")).text.splitlines()
 
     for line in (
         "eruca_broker_transactions_pending 1.0",

@@ -384,7 +384,7 @@ async def test_what_needs_less_than_the_service_waits_only_for_the_start() -> No
         title="T", summary="", description="", version="1", routers=[router], ungated=["/v1/things"]
     )
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         assert_problem(await client.get("/v1/things/taken"), 503, "not-ready")
 
         app.readiness.not_ready("there is no database")
@@ -436,7 +436,7 @@ async def test_the_openapi_document_declares_what_the_chassis_refuses(
     document = (await client.get("/openapi.json")).json()
 
     put = document["paths"]["/v1/things/{name}"]["put"]
-    refusals = ["400", "403", "409", "413", "415", "422", "429", "503"]
+    refusals = ["400", "403", "409", "413", "415", "421", "422", "429", "503"]
     assert list(put["responses"]) == ["200", *refusals]
     assert put["operationId"] == "putThing"
     assert put["responses"]["422"]["content"].keys() == {"application/problem+json"}

@@ -12,6 +12,9 @@ from fastapi import APIRouter
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
 from eruca_chassis.connections.hot import HotRoute, HotRoutes
+from eruca_chassis.cross_origin import CrossOrigin, origins_of
+from eruca_chassis.guard import Guard
+from eruca_chassis.hosts import AllowedHosts
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.services import client_of, serving
@@ -59,7 +62,7 @@ def make_app(explorer_origins: str = f"http://other:1;{EXPLORER}/") -> ServiceAp
         routers=[router],
         lifespan=lifespan,
         hot=HotRoutes(part),
-        explorer_origins=explorer_origins,
+        guard=Guard(AllowedHosts(["desk.example"]), CrossOrigin(origins_of(explorer_origins))),
     )
 
 
@@ -148,7 +151,7 @@ async def test_a_page_of_another_site_is_not_shown_an_answer(client: httpx.Async
     "headers",
     [
         {},
-        {"origin": "http://service", "sec-fetch-site": "same-origin"},
+        {"origin": "http://localhost", "sec-fetch-site": "same-origin"},
         {"origin": "http://10.0.0.7:10911", "host": "10.0.0.7:10911"},
         {"origin": "http://desk.example", "host": "Desk.example:10911"},
         {"origin": "http://[::1]:10931", "host": "[::1]:10911"},
@@ -173,7 +176,7 @@ async def test_a_preflight_is_granted_before_the_service_is_ready() -> None:
     app = make_app()
     asked = {**FROM_EXPLORER, "access-control-request-method": "GET"}
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         granted = await client.options("/v1/things/a", headers=asked)
         answer = await client.get("/v1/things/a", headers=FROM_EXPLORER)
 

@@ -344,7 +344,7 @@ async def test_as_many_requests_are_held_as_may_be(
         waiting = asyncio.create_task(checked.take("first"))
         await until(lambda: checked.app.state.checker.producers.waiting_count == 1)
 
-        refused = await checked.http.get(
+        refused = await checked.http.post(
             "/v1/producer-groups/orders/checks", params={"wait_seconds": 5}
         )
 
@@ -405,7 +405,7 @@ async def test_an_answer_that_the_broker_has_no_room_for_holds_up_nothing_else(
 async def test_a_request_beyond_the_limits_is_refused(
     checked: Checked, query: dict[str, str]
 ) -> None:
-    refused = await checked.http.get("/v1/producer-groups/orders/checks", params=query)
+    refused = await checked.http.post("/v1/producer-groups/orders/checks", params=query)
 
     assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
 

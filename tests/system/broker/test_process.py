@@ -249,7 +249,8 @@ def test_a_send_that_never_arrives_whole_is_no_error_when_the_broker_stops(tmp_p
     with running(MODULE, settings(tmp_path, STOP_SECONDS="1")) as process:
         url = httpx.URL(process.url)
         head = (
-            b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\n"
         )
         with socket.create_connection((url.host, url.port)) as client:
             client.sendall(head + b"Content-Length: 500\r\n\r\n{")

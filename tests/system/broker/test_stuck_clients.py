@@ -73,7 +73,7 @@ def test_clients_that_never_read_their_answers(broker: ServiceProcess) -> None:
             message = {"body": {"text": "x" * 100_000}}
             client.post(f"/topics/large/messages?queue_id={number % 2}", json=message)
     target = b"/v1/topics/large/queues/0/messages?offset=0&max_count=4096&max_bytes=8388608"
-    asked = b"GET %s HTTP/1.1\r\nhost: x\r\naccept: %s\r\n\r\n"
+    asked = b"GET %s HTTP/1.1\r\nhost: localhost\r\naccept: %s\r\n\r\n"
 
     with ExitStack() as stack:
         for media_type in (RECORDS_MEDIA_TYPE.encode(), b"application/json"):
@@ -87,7 +87,8 @@ def test_clients_that_never_read_their_answers(broker: ServiceProcess) -> None:
 
 def test_clients_that_never_finish_their_requests(broker: ServiceProcess) -> None:
     head = (
-        b"POST /v1/topics/other/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"POST /v1/topics/other/messages HTTP/1.1\r\n"
+        b"host: localhost\r\ncontent-type: application/json\r\n"
     )
 
     with ExitStack() as stack:
@@ -103,9 +104,9 @@ def test_clients_that_vanish_while_they_are_held(broker: ServiceProcess) -> None
     httpx.post(f"{broker.url}/v1/topics/other/messages?queue_id=0", json={"body": {"text": "x"}})
     asked = (
         b"GET /v1/topics/other/queues/0/messages?offset=1&wait_seconds=30 HTTP/1.1\r\n"
-        b"host: x\r\n\r\n"
+        b"host: localhost\r\n\r\n"
     )
-    feed = b"GET /v1/log?from_offset=%d&wait_seconds=30 HTTP/1.1\r\nhost: x\r\n\r\n"
+    feed = b"GET /v1/log?from_offset=%d&wait_seconds=30 HTTP/1.1\r\nhost: localhost\r\n\r\n"
     end = httpx.get(f"{broker.url}/v1/status").json()["log"]["max_offset"]
 
     with ExitStack() as stack:
@@ -122,7 +123,7 @@ def test_clients_that_vanish_while_they_wait_for_deliveries(broker: ServiceProce
     httpx.put(f"{broker.url}/v1/topics/parcels", json={"read_queue_count": 1})
     wanted = b'{"topic": "parcels", "wait_seconds": 30, "start": "earliest"}'
     asked = (
-        b"POST /v1/groups/couriers/deliveries HTTP/1.1\r\nhost: x\r\n"
+        b"POST /v1/groups/couriers/deliveries HTTP/1.1\r\nhost: localhost\r\n"
         b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(wanted), wanted)
     )
 
@@ -147,7 +148,7 @@ def held_group_requests(url: str) -> int:
 
 def test_uploads_that_stop_half_way_give_back_what_they_announced(broker: ServiceProcess) -> None:
     head = (
-        b"POST /v1/topics/other/messages HTTP/1.1\r\nhost: x\r\n"
+        b"POST /v1/topics/other/messages HTTP/1.1\r\nhost: localhost\r\n"
         b"content-type: application/json\r\ncontent-length: 6000000\r\n\r\n{"
     )
 

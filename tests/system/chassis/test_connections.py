@@ -22,8 +22,8 @@ from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 MIB = 1024 * 1024
-HELLO = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-LATE = b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n"
+HELLO = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LATE = b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FROM_PAGE = (
     b"Origin: http://page\r\n\r\n"  # as the end of a head: uvicorn's, though its path is hot
 )
@@ -95,7 +95,7 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], 
 
 def ask_and_read_nothing(writer: asyncio.StreamWriter) -> None:
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
-    writer.write(b"GET /v1/large HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+    writer.write(b"GET /v1/large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
 
 
 def limits(**settings: float) -> ServiceSettings:
@@ -159,11 +159,13 @@ async def test_garbage_behind_a_request_is_answered_in_its_place_and_is_no_defec
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /healthz HTTP/1.1\r\n" + b"X: " + b"y" * 200_000,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 200_000,
         b"GET /" + b"y" * 200_000,
-        b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 30_000,
-        b"POST /v1/upload HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
-        + b"X: y\r\n" * 30_000,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 30_000,
+        b"POST /v1/upload HTTP/1.1\r\n"
+        b"Host: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+        + b"X: y\r\n"
+        * 30_000,
     ],
     ids=["one long header", "a long path", "many headers", "many trailers"],
 )
@@ -184,7 +186,11 @@ async def test_a_head_without_end_is_cut_off(head: bytes) -> None:
 
 @pytest.mark.parametrize(
     "unfinished",
-    [b"", b"GET /heal", b"POST /v1/upload HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf"],
+    [
+        b"",
+        b"GET /heal",
+        b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf",
+    ],
     ids=["nothing", "half a head", "half a body"],
 )
 async def test_a_request_that_does_not_arrive_in_time_is_refused(unfinished: bytes) -> None:
@@ -203,7 +209,10 @@ async def test_a_request_that_does_not_arrive_in_time_is_refused(unfinished: byt
 
 @pytest.mark.parametrize(
     ("request_head", "rest"),
-    [(b"POST /v1/nowhere HTTP/1.1\r\nContent-Length: 5\r\n\r\n", b"hello"), (HELLO, b"\r\n")],
+    [
+        (b"POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n", b"hello"),
+        (HELLO, b"\r\n"),
+    ],
     ids=["a body that nobody waited for", "an empty line"],
 )
 async def test_what_comes_behind_an_answer_is_no_request(request_head: bytes, rest: bytes) -> None:
@@ -230,7 +239,7 @@ async def test_a_refused_client_that_stays_is_cut_after_a_moment_and_refused_onc
         ):
             writer.write(b"GET /heal")
             await answer_of(reader)
-            writer.write(b"th HTTP/1.1\r\n\r\n" * 1_000)
+            writer.write(b"th HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
             await until(lambda: not server.watch.connections)
 
     assert [entry["event"] for entry in logs if entry["log_level"] != "info"] == []
@@ -238,7 +247,7 @@ async def test_a_refused_client_that_stays_is_cut_after_a_moment_and_refused_onc
 
 async def test_uploads_one_after_another_are_each_given_their_time() -> None:
     """At every sweep some upload is under way, but never the same."""
-    upload = b"POST /v1/upload HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
+    upload = b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
     async with (
         serving(Things().app(), limits(request_seconds=1)) as (_, address),
         raw_connection(address) as (reader, writer),
@@ -255,7 +264,9 @@ async def test_a_trickle_holds_nothing_longer() -> None:
         serving(Things().app(), limits(request_seconds=0.5)) as (_, address),
         raw_connection(address) as (reader, writer),
     ):
-        writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: 900000\r\n\r\n")
+        writer.write(
+            b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
+        )
         answered = asyncio.create_task(answer_of(reader))
         while not answered.done():
             writer.write(b"x")
@@ -270,7 +281,9 @@ async def test_a_client_that_leaves_in_mid_upload_is_noticed() -> None:
     things = Things()
     async with serving(things.app(), limits()) as (_, address):
         async with raw_connection(address) as (_, writer):
-            writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: 900000\r\n\r\nhalf")
+            writer.write(
+                b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\nhalf"
+            )
             await until(lambda: things.budget.used == 900_000)
 
         await until(lambda: things.budget.used == 0)
@@ -281,7 +294,9 @@ async def test_an_upload_beyond_its_limit_is_refused_and_the_rest_not_kept() -> 
         serving(Things().app(), limits()) as (_, address),
         raw_connection(address) as (reader, writer),
     ):
-        writer.write(b"POST /v1/upload HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (3 * MIB))
+        writer.write(
+            b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (3 * MIB)
+        )
         writer.write(bytes(3 * MIB))
 
         status, _, body = await answer_of(reader)
@@ -292,7 +307,7 @@ async def test_an_upload_beyond_its_limit_is_refused_and_the_rest_not_kept() -> 
 
 
 async def test_a_trailer_is_no_header() -> None:
-    chunked = b"GET /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n%b\r\n"
+    chunked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n%b\r\n"
     trailer = b"1\r\na\r\n0\r\nX-Request-Id: trailer\r\n\r\n"
     async with (
         serving(Things().app(), limits()) as (_, address),
@@ -311,7 +326,7 @@ async def test_requests_sent_ahead_are_answered_in_order() -> None:
         raw_connection(address) as (reader, writer),
     ):
         body = b"x" * 7
-        upload = b"POST /v1/upload HTTP/1.1\r\nContent-Length: 7\r\n\r\n" + body
+        upload = b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n" + body
         writer.write((upload + HELLO) * 50)
 
         for _ in range(50):
@@ -325,7 +340,7 @@ async def test_too_many_requests_sent_ahead_cut_the_connection() -> None:
             serving(Things().app(), limits()) as (_, address),
             raw_connection(address) as (reader, writer),
         ):
-            writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n" * 2_000)
+            writer.write(b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
                 await answer_of(reader)
 
@@ -353,7 +368,7 @@ async def test_a_reader_may_be_slow_as_long_as_it_reads() -> None:
         serving(Things().app(), limits(unread_seconds=0.5)) as (_, address),
         raw_connection(address, receive_buffer=65_536) as (reader, writer),
     ):
-        writer.write(b"GET /v1/large HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /v1/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         left = 8 * MIB
         while left:
@@ -400,7 +415,7 @@ async def test_a_held_request_notices_that_its_client_left() -> None:
     things = Things()
     async with serving(things.app(), limits()) as (_, address):
         async with raw_connection(address) as (_, writer):
-            writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await until(lambda: len(things.held))
         await until(lambda: things.left == 1)
 
@@ -429,7 +444,10 @@ async def test_what_waits_behind_a_held_request_is_bounded_and_answered(held: by
         serving(things.app(), limits()) as (server, address),
         raw_connection(address) as (reader, writer),
     ):
-        upload = b"POST /healthz HTTP/1.1\r\nContent-Length: 50000\r\n\r\n" + bytes(50_000)
+        upload = (
+            b"POST /healthz HTTP/1.1\r\n"
+            b"Host: localhost\r\nContent-Length: 50000\r\n\r\n" + bytes(50_000)
+        )
         writer.write(held)
         await until(lambda: len(things.held))
         writer.write(upload)
@@ -448,7 +466,7 @@ async def test_what_waits_behind_a_held_request_is_bounded_and_answered(held: by
 
 
 async def test_a_refusal_is_not_written_into_an_answer_that_has_a_request_behind_it() -> None:
-    large = b"GET /v1/large HTTP/1.1\r\n" + FROM_PAGE
+    large = b"GET /v1/large HTTP/1.1\r\nHost: localhost\r\n" + FROM_PAGE
     with capture_logs() as logs:
         async with (
             serving(Things().app(), limits()) as (_, address),
@@ -473,7 +491,7 @@ async def test_stopping_answers_held_requests_and_closes_idle_connections() -> N
         raw_connection(address) as (idle, _),
         raw_connection(address) as (reader, writer),
     ):
-        writer.write(b"GET /v1/late HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: len(things.held))
 
         server.should_exit = True
@@ -497,7 +515,7 @@ async def test_answers_tell_neither_server_nor_date() -> None:
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
-UPLOAD = b"POST /v1/upload HTTP/1.1\r\n" + UPGRADE
+UPLOAD = b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE
 BODIES = [
     (UPLOAD + b"Content-Length: 3\r\n\r\nabc", b"3"),
     (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"5"),

@@ -26,9 +26,9 @@ from support.waiting import until
 pytestmark = pytest.mark.anyio
 MIB = 1024 * 1024
 OK = AnswerHead(200)
-ORDINARY = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-LATE = b"GET /v1/late/%d HTTP/1.1\r\nHost: x\r\n\r\n"
-SAY = b"POST /v1/say HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+ORDINARY = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LATE = b"GET /v1/late/%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SAY = b"POST /v1/say HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
 
 
 class Things:
@@ -344,7 +344,9 @@ async def test_small_answers_behind_a_large_one_wait_until_it_is_read(
     reader, writer = connection
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
     size = 30 * MIB // 100_000 * 100_000
-    writer.write(b"GET /v1/large/%d HTTP/1.1\r\nHost: x\r\n\r\n" % size + said(b"x") * 3 + LATE % 1)
+    writer.write(
+        b"GET /v1/large/%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % size + said(b"x") * 3 + LATE % 1
+    )
     await until(lambda: "1" in things.late)
     assert things.budget.used >= size  # its last piece is not with the kernel yet
     writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -364,7 +366,7 @@ async def test_small_answers_behind_a_large_one_wait_until_it_is_read(
 async def test_a_head_request_gets_no_body_but_its_length(connection: Connection) -> None:
     reader, writer = connection
     for path, size in ((b"/v1/large/100000", 100_010), (b"/v1/large/0", 10)):
-        writer.write(b"HEAD %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+        writer.write(b"HEAD %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"content-length: %d" % size in head
     writer.write(said(b"next"))
@@ -373,7 +375,7 @@ async def test_a_head_request_gets_no_body_but_its_length(connection: Connection
 
 async def test_a_chunked_body_is_put_together(things: Things, connection: Connection) -> None:
     reader, writer = connection
-    writer.write(b"POST /v1/say HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    writer.write(b"POST /v1/say HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     writer.write(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
 
     assert (await answer_of(reader))[2] == b"abcde"
@@ -387,7 +389,10 @@ async def test_a_client_that_expects_100_is_told_to_go_on(
     reader, writer = connection
     if is_behind:
         writer.write(LATE % 1)
-    writer.write(b"POST /v1/say HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+    writer.write(
+        b"POST /v1/say HTTP/1.1\r\n"
+        b"Host: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+    )
     if is_behind:
         await until(lambda: "1" in things.late)
         things.release("1")
@@ -402,7 +407,10 @@ async def test_a_client_that_expects_100_is_refused_without_its_body(
     connection: Connection,
 ) -> None:
     reader, writer = connection
-    head = b"POST /v1/say HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
+    head = (
+        b"POST /v1/say HTTP/1.1\r\n"
+        b"Host: localhost\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n"
+    )
     writer.write(head)
 
     assert (await answer_of(reader))[0] == 413
@@ -412,7 +420,8 @@ async def test_a_client_that_expects_100_is_refused_without_its_body(
 @pytest.mark.parametrize(
     "head",
     [
-        b"POST /v1/say HTTP/1.1\r\nConnection: close\r\nContent-Length: 4\r\n\r\n",
+        b"POST /v1/say HTTP/1.1\r\n"
+        b"Host: localhost\r\nConnection: close\r\nContent-Length: 4\r\n\r\n",
         b"POST /v1/say HTTP/1.0\r\nContent-Length: 4\r\n\r\n",
         b"POST /v1/say HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\n",
     ],
@@ -439,7 +448,10 @@ async def test_a_refused_upload_is_read_to_its_end_before_the_connection_closes(
     """Closing at once would reset the connection under the client, which would not read why."""
     reader, writer = connection
     size = 5 * MIB
-    writer.write(b"POST /v1/say HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size)
+    writer.write(
+        b"POST /v1/say HTTP/1.1\r\n"
+        b"Host: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
+    )
     for _ in range(5):
         writer.write(bytes(MIB))
         await writer.drain()
@@ -452,7 +464,7 @@ async def test_a_refused_upload_is_read_to_its_end_before_the_connection_closes(
 async def test_a_path_in_an_unusual_form_is_answered_all_the_same(connection: Connection) -> None:
     reader, writer = connection
     for path in (b"http://host/v1/say", b"/v1/s%61y", b"/v1/say?", b"/v1/say#part"):
-        writer.write(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody" % path)
+        writer.write(b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody" % path)
         assert (await answer_of(reader))[::2] == (200, b"body"), path
 
 
@@ -471,7 +483,7 @@ async def test_a_defect_is_a_problem_and_the_connection_goes_on(connection: Conn
 
 
 async def test_every_answer_has_its_requests_id_however_it_is_answered(things: Things) -> None:
-    post = b"POST /v1/say HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n"
+    post = b"POST /v1/say HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n"
     requests = {
         "parsed": post % (b"X-Request-Id: parsed\r\n", 4) + b"body",
         "again": post % (b"X-Request-Id: again\r\n", 4) + b"body",
@@ -479,10 +491,10 @@ async def test_every_answer_has_its_requests_id_however_it_is_answered(things: T
         "large": post % (b"X-Request-Id: large\r\n", MIB) + bytes(MIB),
         "defect": post % (b"X-Request-Id: defect\r\n", 6) + b"broken",
         "too-large": post % (b"X-Request-Id: too-large\r\n", MIB + 1) + bytes(MIB + 1),
-        "pieces": b"GET /v1/large/300000 HTTP/1.1\r\nHost: x\r\nX-Request-Id: pieces\r\n\r\n",
+        "pieces": b"GET /v1/large/300000 HTTP/1.1\r\nHost: [::1]\r\nX-Request-Id: pieces\r\n\r\n",
         "ordinary": ORDINARY[:-2] + b"X-Request-Id: ordinary\r\n\r\n",
-        "unknown": b"GET /v1/none HTTP/1.1\r\nHost: x\r\nX-Request-Id: unknown\r\n\r\n",
-        "through-asgi": b"POST /v1/s%61y HTTP/1.1\r\nHost: x\r\nX-Request-Id: through-asgi\r\n"
+        "unknown": b"GET /v1/none HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: unknown\r\n\r\n",
+        "through-asgi": b"POST /v1/s%61y HTTP/1.1\r\nHost: [::1]\r\nX-Request-Id: through-asgi\r\n"
         b"Content-Length: 4\r\n\r\nbody",
     }
     async with serving(things.app, settings()) as (_, address):
@@ -505,7 +517,9 @@ async def test_every_answer_has_its_requests_id_however_it_is_answered(things: T
 
 
 async def test_a_request_that_does_not_come_whole_is_refused_under_its_id(things: Things) -> None:
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nX-Request-Id: slow\r\nContent-Length: 4\r\n\r\nb"
+    head = (
+        b"POST %b HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: slow\r\nContent-Length: 4\r\n\r\nb"
+    )
     async with serving(things.app, settings(request_seconds=0.1)) as (_, address):
         for path in (b"/v1/say", b"/healthz"):
             async with raw_connection(address) as (reader, writer):
@@ -519,8 +533,8 @@ async def test_a_client_that_leaves_ends_what_is_waited_for_and_lets_work_finish
 ) -> None:
     async with serving(things.app, settings()) as (server, address):
         async with raw_connection(address) as (_, writer):
-            work = b"POST /v1/work HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
-            half = b"POST /v1/say HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
+            work = b"POST /v1/work HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
+            half = b"POST /v1/say HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
             writer.write(LATE % 1 + work + half)
             await until(lambda: things.budget.used == 13)
         await until(lambda: things.lost == ["1"])
@@ -544,7 +558,7 @@ async def test_a_client_that_leaves_amid_a_large_answer_gives_back_what_it_took(
     async with serving(things.app, settings()) as (_, address):
         async with raw_connection(address, receive_buffer=4_096) as (_, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well
-            writer.write(b"GET /v1/large/30000000 HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /v1/large/30000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await until(lambda: things.budget.used == 30_000_000)
         await until(lambda: things.budget.used == 0)
 
@@ -556,7 +570,7 @@ async def test_stopping_answers_all_that_is_under_way_and_closes_behind_the_last
         serving(things.app, settings()) as (server, address),
         raw_connection(address) as (reader, writer),
     ):
-        work = b"POST /v1/work HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
+        work = b"POST /v1/work HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
         writer.write(LATE % 1 + work + ORDINARY)
         await until(lambda: len(things.late) == len(things.working) == 1)
 
@@ -580,7 +594,7 @@ async def test_stopping_closes_behind_an_answer_that_had_begun(
         serving(things.app, settings(stop_seconds=600)) as (server, address),
         raw_connection(address, receive_buffer=4_096) as (reader, writer),
     ):
-        writer.write(b"GET /v1/large/%d HTTP/1.1\r\nHost: x\r\n\r\n" % size)
+        writer.write(b"GET /v1/large/%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % size)
         await until(lambda: things.budget.used > 0)
 
         server.should_exit = True

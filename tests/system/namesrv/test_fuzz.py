@@ -34,21 +34,21 @@ REGISTRATION = (
     b'"permission":"rw"}]}'
 )
 JSON_TYPE = {"Content-Type": "application/json"}
-JSON = b"Host: x\r\nContent-Type: application/json\r\n"
+JSON = b"Host: localhost\r\nContent-Type: application/json\r\n"
 SOUND_REQUESTS = [
-    b'GET /v1/topics/a%20b/route HTTP/1.1\r\nHost: x\r\nIf-None-Match: "x"\r\n\r\n',
-    b"GET /v1/topics?limit=5&cursor=YQ HTTP/1.1\r\nHost: x\r\nX-Request-Id: 1\r\n\r\n",
+    b'GET /v1/topics/a%20b/route HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: "x"\r\n\r\n',
+    b"GET /v1/topics?limit=5&cursor=YQ HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: 1\r\n\r\n",
     b"HEAD /v1/status HTTP/1.0\r\n\r\n",
-    b"PUT /v1/brokers/broker-a/0 HTTP/1.1\r\n"
+    b"PUT /v1/brokers/broker-a/0 HTTP/1.1\r\nHost: localhost\r\n"
     + JSON
     + b"Content-Length: %d\r\n\r\n" % len(REGISTRATION)
     + REGISTRATION,
-    b"PUT /v1/kv/a/b HTTP/1.1\r\n"
+    b"PUT /v1/kv/a/b HTTP/1.1\r\nHost: localhost\r\n"
     + JSON
     + b'Transfer-Encoding: chunked\r\n\r\nd\r\n{"value":"x"}\r\n0\r\n\r\n',
-    b"DELETE /v1/kv/a/b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n",
-    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"DELETE /v1/kv/a/b HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 ]
 
 

@@ -25,7 +25,7 @@ BODY_SIZE: Final = 100_000  # bytes; all of them are several times what sockets 
 READERS: Final = 200
 TOGETHER: Final = 8  # below what may run at a time
 RECORDS: Final = f"/v1/exports/orders/records?range=broker-a/0:0-{COUNT}"
-REQUEST: Final = f"GET {RECORDS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+REQUEST: Final = f"GET {RECORDS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 POOL_SIZE_MAX: Final = 32  # threads of the event loop's pool, which grows as it is used
 # Of the service to its database, in a pool that grows as it is used; the one that asks is another.
 CONNECTIONS_MAX: Final = QuerySettings.model_fields["database_connections_max"].default

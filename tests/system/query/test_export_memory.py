@@ -59,7 +59,7 @@ async def test_memory_is_bounded_with_fast_and_with_slow_readers(tmp_path: Path)
             reader, writer = await stack.enter_async_context(
                 raw_connection((host, int(port)), receive_buffer=16 * 1024)
             )
-            writer.write(f"GET {REQUEST} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(f"GET {REQUEST} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert await reader.readexactly(12) == b"HTTP/1.1 200"
 
         highest = before

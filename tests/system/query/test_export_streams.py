@@ -55,9 +55,8 @@ def offsets_of(stream: bytes) -> list[int]:
 def request_for(ranges: Sequence[str], *, keeps_alive: bool = False) -> bytes:
     query = "&".join(f"range={text}" for text in ranges)
     connection = "" if keeps_alive else "Connection: close\r\n"
-    return (
-        f"GET /v1/exports/orders/records?{query} HTTP/1.1\r\nHost: x\r\n{connection}\r\n".encode()
-    )
+    target = f"/v1/exports/orders/records?{query}"
+    return f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{connection}\r\n".encode()
 
 
 class Before:

@@ -85,7 +85,7 @@ async def test_a_reader_that_does_not_read_keeps_no_worker(tmp_path: Path) -> No
         raw_connection(service.address, receive_buffer=16 * 1024) as (reader, writer),
     ):
         target = f"/v1/exports/orders/records?range={ALL}"
-        writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert await reader.readexactly(12) == b"HTTP/1.1 200"
         await until(lambda: service.is_unread())
 

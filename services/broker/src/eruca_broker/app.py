@@ -187,7 +187,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         lifespan=lifespan,
         hot=handlers.routes,
         body_size_max=settings.body_size_max,
-        explorer_origins=settings.explorer_origins,
+        guard=settings.guard(),
     )
 
 

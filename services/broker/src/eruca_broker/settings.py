@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -205,6 +206,10 @@ class BrokerSettings(ServiceSettings):
         le=64 * 1024**2,
         description="bytes of a request that carries no messages",
     )
+
+    def announced_urls(self) -> Collection[str]:
+        """Return where clients are told to reach the broker, on each network."""
+        return advertised_urls(self.advertised_url).values() if self.advertised_url else ()
 
 
 def split_hours(text: str) -> frozenset[int]:

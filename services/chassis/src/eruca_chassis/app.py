@@ -47,6 +47,7 @@ from eruca_chassis.asgi import (
     body_too_large,
     declared_size,
     header,
+    joined_headers,
     log_names,
     problem_body,
     problem_headers,
@@ -57,15 +58,10 @@ from eruca_chassis.asgi import (
 from eruca_chassis.connections.asgi_exchange import run_exchange
 from eruca_chassis.connections.exchange import defect
 from eruca_chassis.connections.hot import HotRoutes
-from eruca_chassis.cross_origin import (
-    CrossOrigin,
-    is_preflight,
-    origins_of,
-    send_preflight,
-    sender_with_grant,
-)
+from eruca_chassis.cross_origin import is_preflight, send_preflight, sender_with_grant
 from eruca_chassis.documents.openapi import finish
 from eruca_chassis.explorer.routes import ListServices, explorer_router
+from eruca_chassis.guard import Guard
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
@@ -102,7 +98,7 @@ class ServiceApp(FastAPI):
         bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
         ungated: Prefixes of paths that can do without what the service is not ready for: they are
             refused only while it starts and once it stops.
-        explorer_origins: Sites whose pages may call the service; see ``ServiceSettings``.
+        guard: Says which requests may be made here; None: one that knows no names and no sites.
         explored: Lists the services that ``/docs`` shows; None: this one alone.
     """
 
@@ -120,7 +116,7 @@ class ServiceApp(FastAPI):
         body_size_max: int = BODY_SIZE_MAX,
         bodies_size_max: int = BODIES_SIZE_MAX,
         ungated: Sequence[str] = (),
-        explorer_origins: str = "",
+        guard: Guard | None = None,
         explored: ListServices | None = None,
     ) -> None:
         super().__init__(
@@ -151,7 +147,7 @@ class ServiceApp(FastAPI):
         self._body_size_max = body_size_max
         self._bodies_size_max = bodies_size_max
         self._bodies_size = 0  # of requests under way
-        self._cross_origin = CrossOrigin(origins_of(explorer_origins))
+        self.guard = guard or Guard()
         self.readiness = Readiness()
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
@@ -198,13 +194,8 @@ class ServiceApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         started = perf_counter()
-        if self._cross_origin.allows(scope):
+        if self.guard.cross_origin.allows(scope):
             send = sender_with_grant(scope, send)
-            if is_preflight(scope):
-                methods = self.allowed_methods(scope["path"])
-                status = await send_preflight(send, methods, request_id(scope))
-                self._metrics_of(scope).add(status, perf_counter() - started)
-                return
         found = self.hot.find(scope["method"], scope["path"])
         if found is not None:
             status = await self._answer(partial(run_exchange, found), scope, receive, send)
@@ -217,7 +208,11 @@ class ServiceApp(FastAPI):
     async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
         """Run *handle*, send what it raises as a problem, and return the status."""
         try:
-            self._cross_origin.check(scope)
+            headers = joined_headers(scope["headers"])
+            self.guard.check(scope["method"], scope["http_version"], headers)
+            if self.guard.cross_origin.allows(scope) and is_preflight(scope):
+                methods = self.allowed_methods(scope["path"])
+                return await send_preflight(send, methods, request_id(scope))
             if self.readiness.reason is not None and self._is_gated(scope["path"]):
                 raise self.readiness.error()
             return await handle(scope, receive, send)

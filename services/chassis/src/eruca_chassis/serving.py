@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol_class(self.watch, app.hot, app.readiness),
+                http=protocol_class(self.watch, app.hot, app.readiness, app.guard),
                 ws="none",
                 lifespan="off",  # serve() runs it, so that its errors arrive as they are
                 interface="asgi3",

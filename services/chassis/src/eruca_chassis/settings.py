@@ -12,14 +12,17 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from eruca.contract.urls import checked_url
-from eruca_chassis.cross_origin import origins_of
+from eruca_chassis.cross_origin import CrossOrigin, origins_of
+from eruca_chassis.guard import Guard
+from eruca_chassis.hosts import AllowedHosts, hosts_of
 from eruca_chassis.logging import LogLevel, LogStyle
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are wrong
@@ -84,6 +87,11 @@ def _checked_origins(text: str) -> str:
     return text
 
 
+def _checked_hosts(text: str) -> str:
+    hosts_of(text)
+    return text
+
+
 class ServiceSettings(BaseSettings):
     """What every service can be told."""
 
@@ -118,11 +126,27 @@ class ServiceSettings(BaseSettings):
     stop_seconds: int = Field(
         default=10, ge=1, description="how long requests may go on once the service is stopping"
     )
+    allowed_hosts: Annotated[str, AfterValidator(_checked_hosts)] = Field(
+        default="",
+        description="names that requests may be for, besides IP addresses, localhost and those "
+        "that the service announces: NAME or *.NAME, separated by ';'",
+    )
     explorer_origins: Annotated[str, AfterValidator(_checked_origins)] = Field(
         default="",
         description="sites whose pages may call the service from a browser, such as a docs "
         "explorer's: http://HOST:PORT, separated by ';'",
     )
+
+    def announced_urls(self) -> Collection[str]:
+        """Return where clients are told to reach the service, as far as settings say it."""
+        return ()
+
+    def guard(self) -> Guard:
+        """Return the guard of a service with these settings."""
+        announced = (urlsplit(url).hostname or "" for url in self.announced_urls())
+        names = (self.host, *announced, *hosts_of(self.allowed_hosts))
+        variable = self.variables()["allowed_hosts"]
+        return Guard(AllowedHosts(names, variable), CrossOrigin(origins_of(self.explorer_origins)))
 
     @classmethod
     def prefix(cls) -> str:

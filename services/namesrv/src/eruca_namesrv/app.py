@@ -77,7 +77,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         lifespan=lifespan,
         body_size_max=settings.body_size_max,
         bodies_size_max=settings.bodies_size_max,
-        explorer_origins=settings.explorer_origins,
+        guard=settings.guard(),
     )
     app.state.name_server = name_server
     app.stop_hooks.append(held.release_all)

@@ -5,6 +5,7 @@ The database is given by ``DATABASE_URL``; else an embedded server is started.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -76,6 +77,10 @@ class ProjectionSettings(ServiceSettings):
         le=300,
         description="after so long without a sign of life an instance's brokers go to others",
     )
+
+    def announced_urls(self) -> Collection[str]:
+        """Return where clients are told to reach the service."""
+        return () if self.advertised_url is None else (self.advertised_url,)
 
     @field_validator("database_url")
     @classmethod

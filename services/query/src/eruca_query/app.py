@@ -86,7 +86,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
         tags=_TAGS,
         routers=[messages.router, exports.router, status.router],
         lifespan=lifespan,
-        explorer_origins=settings.explorer_origins,
+        guard=settings.guard(),
         explored=explored,
         ungated=_WITHOUT_DATABASE,
     )

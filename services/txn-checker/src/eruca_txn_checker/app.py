@@ -111,7 +111,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
             brokers.router,
         ],
         lifespan=lifespan,
-        explorer_origins=settings.explorer_origins,
+        guard=settings.guard(),
     )
     app.stop_hooks.append(held.release_all)
     return app

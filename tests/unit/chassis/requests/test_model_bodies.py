@@ -70,7 +70,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
     async with (
         lifespan(app),
         httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://service/v1"
+            transport=httpx.ASGITransport(app), base_url="http://localhost/v1"
         ) as connected,
     ):
         yield connected

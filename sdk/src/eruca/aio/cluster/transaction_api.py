@@ -115,7 +115,7 @@ class CheckApi:
         }
         target = target_of(self._path, **query)
         return await ask(
-            ProducerChecks, self._transport, "GET", url, target, timeout=self._timeout + wait
+            ProducerChecks, self._transport, "POST", url, target, timeout=self._timeout + wait
         )
 
     async def answer(self, url: str, check_id: str, answer: CheckAnswer) -> CheckOutcome:

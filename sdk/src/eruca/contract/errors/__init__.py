@@ -43,6 +43,7 @@ The tree::
     │   ├── PermissionDeniedError     403 permission-denied
     │   ├── SystemTopicError          403 system-topic-protected
     │   ├── CrossSiteError            403 cross-site
+    │   ├── UnknownHostError          421 unknown-host
     │   ├── ConflictError             409 conflict
     │   │   ├── SubscriptionConflictError subscription-conflict
     │   │   ├── ClientIdInUseError        client-id-in-use
@@ -140,6 +141,7 @@ from eruca.contract.errors.refusals import (
     SubscriptionConflictError,
     SystemTopicError,
     TransactionIdInUseError,
+    UnknownHostError,
 )
 from eruca.contract.errors.requests import (
     FilterSyntaxError,
@@ -226,6 +228,7 @@ __all__ = [
     "TransactionNotFoundError",
     "TransportError",
     "UnavailableError",
+    "UnknownHostError",
     "UnsupportedMediaTypeError",
     "ValidationError",
     "WebhookNotFoundError",

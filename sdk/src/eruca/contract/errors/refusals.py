@@ -45,6 +45,15 @@ class CrossSiteError(RefusedError):
     default_fix = "call it from a program; or name the site in the service's explorer_origins"
 
 
+class UnknownHostError(RefusedError):
+    """The request's Host is neither an address nor a name that the service knows as its own."""
+
+    code = "unknown-host"
+    status = 421
+    title = "The host is no name of this service"
+    default_fix = "use its IP address; or add the name to the service's setting allowed_hosts"
+
+
 class ConflictError(RefusedError):
     """The state has changed, or already is otherwise."""
 

@@ -68,6 +68,7 @@ from eruca_chassis.connections.lending import lending_by, lent_socket, unread_si
 from eruca_chassis.connections.parsing import new_parser, unreadable
 from eruca_chassis.connections.refusing import Lingering, last_answer, refuse_connection
 from eruca_chassis.connections.upgrades import AfterUpgrade, head_for_body
+from eruca_chassis.guard import Guard
 from eruca_chassis.readiness import Readiness
 
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
@@ -89,6 +90,7 @@ class ServiceProtocol(HttpToolsProtocol):
     hot: HotRoutes
     heads: KnownHeads
     readiness: Readiness
+    guard: Guard
 
     _loose_size = 0  # bytes since a piece of body or the end of a message
     _is_refused = False
@@ -261,6 +263,10 @@ class ServiceProtocol(HttpToolsProtocol):
         if not is_usual or b"expect" in headers or b"origin" in headers:
             return None  # … what comes from a page, the application looks at more closely
         request = RequestHead(found, method.decode(), query, headers)
+        try:
+            self.guard.check(request.method, "1.1", headers)
+        except ErucaError:
+            return None  # … and what the guard refuses: the application asks it, too, and says why
         exchange = Exchange(self, request, self.client)
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True
@@ -465,10 +471,16 @@ class ServiceProtocol(HttpToolsProtocol):
 
 
 def protocol_class(
-    watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness
+    watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness, guard: Guard
 ) -> type[ServiceProtocol]:
     """Return the protocol class of a service's connections, which *watch* looks after."""
-    parts = {"watch": watch, "hot": hot, "heads": KnownHeads(), "readiness": readiness}
+    parts = {
+        "watch": watch,
+        "hot": hot,
+        "heads": KnownHeads(),
+        "readiness": readiness,
+        "guard": guard,
+    }
     return type("ServedProtocol", (ServiceProtocol,), parts)
 
 

@@ -1,10 +1,11 @@
 """Finishing a service's OpenAPI document: what FastAPI leaves out or says wrongly.
 
 Every operation can be refused by the chassis itself, so those problems are declared here once: 400,
-413, 415 and 429 where there is a body, 403 for what a foreign site's page must not do, 422 where
-there is anything to check, as the query is in all of the API, 503 for what waits until the service
-is ready. FastAPI's own 422 schema, which is never sent, is removed. Examples are put where
-explorers look for them: beside the schema they are of, and not inside.
+413, 415 and 429 where there is a body, 421 for a Host that is none of the service's, 403 for what a
+foreign site's page must not do, 422 where there is anything to check, as the query is in all of the
+API, 503 for what waits until the service is ready. FastAPI's own 422 schema, which is never sent,
+is removed. Examples are put where explorers look for them: beside the schema they are of, and not
+inside.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from eruca.contract.errors import (
+    PROBLEM_MEDIA_TYPE,
     CrossSiteError,
     MalformedBodyError,
     NotReadyError,
     OverloadedError,
     TooLargeError,
+    UnknownHostError,
     UnsupportedMediaTypeError,
     ValidationError,
 )
@@ -48,7 +51,7 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
         responses = operation.setdefault("responses", {})
         if "HTTPValidationError" in str(responses.get("422")):
             del responses["422"]
-        implied: dict[int | str, dict[str, Any]] = {}
+        implied = problems(UnknownHostError)
         if "requestBody" in operation:
             implied |= problems(*_FOR_BODIES)
         if method.upper() not in HARMLESS_METHODS:
@@ -58,7 +61,7 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
         if path.startswith(gated_prefix):
             implied |= problems(ValidationError, NotReadyError)
         for status, response in implied.items():
-            responses.setdefault(str(status), response)
+            _declare(responses, str(status), response)
         _put_nulls_back(responses)
         operation["responses"] = dict(sorted(responses.items()))
     return document
@@ -78,6 +81,18 @@ def answer(
         "content": {"application/json": {"example": with_nulls(example)}},
     }
     return {status: response if model is None else {"model": model, **response}}
+
+
+def _declare(responses: dict[str, Any], status: str, implied: dict[str, Any]) -> None:
+    """Add what a status implies to what an operation says of it."""
+    declared = responses.setdefault(status, implied)
+    if declared is implied:
+        return
+    examples = declared["content"][PROBLEM_MEDIA_TYPE]["examples"]
+    for code, example in implied["content"][PROBLEM_MEDIA_TYPE]["examples"].items():
+        if code not in examples:
+            examples[code] = example
+            declared["description"] += f"; or: {example['summary']}"
 
 
 def _put_nulls_back(responses: dict[str, Any]) -> None:

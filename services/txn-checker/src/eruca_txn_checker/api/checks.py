@@ -33,7 +33,8 @@ from eruca_txn_checker.api.dependencies import TheChecker
 router = APIRouter(prefix="/v1", tags=["checks"])
 
 
-@router.get(
+# Taking a check starts its time, so it is no GET: pages of any site may send those.
+@router.post(
     "/producer-groups/{producer_group}/checks",
     operation_id="takeChecks",
     summary="Wait to be asked",

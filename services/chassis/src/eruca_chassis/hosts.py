@@ -1,0 +1,135 @@
+"""The names a service answers to, against pages that reach it under a name of their own.
+
+A page's script may call the host that the page came from. If the page's owner lets that name lead
+to 127.0.0.1, or to a machine in the reader's network (*DNS rebinding*), the script calls whatever
+listens there, and the browser takes the two for one site. The name in ``Host`` gives it away. So a
+request must be for one of
+
+- an IP address, written as RFC 3986 has it: no name in the DNS looks like one;
+- ``localhost``, or a name below it, which no DNS server is asked for (RFC 6761 section 6.3);
+- a name under which the service announces itself, or on which it listens;
+- a name in its setting ``allowed_hosts``; ``*.example.com`` there is any name below that one.
+
+Ports do not count: a proxy, a tunnel or a container maps them, and no page chooses another
+service's name by them. Nor do case and a dot at the end of a name.
+
+Source: RFC 9110 sections 7.2, 7.4 and 15.5.20; RFC 9112 section 3.2; RFC 3986 section 3.2.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final
+
+from eruca.contract.errors import RequestError, UnknownHostError
+
+_PORT_MAX: Final = 65_535
+_SHOWN_SIZE_MAX: Final = 80  # characters of a refused host that are shown
+_KNOWN_MAX: Final = 256  # values of Host that are remembered as allowed
+_HOST: Final = re.compile(
+    rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)(?:%[A-Za-z0-9._~%-]+)?\]"  # with the zone that curl leaves on
+    rb"|(?P<name>(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+))"
+    rb"(?::(?P<port>[0-9]{0,5}))?"
+)
+_ALLOWED: Final = re.compile(r"(?:\*\.)?[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
+_LOCALHOST: Final = "localhost"
+
+
+def hosts_of(text: str) -> tuple[str, ...]:
+    """Return the names in *text*, which are separated by semicolons.
+
+    Raises:
+        ValueError: One is neither ``NAME`` nor ``*.NAME``.
+    """
+    names = tuple(part.strip().lower() for part in text.split(";") if part.strip())
+    for name in names:
+        if _ALLOWED.fullmatch(name) is None:
+            raise ValueError(
+                f"{name!r} is neither NAME nor *.NAME; write it without http:// and without a "
+                "port, and separate several by ';'"
+            )
+    return names
+
+
+class AllowedHosts:
+    """The hosts that requests may be for.
+
+    Args:
+        names: Besides IP addresses and ``localhost``; in the form that :func:`hosts_of` returns.
+        setting: Named to the refused.
+    """
+
+    def __init__(self, names: Iterable[str] = (), setting: str = "allowed_hosts") -> None:
+        names = [name.lower().removesuffix(".") for name in names]
+        self._names = frozenset((_LOCALHOST, *names))
+        suffixes = (name[1:] for name in names if name.startswith("*."))
+        self._suffixes = (f".{_LOCALHOST}", *suffixes)
+        self._setting = setting
+        self._known: set[bytes] = set()
+
+    def check(self, host: bytes | None, http_version: str) -> None:
+        """Refuse a request whose ``Host`` is not allowed.
+
+        Args:
+            host: What it says; joined by commas where it says it several times.
+            http_version: Of the request: 1.0 knows no Host, and no browser speaks it.
+
+        Raises:
+            RequestError: There is none, there are several, or it is no host.
+            UnknownHostError: It is another's.
+        """
+        if host in self._known or (host is None and http_version == "1.0"):
+            return
+        if host is None:
+            raise RequestError(
+                "the request has no Host header",
+                fix="say in one Host header which host and port the request is for",
+            )
+        match = _HOST.fullmatch(host)
+        if match is None or not _is_sound(match):
+            raise RequestError(
+                f"expected HOST or HOST:PORT in one Host header, found {_shown(host)}",
+                fix="say in one Host header which host and port the request is for",
+            )
+        name = (match["name"] or b"").decode().lower()
+        if not match["ipv6"] and not self._is_allowed(name):
+            raise UnknownHostError(
+                f"{_shown(match['name'])} is no name of this service",
+                fix=f"use its IP address; or add the name to its setting {self._setting}",
+            )
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known.add(host)
+
+    def _is_allowed(self, name: str) -> bool:
+        if _is_ipv4(name):
+            return True
+        name = name.removesuffix(".")
+        return name in self._names or name.endswith(self._suffixes)
+
+
+def _is_sound(match: re.Match[bytes]) -> bool:
+    if match["port"] and int(match["port"]) > _PORT_MAX:
+        return False
+    if match["ipv6"]:
+        try:
+            IPv6Address(match["ipv6"].decode())
+        except AddressValueError:
+            return False
+    return True
+
+
+def _is_ipv4(name: str) -> bool:
+    """Tell whether *name* is four numbers; a resolver takes other spellings, a URL does not."""
+    try:
+        IPv4Address(name)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _shown(host: bytes) -> str:
+    text = host.decode("latin-1")
+    return repr(text if len(text) <= _SHOWN_SIZE_MAX else text[: _SHOWN_SIZE_MAX - 1] + "…")

@@ -1,0 +1,149 @@
+"""The guard stands at both doors: the hot routes, known heads included, and the application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.connections.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
+from eruca_chassis.connections.hot import HotRoute, HotRoutes
+from eruca_chassis.settings import ServiceSettings
+from support.budgets import ManualBudget
+from support.services import raw_connection, serving
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = BodyLimit(ManualBudget(1_000), 100, "parts_size_max")
+PATHS = ["/v1/parts", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/nothing"]
+
+
+class Parts:
+    """A service that counts what it was made to do."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def app(self, settings: ServiceSettings) -> ServiceApp:
+        return ServiceApp(
+            title="Parts",
+            summary="",
+            description="",
+            version="1",
+            lifespan=self._lifespan,
+            hot=HotRoutes(
+                HotRoute("POST", "/v1/parts", self._make, admit=lambda e: e.expect_body(LIMIT)),
+                HotRoute("GET", "/v1/parts", lambda e: e.answer(JSON_OK, b"[]")),
+            ),
+            guard=settings.guard(),
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
+        app.readiness.ready()
+        yield
+
+    def _make(self, exchange: Exchange) -> None:
+        self.made += 1
+        exchange.answer(JSON_CREATED, b'"made"')
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read one answer with a Content-Length: its status and body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    size = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    return int(head.split(b" ")[1]), await reader.readexactly(size)
+
+
+def settings(**more: str) -> ServiceSettings:
+    return ServiceSettings.model_validate(more)
+
+
+def post(*headers: str) -> bytes:
+    return "\r\n".join(["POST /v1/parts HTTP/1.1", *headers, "Content-Length: 1", "", "x"]).encode()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+async def test_a_page_whose_name_leads_here_is_answered_nothing(method: str, path: str) -> None:
+    """Neither with the Origin that a browser sends then, nor without."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: evil.example\r\n"
+    origin = "Origin: http://evil.example\r\nSec-Fetch-Site: same-origin\r\n"
+    parts = Parts()
+    async with (
+        serving(parts.app(settings()), settings()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        for more in (origin, ""):
+            writer.write(f"{head}{more}\r\n".encode())
+            status, body = await answer_of(reader)
+
+            problem = json.loads(body)
+            assert (status, problem["code"]) == (421, "unknown-host")
+            assert "ALLOWED_HOSTS" in problem["fix"]
+    assert parts.made == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (["Host: evil.example"], 421),
+        ([], 400),
+        (["Host: localhost", "Host: localhost"], 400),
+        (["Host: localhost", "Host: evil.example"], 400),
+        (["Host: evil.example", "Host: localhost"], 400),
+        (["Host: a b/c"], 400),
+        (["Host:"], 400),
+        (["Host: localhost", "Sec-Fetch-Site: cross-site"], 403),
+        (["Host: localhost", "Origin: http://evil.example"], 403),
+        (["Host: localhost", "Origin: null"], 403),
+    ],
+    ids=str,
+)
+async def test_a_head_is_judged_the_same_every_time_it_comes(
+    headers: list[str], status: int
+) -> None:
+    """By the parser, as a known head, behind others in a pipeline; and the next one is served."""
+    parts = Parts()
+    good = post("Host: localhost")
+    async with (
+        serving(parts.app(settings()), settings()) as (server, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        for _ in range(3):
+            writer.write(post(*headers))
+            assert (await answer_of(reader))[0] == status
+        writer.write(good + post(*headers) + good)
+
+        assert [(await answer_of(reader))[0] for _ in range(3)] == [201, status, 201]
+        assert server.watch.connections
+    assert parts.made == 2
+
+
+async def test_names_that_are_announced_listened_on_or_configured_are_known() -> None:
+    chosen = settings(host="localhost", allowed_hosts="docs.example; *.inside.example")
+    async with (
+        serving(Parts().app(chosen), chosen) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        for host, status in (
+            ("docs.example:8080", 201),
+            ("DOCS.example.", 201),
+            ("a.inside.example", 201),
+            ("inside.example", 421),
+            (f"127.0.0.1:{address[1]}", 201),
+        ):
+            writer.write(post(f"Host: {host}"))
+            assert (await answer_of(reader))[0] == status, host
+
+
+async def test_http_1_0_needs_no_host_and_is_asked_about_the_one_it_sends() -> None:
+    async with serving(Parts().app(settings()), settings()) as (_, address):
+        for host, status in (("", 200), ("Host: localhost\r\n", 200), ("Host: evil\r\n", 421)):
+            async with raw_connection(address) as (reader, writer):
+                writer.write(f"GET /healthz HTTP/1.0\r\n{host}\r\n".encode())
+                assert (await answer_of(reader))[0] == status
