@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 from pkgutil import resolve_name
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import structlog

@@ -370,7 +370,7 @@ def _locked_directory(directory: Path) -> int:
 
 def _make_directory(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StartError(
             f"the directory {directory} cannot be made: {error.strerror}; choose another --data"

@@ -29,7 +29,7 @@ def lock_data(directory: Path) -> int:
     Raises:
         DataTakenError: Somebody has locked it.
     """
-    lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, mode=0o644)
+    lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, mode=0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -208,6 +208,7 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
         index_entries=settings.index_entries,
         open_files_max=_queue_files_max(),
         is_log_warmed=settings.warm_segments,
+        has_group_access=settings.group_access,
         is_damage_cut=settings.cut_damage,
     )
     try:

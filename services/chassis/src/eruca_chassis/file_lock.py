@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from eruca_chassis.directories import FILE_MODE
+
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process id
 
 
@@ -40,7 +42,7 @@ class FileLock:
         Raises:
             FileLockedError: It is locked already, be it by this very process.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=FILE_MODE)
         try:
             # Of the open file, not of the process (F_SETLK): closing some other descriptor of
             # this file would silently drop a process's lock.

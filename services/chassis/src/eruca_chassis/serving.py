@@ -32,6 +32,7 @@ from prometheus_client import Gauge
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.connection_watch import ConnectionLimits, ConnectionWatch
 from eruca_chassis.connections.connections import SWEEP_SECONDS, protocol_class
+from eruca_chassis.directories import keep_private
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.process import (
@@ -253,6 +254,7 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
     application's lifespan, ends the process with its text on stderr.
     """
     configure_logging(name, level=settings.log_level, style=settings.log_style)
+    keep_private(group_access=settings.group_access)
     raise_file_limit()
     keep_freed_memory()
     try:

@@ -101,6 +101,11 @@ class ServiceSettings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=0, ge=0, le=65_535, description="port to listen on; 0: any free one")
+    group_access: bool = Field(
+        default=False,
+        description="whether the group of its files may read them (modes 0640 and 0750); else "
+        "nobody but the user it runs as (0600 and 0700)",
+    )
     log_level: LogLevel = Field(default="info", description="the least that is logged")
     log_style: LogStyle = Field(default="auto", description="auto: console on a terminal")
     backlog: int = Field(

@@ -22,6 +22,7 @@ from typing import Final, Self, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
+from eruca_chassis.directories import make_directory, private, sync_directory
 from eruca_chassis.file_lock import FileLock, FileLockedError
 from eruca_chassis.finishing import finished
 from eruca_chassis.start import StartError
@@ -131,7 +132,7 @@ def _size(table: _Table) -> int:
 
 def _locked(path: Path) -> FileLock | None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         return FileLock.acquire(path.with_name(path.name + ".lock"))
     except FileLockedError as error:
         raise InvalidKvFileError(
@@ -166,15 +167,12 @@ def _make(path: Path) -> _Table:
 
 
 def _write(path: Path, table: _Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     new = path.with_name(path.name + ".new")
-    with new.open("w", encoding="utf-8") as file:
+    new.unlink(missing_ok=True)  # made anew: what is there may be a link to somewhere else
+    with open(new, "x", encoding="utf-8", opener=private) as file:
         json.dump({_ROOT: table}, file, ensure_ascii=False, indent=1, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)  # or a crash could bring the old file back
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)  # or a crash could bring the old file back

@@ -52,7 +52,7 @@ class OffsetFile:
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         folder = directory / quote(client_id, safe="@") / quote(group, safe="")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ValidationError(
                 f"offsets_dir: {folder} cannot be made: {error}",
@@ -88,13 +88,18 @@ class OffsetFile:
 
     def _write(self, content: bytes) -> None:
         fresh = self._path.with_suffix(".new")
-        with fresh.open("wb") as file:
+        with open(fresh, "wb", opener=_private) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         if self._path.exists():
             self._path.replace(self._backup)
         fresh.replace(self._path)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody but this user may read: names of topics and groups tell much."""
+    return os.open(path, flags, 0o600)
 
 
 def _read(path: Path) -> dict[MessageQueue, int] | None:

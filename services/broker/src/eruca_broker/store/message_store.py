@@ -54,7 +54,6 @@ from eruca_broker.store.config import config_snapshots, delay_offsets
 from eruca_broker.store.config.config_snapshots import ConfigSnapshot
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.files.directories import sync_directory
 from eruca_broker.store.files.directory_lock import lock_directory
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
@@ -73,6 +72,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
+from eruca_chassis.directories import FILE_MODE, make_directory, sync_directory, tighten
 from eruca_chassis.file_lock import FileLock
 from eruca_chassis.finishing import finished_in_thread
 
@@ -149,7 +149,7 @@ class MessageStore:
             UnavailableError: The disk has no room for the state, which a log begins with.
             OSError: The disk refuses.
         """
-        lock = _lock(directory)
+        lock = _lock(directory, settings)
         try:
             stopped_cleanly = _mark_as_open(directory)
             # In a thread, so that a health check is answered while a long log is walked.
@@ -548,8 +548,9 @@ class MessageStore:
             self.on_timers()
 
 
-def _lock(directory: Path) -> FileLock:
-    directory.mkdir(parents=True, exist_ok=True)
+def _lock(directory: Path, settings: StoreSettings) -> FileLock:
+    make_directory(directory)  # durably: the log's own flushes do not make its place so
+    tighten(directory, group_access=settings.has_group_access)
     return lock_directory(directory)
 
 
@@ -557,6 +558,6 @@ def _mark_as_open(directory: Path) -> bool:
     """Note that the store is open; tell whether the last process had closed it."""
     abort = directory / ABORT_NAME
     stopped_cleanly = not abort.exists()
-    abort.touch()
+    abort.touch(FILE_MODE)
     sync_directory(directory)  # or after a power cut it would seem that nobody had opened it
     return stopped_cleanly

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from eruca_broker.store.config.config_snapshots import DIRECTORY
-from eruca_broker.store.files.directories import read_file, replace_files
+from eruca_broker.store.files.small_files import read_file, replace_files
 
 NAME: Final = "scrubProgress.json"
 _SIZE_MAX: Final = 4_096  # bytes; a few numbers

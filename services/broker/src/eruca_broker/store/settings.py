@@ -30,4 +30,5 @@ class StoreSettings:
     index_entries: int = 20_000_000
     open_files_max: int = 1_024  # of consume queues; the least recently used is closed
     is_log_warmed: bool = False  # write new segments through once, ahead of need
+    has_group_access: bool = False  # the group of the files may read them
     is_damage_cut: bool = False  # cut the log at damaged durable records instead of refusing

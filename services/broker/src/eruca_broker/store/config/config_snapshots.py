@@ -29,7 +29,7 @@ from eruca_broker.store.config.rocketmq_json import (
     read_object,
     read_object_or_backup,
 )
-from eruca_broker.store.files.directories import replace_files
+from eruca_broker.store.files.small_files import replace_files
 
 DIRECTORY: Final = "config"
 _TOPICS: Final = "topics.json"

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from eruca_broker.store.config.config_snapshots import DIRECTORY
-from eruca_broker.store.files.directories import read_file, replace_files
+from eruca_broker.store.files.small_files import read_file, replace_files
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_check import QueueDigest

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import structlog
 
-from eruca_broker.store.files.directories import read_file
+from eruca_broker.store.files.small_files import read_file
 
 FILE_SIZE_MAX: Final = 256 * 1024 * 1024  # bytes; the offsets of millions of queues take less
 

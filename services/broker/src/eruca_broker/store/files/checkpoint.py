@@ -24,7 +24,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from eruca_broker.store.files.directories import sync_directory
+from eruca_chassis.directories import FILE_MODE, sync_directory
 
 CHECKPOINT_NAME: Final = "checkpoint"
 CHECKPOINT_SIZE: Final = 4096  # bytes
@@ -69,7 +69,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
     fields = _FIELDS.pack(*checkpoint)
     path = directory / CHECKPOINT_NAME
     is_new = not path.exists()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode=0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode=FILE_MODE)
     try:
         os.ftruncate(descriptor, CHECKPOINT_SIZE)
         os.pwrite(descriptor, fields + _CHECKSUM.pack(zlib.crc32(fields)), 0)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
+from eruca_chassis.directories import FILE_MODE
+
 
 class OpenFiles:
     """Descriptors by path, opened for reading and writing."""
@@ -47,7 +49,7 @@ class OpenFiles:
         descriptor = self._descriptors.get(path)
         if descriptor is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            descriptor = self._keep(path, os.open(path, flags, mode=0o644))
+            descriptor = self._keep(path, os.open(path, flags, mode=FILE_MODE))
         os.ftruncate(descriptor, size)
         return descriptor
 

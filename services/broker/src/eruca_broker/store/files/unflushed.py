@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from eruca_broker.store.files.directories import sync_directory
+from eruca_chassis.directories import sync_directory
 
 
 class Unflushed:

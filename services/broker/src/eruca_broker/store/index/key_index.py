@@ -33,10 +33,10 @@ from eruca_broker.core.index.layout import (
     file_name,
     is_file_name,
 )
-from eruca_broker.store.files.directories import make_directory, sync_directory
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.index import look_ups
 from eruca_broker.store.index.index_file import Added, DamagedIndexError, IndexFile, KeyHashes
+from eruca_chassis.directories import make_directory, sync_directory
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
 _OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys

@@ -29,8 +29,8 @@ from typing import Final
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
-from eruca_broker.store.files.directories import sync_directory
 from eruca_broker.store.log.segment import NAME_DIGITS, Segment
+from eruca_chassis.directories import make_directory, sync_directory
 
 _HEAD_SIZE: Final = 8  # bytes of a record that tell its size and magic; parted they are neither
 
@@ -74,7 +74,7 @@ class CommitLog:
         Raises:
             CorruptLogError: The files do not follow each other, or differ in length.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         paths = sorted(p for p in directory.iterdir() if p.name.isdigit())
         empty = paths.pop() if paths and paths[-1].stat().st_size == 0 else None
         segments: list[Segment] = []

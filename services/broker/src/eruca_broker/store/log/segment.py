@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from eruca_broker.store.files.directories import sync_directory
+from eruca_chassis.directories import FILE_MODE, sync_directory
 
 NAME_DIGITS: Final = 20
 _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
@@ -55,7 +55,7 @@ class Segment:
             OSError: No room; nothing is left behind.
         """
         path = directory / f"{base_offset:0{NAME_DIGITS}d}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
         try:
             os.posix_fallocate(descriptor, 0, size)
             os.fsync(descriptor)  # or a crash could forget how long the file is

@@ -26,7 +26,6 @@ from typing import Final, NamedTuple
 import structlog
 
 from eruca.contract.errors import UnavailableError
-from eruca_broker.store.files.directories import make_directory
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.files.unflushed import Unflushed
@@ -39,6 +38,7 @@ from eruca_broker.store.queues.queue_check import (
     file_digests,
 )
 from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
+from eruca_chassis.directories import DIRECTORY_MODE, make_directory
 
 DELETED_SUFFIX: Final = ".deleted"  # of the directory beside, where deleted topics' files go
 OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit
@@ -266,7 +266,7 @@ class ConsumeQueues:
         self._open_files.forget_below(directory)
         self._deleted_count += 1
         if os.path.lexists(directory):
-            os.makedirs(self._deleted, exist_ok=True)  # noqa: PTH103 - paths are strings here
+            os.makedirs(self._deleted, DIRECTORY_MODE, exist_ok=True)  # noqa: PTH103 - paths are strings here
             os.rename(directory, f"{self._deleted}/{self._deleted_count}")  # noqa: PTH104
         self._unflushed.directories.add(self._directory)
         self._left_over.discard(topic)

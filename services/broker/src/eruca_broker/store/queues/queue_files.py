@@ -15,6 +15,7 @@ import os
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
+from eruca_chassis.directories import DIRECTORY_MODE
 
 _NAME_SIZE = 20  # digits
 
@@ -178,7 +179,7 @@ class QueueFiles:
             descriptor = self._open_files.create(path, self.file_size)
         except FileNotFoundError:
             # Names become durable with the directory they stand in, up to the store's own.
-            os.makedirs(self.directory, exist_ok=True)  # noqa: PTH103 - paths are strings here
+            os.makedirs(self.directory, DIRECTORY_MODE, exist_ok=True)  # noqa: PTH103 - paths are strings here
             topic_directory = os.path.dirname(self.directory)  # noqa: PTH120
             self._unflushed.directories.add(topic_directory)
             self._unflushed.directories.add(os.path.dirname(topic_directory))  # noqa: PTH120

@@ -1,8 +1,4 @@
-"""Directories of the store: making them, and making what happens in them survive a power cut.
-
-A file's name lies in its directory, so creating, renaming or deleting a file is durable only once
-the *directory* has been flushed; flushing the file itself is not enough.
-"""
+"""Small files of the store: read whatever lies in their place, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -14,27 +10,9 @@ from pathlib import Path
 
 import structlog
 
+from eruca_chassis.directories import make_directory, private, sync_directory
+
 logger = structlog.get_logger(__name__)
-
-
-def sync_directory(directory: Path | str) -> None:
-    """Make the creations, renames and deletions in *directory* durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_directory(directory: Path) -> None:
-    """Create *directory* and what is missing above it, durably; do nothing if it is there."""
-    missing = []
-    while not directory.is_dir():
-        missing.append(directory)
-        directory = directory.parent
-    for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        sync_directory(path.parent)
 
 
 class UnfitFileError(OSError):
@@ -80,7 +58,7 @@ def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bo
                 _move_aside(place)
         # Made anew: what is there may be a link to somewhere else, or another's.
         temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=private) as file:
             file.write(content)
             file.flush()
             if durably:
