@@ -43,7 +43,7 @@ def use(url: str) -> None:
     """Have the broker make files of every kind."""
     with httpx.Client(base_url=f"{url}/v1") as client:
         for number in range(60):
-            message = {"body": {"text": "x" * 3_000}, "keys": [f"k{number}"]}
+            message: dict[str, object] = {"body": {"text": "x" * 3_000}, "keys": [f"k{number}"]}
             if number % 3 == 0:
                 message["delay_seconds"] = 3_600
             assert client.post("/topics/orders/messages", json=message).status_code == 201

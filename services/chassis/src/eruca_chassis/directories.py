@@ -3,9 +3,9 @@
 A file's name lies in its directory, so creating, renaming or deleting a file is durable only once
 the *directory* has been flushed; flushing the file itself is not enough.
 
-Whatever a service keeps is its own: messages, configuration, secrets. Its process lets nobody else
-read what it makes, or the group of its files where that is asked for (:func:`keep_private`). In
-somebody else's process, whose file mode mask is not ours to set, nobody but the group can.
+A service keeps its files to itself. Its process lets nobody else read them, or their group where
+that is asked for (:func:`keep_private`). In somebody else's process, whose file mode mask is not
+ours to set, the group can at most.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def private(path: str, flags: int) -> int:
 
 
 def tighten(directory: Path, *, group_access: bool) -> None:
-    """Close *directory*, which is there, to others than its owner; that it was open is logged.
+    """Close *directory*, which is there, to others than its owner; log it if it was open.
 
-    What is in it is then out of their reach, whatever its own mode: older versions made files that
-    everybody could read. Nothing is opened to anybody: who wants that does it by hand.
+    Files in it are then out of their reach, whatever their own modes: older versions made some
+    that everybody could read. A mode that is stricter stays.
 
     Args:
         directory: Whose mode is changed.
