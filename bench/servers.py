@@ -53,6 +53,7 @@ def name_server() -> Iterator[Server]:
         environment = {
             "ERUCA_NAMESRV_PORT": str(port),
             "ERUCA_NAMESRV_KV_FILE": str(Path(temporary) / "kv.json"),
+            "ERUCA_NAMESRV_EXPECTED_BROKERS": "broker-a",
         }
         with _running([sys.executable, "-m", "eruca_namesrv"], environment) as process_id:
             _wait_for(f"http://127.0.0.1:{port}/readyz")

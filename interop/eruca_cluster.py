@@ -31,7 +31,12 @@ class Eruca:
         with ExitStack() as starting:
             port = free_ports(self._host)
             self.name_server = f"http://{host_and_port(self._host, port)}"
-            settings = {"HOST": self._host, "PORT": port, "KV_FILE": self._home / "kv.json"}
+            settings = {
+                "HOST": self._host,
+                "PORT": port,
+                "KV_FILE": self._home / "kv.json",
+                "EXPECTED_BROKERS": BROKER,
+            }
             starting.enter_context(self._start("namesrv", self.name_server, settings))
             self.broker = starting.enter_context(
                 self._start("broker", self.url, self._broker_settings())
@@ -71,7 +76,7 @@ class Eruca:
         self._children.close()
 
     def _is_registered(self) -> bool:
-        return bool(httpx.get(f"{self.name_server}/v1/brokers").json()["brokers"])
+        return bool(httpx.get(f"{self.name_server}/v1/brokers").json().get("brokers"))
 
     def _are_topics_saved(self) -> bool:
         file = self._store / "config" / "topics.json"

@@ -28,7 +28,8 @@ PATHS: Final = {
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client of a name server that knows the broker and the key of the examples."""
-    async with client_of(create_app(NamesrvSettings(kv_file=tmp_path / "kv.json"))) as client:
+    settings = NamesrvSettings(kv_file=tmp_path / "kv.json", expected_brokers="broker-a")
+    async with client_of(create_app(settings)) as client:
         for path, body in PATHS.items():
             answer = await client.put(path, json=body)
             assert answer.status_code == 200, answer.text

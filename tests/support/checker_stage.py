@@ -158,7 +158,13 @@ async def checker_stage(
             tcp_proxy(Path(socket_directory) / ".s.PGSQL.5432")
         )
         ports = iter(free_ports("127.0.0.1", 1 + brokers + checkers))
-        namesrv = _add(stage, NAMESRV, "eruca_namesrv", next(ports), {})
+        expected = {
+            "ERUCA_NAMESRV_EXPECTED_BROKERS": ";".join(names),
+            "ERUCA_NAMESRV_EXPECTED_SERVICES": ";".join(
+                f"checker-{number}" for number in range(1, checkers + 1)
+            ),
+        }
+        namesrv = _add(stage, NAMESRV, "eruca_namesrv", next(ports), expected)
         for name in names:
             port = next(ports)
             network = await stack.enter_async_context(tcp_proxy(("127.0.0.1", port)))

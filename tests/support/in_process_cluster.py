@@ -101,12 +101,18 @@ async def in_process_cluster(
     **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
 ) -> AsyncIterator[InProcessCluster]:
     """Yield a cluster whose name servers know all of its brokers."""
+    letters = "abcdefgh"[:brokers]
     async with AsyncExitStack() as stack:
         urls: list[str] = []
         servers: dict[str, Server] = {}
         name_servers: list[NameServer] = []
         for number in range(namesrvs):
-            its_settings = NamesrvSettings(kv_file=directory / f"kv-{number}.json", port=0)
+            its_settings = NamesrvSettings(
+                kv_file=directory / f"kv-{number}.json",
+                port=0,
+                expected_brokers=";".join(f"broker-{letter}" for letter in letters),
+                expected_services="",
+            )
             app = create_namesrv_app(its_settings)
             server, (host, port) = await stack.enter_async_context(serving(app, its_settings))
             urls.append(f"http://{host}:{port}")
@@ -115,7 +121,7 @@ async def in_process_cluster(
         apps: dict[str, BrokerApp] = {}
         broker_urls: dict[str, str] = {}
         store_dirs: dict[str, Path] = {}
-        for letter in "abcdefgh"[:brokers]:
+        for letter in letters:
             name = f"broker-{letter}"
             broker_settings = small_broker(name, urls, directory / name, **settings)
             broker = create_app(broker_settings, broker_clock)

@@ -39,6 +39,8 @@ POSTGRES_DIRECTORY: Final = "postgres"
 GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_NAMESRV_PORT": "--base-port",
     "ERUCA_NAMESRV_KV_FILE": "--data",
+    "ERUCA_NAMESRV_EXPECTED_BROKERS": "--brokers",
+    "ERUCA_NAMESRV_EXPECTED_SERVICES": "--txn-checkers and --queries",
     "ERUCA_BROKER_PORT": "--base-port",
     "ERUCA_BROKER_NAME": "--brokers",
     "ERUCA_BROKER_STORE_DIR": "--data",
@@ -49,6 +51,7 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_TXN_CHECKER_NAMESRV_URLS": "--namesrvs",
     "ERUCA_TXN_CHECKER_POSTGRES_DIR": "--data",
     "ERUCA_QUERY_PORT": "--base-port",
+    "ERUCA_QUERY_NAME": "--queries",
     "ERUCA_QUERY_NAMESRV_URLS": "--namesrvs",
     "ERUCA_QUERY_POSTGRES_DIR": "--data",
 }
@@ -171,10 +174,18 @@ def plan_cluster(
             here.
     """
     assert len(ports) == namesrvs + brokers + txn_checkers + queries
+    checker_names = [_txn_checker_name(index) for index in range(txn_checkers)]
+    # So a cluster that starts does not wait for brokers and services of which there are no more.
+    expected = {
+        "ERUCA_NAMESRV_EXPECTED_BROKERS": ";".join(map(broker_name, range(brokers))),
+        "ERUCA_NAMESRV_EXPECTED_SERVICES": ";".join(
+            [*checker_names, *map(_query_name, range(queries))]
+        ),
+    }
     namesrv_host = environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
     broker_host = environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
     name_servers = tuple(
-        _namesrv(f"namesrv-{index + 1}", namesrv_host, ports[index], data_dir)
+        _namesrv(f"namesrv-{index + 1}", namesrv_host, ports[index], data_dir, expected=expected)
         for index in range(namesrvs)
     )
     namesrv_urls = ";".join(service.url for service in name_servers)
@@ -188,17 +199,17 @@ def plan_cluster(
         ),
         txn_checkers=tuple(
             _txn_checker(
-                "txn-checker" if index == 0 else f"txn-checker-{index + 1}",
+                name,
                 ports[namesrvs + brokers + index],
                 data_dir,
                 namesrv_urls,
                 environment,
             )
-            for index in range(txn_checkers)
+            for index, name in enumerate(checker_names)
         ),
         queries=tuple(
             _query(
-                "query" if index == 0 else f"query-{index + 1}",
+                _query_name(index),
                 ports[namesrvs + brokers + txn_checkers + index],
                 data_dir,
                 namesrv_urls,
@@ -210,12 +221,23 @@ def plan_cluster(
     return _explored(plan, environment) if queries else plan
 
 
-def _namesrv(name: str, host: str, port: int, data_dir: Path) -> Service:
+def _txn_checker_name(index: int) -> str:
+    return "txn-checker" if index == 0 else f"txn-checker-{index + 1}"
+
+
+def _query_name(index: int) -> str:
+    return "query" if index == 0 else f"query-{index + 1}"
+
+
+def _namesrv(
+    name: str, host: str, port: int, data_dir: Path, *, expected: Mapping[str, str]
+) -> Service:
     directory = data_dir / name
     settings = {
         "ERUCA_NAMESRV_HOST": host,
         "ERUCA_NAMESRV_PORT": str(port),
         "ERUCA_NAMESRV_KV_FILE": str(directory / "kv.json"),
+        **expected,
     }
     return Service(name, NAMESRV_MODULE, host, port, directory, settings)
 
@@ -259,6 +281,7 @@ def _query(
     host = environment.get("ERUCA_QUERY_HOST", "127.0.0.1")
     directory = data_dir / POSTGRES_DIRECTORY
     settings = {
+        "ERUCA_QUERY_NAME": name,
         "ERUCA_QUERY_HOST": host,
         "ERUCA_QUERY_PORT": str(port),
         "ERUCA_QUERY_NAMESRV_URLS": namesrv_urls,

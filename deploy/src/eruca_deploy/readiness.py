@@ -30,7 +30,13 @@ async def lacks_readiness(client: httpx.AsyncClient, url: str) -> str | None:
 async def lacks_brokers(
     client: httpx.AsyncClient, namesrv_url: str, brokers: set[str]
 ) -> str | None:
-    """Tell which of *brokers* a name server does not know."""
+    """Tell which of *brokers* a name server does not know.
+
+    Where there are none it is not asked: one that has just started, and waits for others that are
+    away, lists nothing yet.
+    """
+    if not brokers:
+        return None
     try:
         answer = await _answer(client, f"{namesrv_url}/v1/brokers")
     except _NoAnswerError as error:

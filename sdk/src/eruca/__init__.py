@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import IdempotencyKeyReusedError as IdempotencyKeyReusedError
     from eruca.contract.errors import KeyNotFoundError as KeyNotFoundError
     from eruca.contract.errors import MessageNotFoundError as MessageNotFoundError
+    from eruca.contract.errors import NameServerSettlingError as NameServerSettlingError
     from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
     from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
     from eruca.contract.errors import NoRouteError as NoRouteError
@@ -157,6 +158,7 @@ _ERRORS: Final = (
     "IdempotencyKeyReusedError",
     "KeyNotFoundError",
     "MessageNotFoundError",
+    "NameServerSettlingError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
     "NoRouteError",
@@ -337,6 +339,7 @@ __all__ = [
     "MessageNotFoundError",
     "MessagePage",
     "MessageQueue",
+    "NameServerSettlingError",
     "NameServersUnreachableError",
     "NamesrvStatus",
     "NoCommittedOffsetError",

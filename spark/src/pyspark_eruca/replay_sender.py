@@ -160,7 +160,11 @@ class ReplaySender:
     def _write_queues(self) -> list[Queue]:
         options = self._options
         namesrv = self._service(options.namesrvs)
-        route = namesrv.get_json(f"/v1/topics/{quote(options.topic, safe='')}/route")
+        # By all queues, for keys are divided over them: not as a name server that has just started
+        # knows some.
+        route = namesrv.get_json(
+            f"/v1/topics/{quote(options.topic, safe='')}/route", [("require_settled", "true")]
+        )
         masters = {
             broker["broker_name"]: broker["urls"].get("0", {}).get("default")
             for broker in route["brokers"]

@@ -243,8 +243,11 @@ class _InStep:
 async def _serving(
     directory: Path, settings: Mapping[str, Any], clock: _ForwardClock
 ) -> AsyncIterator[_Running]:
-    # Routes are whole from the beginning: there is one broker, and it is waited for.
-    namesrv_settings = _NamesrvSettings(port=0, settle_seconds=0, stop_seconds=1)
+    # There is one broker and no service, so that all is known once it has registered.
+    name = settings.get("name", BrokerSettings.model_fields["name"].default)
+    namesrv_settings = _NamesrvSettings(
+        port=0, expected_brokers=name, expected_services="", stop_seconds=1
+    )
     namesrv_app = create_namesrv_app(namesrv_settings)
     name_server: NameServer = namesrv_app.state.name_server
     brokers: list[Broker] = []

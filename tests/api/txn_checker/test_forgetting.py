@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from sqlalchemy import func, select
 
 from eruca_broker.app import create_app
+from eruca_namesrv.app import create_app as create_namesrv_app
+from eruca_namesrv.settings import NamesrvSettings
 from eruca_txn_checker.projection.tables import checks, transactions
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import InProcessCluster, small_broker
@@ -79,6 +82,24 @@ async def test_one_that_comes_back_is_followed_from_the_beginning_of_its_log(
             )
 
     assert found.json()["state"] == "pending"
+
+
+async def test_a_name_server_that_has_just_started_does_not_say_that_a_broker_is_gone(
+    cluster: InProcessCluster, checked: Checked
+) -> None:
+    transaction_id = await checked.begin()
+    await checked.seen(transaction_id)
+    await cluster.take_broker_away("broker-a")
+    await cluster.stop_name_servers()
+    port = urlsplit(cluster.namesrv_urls[0]).port or 0
+    settings = NamesrvSettings(expected_brokers="broker-a", settle_seconds=600)
+
+    async with serving(create_namesrv_app(settings), settings, port=port):
+        refused = await checked.http.delete(GONE)
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert "has just started" in refused.json()["detail"]
+    assert await checked.seen(transaction_id)
 
 
 async def test_where_it_cannot_be_told_whether_a_broker_is_gone_nothing_is_forgotten(

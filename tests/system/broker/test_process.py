@@ -27,6 +27,7 @@ from support.patience import PATIENCE_SECONDS
 from support.processes import run_to_the_end, running
 
 MODULE = "eruca_broker"
+NAMESRV = {"ERUCA_NAMESRV_PORT": "0", "ERUCA_NAMESRV_EXPECTED_BROKERS": "broker-a"}
 
 
 def settings(directory: Path, **more: str) -> dict[str, str]:
@@ -49,7 +50,8 @@ def until(condition: Callable[[], Any]) -> Any:  # noqa: ANN401  (whatever the c
 
 
 def listed(namesrv: str, what: str) -> list[Any]:
-    found: list[Any] = httpx.get(f"{namesrv}/v1/{what}").json()[what]
+    """Return what a name server lists; nothing while it waits for the broker."""
+    found: list[Any] = httpx.get(f"{namesrv}/v1/{what}").json().get(what, [])
     return found
 
 
@@ -179,8 +181,8 @@ def test_it_listens_and_stores_on_ipv6_too(tmp_path: Path) -> None:
 
 def test_every_name_server_learns_of_it_and_of_its_end(tmp_path: Path) -> None:
     with (
-        forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as first,
-        forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as second,
+        forked("eruca_namesrv", NAMESRV) as first,
+        forked("eruca_namesrv", NAMESRV) as second,
     ):
         urls = f"{first.url};http://127.0.0.1:1;{second.url}/"  # nobody listens on port 1
         quick = settings(tmp_path, NAMESRV_URLS=urls, HEARTBEAT_SECONDS="0.2")
@@ -224,7 +226,7 @@ def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
 
 
 def test_a_second_broker_of_a_name_takes_nothing_until_the_first_has_left(tmp_path: Path) -> None:
-    with forked("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as namesrv:
+    with forked("eruca_namesrv", NAMESRV) as namesrv:
         quick = {"NAMESRV_URLS": namesrv.url, "HEARTBEAT_SECONDS": "0.2"}
         with forked(MODULE, settings(tmp_path / "one", **quick)) as first:
             assert send(first.url).status_code == 201

@@ -147,4 +147,5 @@ def test_what_was_acknowledged_survives_a_kill_and_routes_do_not(tmp_path: Path)
     with forked(MODULE, settings) as process:
         entries = httpx.get(f"{process.url}/v1/kv/ns").json()["entries"]
         assert entries == {str(i): str(i) for i in range(5)}
-        assert httpx.get(f"{process.url}/v1/brokers").json() == {"brokers": []}
+        assert httpx.get(f"{process.url}/v1/status").json()["brokers"] == 0
+        assert httpx.get(f"{process.url}/v1/brokers").json()["code"] == "name-server-settling"

@@ -86,6 +86,14 @@ KEY_QUERY_COUNT_MAX: Final = 64  # messages one key look-up returns; RocketMQ's 
 ORDER_BROKER_COUNT_MAX: Final = 64  # brokers over which an ordered topic's keys are divided
 BROKER_TOPIC_COUNT_MAX: Final = 100_000  # topics that one broker can register
 
+HEARTBEAT_SECONDS_DEFAULT: Final = 5.0  # from one sign of life at a name server to the next
+REGISTRATION_SECONDS_MAX: Final = 5.0  # for one of them; one that takes longer is given up
+SETTLE_SECONDS_DEFAULT: Final = HEARTBEAT_SECONDS_DEFAULT + REGISTRATION_SECONDS_MAX + 2.0
+"""How long after a name server's start a broker, or a service, may still be on its way to it.
+
+The sign of life before may just have begun, and hang for as long as it may; the next one follows
+after the pause. The rest is for what that one itself takes."""
+
 KV_NAME_SIZE_MAX: Final = 255  # characters of a namespace or key at the name server
 KV_VALUE_SIZE_MAX: Final = 64 * 1024  # characters of a value
 

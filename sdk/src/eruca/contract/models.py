@@ -458,6 +458,9 @@ class NamesrvStatus(Answer):
 
     version: str
     started_at: Instant
+    settling_seconds: float = Field(
+        description="brokers may be missing for so long, for it has just started; 0: not any more"
+    )
     brokers: int
     topics: int
     held_requests: int

@@ -36,6 +36,7 @@ CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 # Of the name servers' key-value table: each instance's name, and the URL it is reached at.
 CHECKERS_NAMESPACE: Final = "ERUCA_TXN_CHECKERS"
 QUERY_SERVICES_NAMESPACE: Final = "ERUCA_QUERY_SERVICES"
+ORDERED_TOPICS_NAMESPACE: Final = "ERUCA_ORDERED_TOPICS"  # of brokers, by name: see the name server
 
 SYSTEM_TOPICS: Final = frozenset(
     {

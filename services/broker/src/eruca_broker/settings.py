@@ -14,6 +14,7 @@ from eruca.contract.limits import (
     BODY_SIZE_MAX,
     BROKER_TOPIC_COUNT_MAX,
     DELAY_SECONDS_MAX,
+    HEARTBEAT_SECONDS_DEFAULT,
     RECORDS_SIZE_MAX,
 )
 from eruca.contract.models import BrokerId, BrokerName, ClusterName
@@ -75,7 +76,11 @@ class BrokerSettings(ServiceSettings):
         "advertised_url or host",
     )
     heartbeat_seconds: float = Field(
-        default=5, ge=0.1, le=60, description="how often it tells name servers that it lives"
+        default=HEARTBEAT_SECONDS_DEFAULT,
+        ge=0.1,
+        le=60,
+        description="how often it tells name servers that it lives; if longer, raise their "
+        "ERUCA_NAMESRV_SETTLE_SECONDS",
     )
     registration_seconds: float = Field(
         default=30, ge=1, le=60, description="how often it tells them its topics, changed or not"

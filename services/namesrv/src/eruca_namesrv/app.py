@@ -15,9 +15,9 @@ from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
 from eruca_namesrv.api import brokers, kv, status, topics
 from eruca_namesrv.kv import KvTable
-from eruca_namesrv.name_server import EXPIRY_SCAN_SECONDS, NameServer
+from eruca_namesrv.name_server import EXPIRY_SCAN_SECONDS, Expected, NameServer
 from eruca_namesrv.route_table import RouteTable
-from eruca_namesrv.settings import NamesrvSettings
+from eruca_namesrv.settings import NamesrvSettings, split_names
 
 _DESCRIPTION: Final = """
 A name server knows which brokers live and which queues each topic has on them. Unless set
@@ -25,10 +25,13 @@ otherwise, a broker tells every name server each 5 seconds that it lives, and it
 have changed, when the name server lacks them, and each 30 seconds; not heard from for 20 seconds,
 it leaves the routes. Clients ask any one name server.
 
-It keeps nothing but the key-value table: after a restart it is empty until the brokers' next
-heartbeats. Name servers never talk to each other, so two may disagree until a broker has reached
-both, or has expired at both. Every refusal is an `application/problem+json` document whose `code`
-is stable.
+It keeps nothing but the key-value table, where it also remembers the ordered topics of brokers that
+are away: their routes have an order config and no queue. After a restart it does not know the
+brokers until their next heartbeats. Until then it answers 503 `name-server-settling`, with
+`Retry-After`, where it would list something or does not know it.
+
+Name servers never talk to each other, so two may disagree until a broker has reached both, or has
+expired at both. Every refusal is an `application/problem+json` document whose `code` is stable.
 """
 _TAGS: Final = (
     {"name": "topics", "description": "For clients: where a topic's queues are"},
@@ -54,6 +57,10 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         clock or SystemClock(),
         returns_order_config=settings.returns_order_config,
         settle_seconds=settings.settle_seconds,
+        expected=Expected(
+            brokers=split_names(settings.expected_brokers),
+            services=split_names(settings.expected_services),
+        ),
     )
 
     @asynccontextmanager

@@ -89,6 +89,8 @@ class KvTable:
             UnavailableError: The file cannot be written now; nothing has changed.
         """
         async with self._changing:
+            if self._table.get(namespace, {}).get(key) == value:
+                return  # said again and again by services that announce themselves
             changed = {**self._table.get(namespace, {}), key: value}
             await self._replace({**self._table, namespace: changed})
 

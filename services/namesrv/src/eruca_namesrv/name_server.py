@@ -4,6 +4,12 @@ All on one event loop. A route is rendered once per change and its ETag is a dig
 so name servers that know the same agree on the tag, and a client may go from one to another. Whom a
 change touches is woken at once; expiry is looked for on every read, and every few seconds for those
 who wait.
+
+One that has just started is *settling*: a broker that exists may not have registered yet, so what
+is not known may exist all the same. Until every broker has had the time, a look-up that finds
+nothing and every list are refused as :class:`NameServerSettlingError`, which may be repeated, and
+what is found is marked as perhaps partial. It ends after ``settle_seconds``, or once all brokers
+have registered, where it is told which there are.
 """
 
 from __future__ import annotations
@@ -18,7 +24,13 @@ from typing import Final
 
 import structlog
 
-from eruca.contract.errors import NotReadyError, TopicNotFoundError
+from eruca.contract.errors import (
+    ErucaError,
+    KeyNotFoundError,
+    NameServerSettlingError,
+    NotReadyError,
+    TopicNotFoundError,
+)
 from eruca.contract.models import (
     BrokerAddress,
     BrokerGroup,
@@ -26,15 +38,26 @@ from eruca.contract.models import (
     BrokerRegistration,
     ClusterList,
     RegistrationResult,
+    TopicConfig,
+    TopicRoute,
+)
+from eruca.contract.names import (
+    CHECKERS_NAMESPACE,
+    ORDERED_TOPICS_NAMESPACE,
+    QUERY_SERVICES_NAMESPACE,
 )
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.requests.entity_tags import is_known
 from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
-from eruca_namesrv.route_table import LiveBroker, RouteTable
+from eruca_namesrv.ordered_topics import OrderedTopics
+from eruca_namesrv.route_table import MASTER_ID, LiveBroker, RouteTable
 
 EXPIRY_SCAN_SECONDS: Final = 5.0  # RocketMQ's scanNotActiveBrokerInterval
+RETRY_SECONDS: Final = 1.0  # while it settles: brokers register at any moment
+ANNOUNCED: Final = frozenset({CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE})
+"""Namespaces of the key-value table in which services say again and again where they are."""
 
 _log = structlog.get_logger()
 
@@ -45,6 +68,14 @@ class RenderedRoute:
 
     body: bytes  # JSON of a TopicRoute
     etag: str  # strong, with its quotes
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is known to exist, by name; None: it is not known."""
+
+    brokers: frozenset[str] | None = None
+    services: frozenset[str] | None = None
 
 
 class NameServer:
@@ -59,6 +90,7 @@ class NameServer:
         *,
         returns_order_config: bool,
         settle_seconds: float = 0.0,
+        expected: Expected = Expected(),
     ) -> None:
         self.table = table
         self.kv = kv
@@ -66,6 +98,9 @@ class NameServer:
         self.started_at = _instant(clock.now_ms())
         self._clock = clock
         self._settled_at = clock.monotonic() + settle_seconds
+        self._awaited_brokers = None if expected.brokers is None else set(expected.brokers)
+        self._awaited_services = None if expected.services is None else set(expected.services)
+        self._ordered = OrderedTopics(kv)
         self._returns_order_config = returns_order_config
         self._rendered: dict[str, RenderedRoute] = {}
         self._sorted_topics: list[str] | None = None  # made again after a change
@@ -79,9 +114,30 @@ class NameServer:
         A route without them is not wrong, but a client that knows a fuller one should keep that:
         keys would move to other queues, and back.
         """
+        return 0.0 if self._awaited_brokers == set() else self._starting_seconds
+
+    @property
+    def _starting_seconds(self) -> float:
         return max(self._settled_at - self._clock.monotonic(), 0.0)
 
-    def register(
+    def services_settling_seconds(self, namespace: str) -> float:
+        """Return how long announcements of services may still be missing in *namespace*."""
+        if namespace not in ANNOUNCED or self._awaited_services == set():
+            return 0.0
+        return self._starting_seconds
+
+    def require_settled(self) -> None:
+        """Make sure that every broker has had the time to register.
+
+        Raises:
+            NameServerSettlingError: It has not.
+        """
+        if (seconds := self.settling_seconds) > 0:
+            raise _settling(
+                f"brokers may not have registered yet; {self.table.broker_count} have", seconds
+            )
+
+    async def register(
         self, broker_name: str, broker_id: int, registration: BrokerRegistration
     ) -> RegistrationResult:
         """Take in a broker's registration or heartbeat."""
@@ -100,13 +156,33 @@ class NameServer:
                 cluster=registration.cluster,
                 store_host=registration.store_host,
             )
+        if broker_id == MASTER_ID and not registered.needs_topics:
+            self._has_registered(broker_name)
         self._changed(registered.changed_topics)
+        if broker_id == MASTER_ID and registration.topics is not None:
+            await self._remember_ordered(broker_name, registration.topics)
         return RegistrationResult(
             broker_name=broker_name,
             broker_id=broker_id,
             needs_topics=registered.needs_topics,
             order_topics=self.kv.entries(ORDER_NAMESPACE),
         )
+
+    def _has_registered(self, broker_name: str) -> None:
+        """Note that a broker's topics are known; if it was the last one expected, all are."""
+        if self._awaited_brokers and broker_name in self._awaited_brokers:
+            self._awaited_brokers.remove(broker_name)
+            if not self._awaited_brokers:
+                for places in self._watchers.values():
+                    self._waking.wake(places)  # of what is still unknown: that is sure now
+
+    async def _remember_ordered(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
+        try:
+            await self._ordered.remember(broker_name, topics)
+        except ErucaError as error:  # the broker is registered all the same
+            _log.warning("ordered topics not remembered", broker=broker_name, why=str(error))
+        finally:
+            self._changed(self._ordered.read())
 
     def unregister(self, broker_name: str, broker_id: int, store_host: str | None) -> None:
         """Drop a broker that stops."""
@@ -136,22 +212,32 @@ class NameServer:
         """Return the topic's route, waiting until it is one that the client does not know.
 
         After *wait_seconds* the route is returned as it is. Without known tags only a topic that
-        does not exist is waited for: a client that knew its route must hear that it is gone.
+        does not exist is waited for: a client that knew its route must hear that it is gone, once
+        that is sure.
 
         Raises:
             TopicNotFoundError: No live broker has the topic.
+            NameServerSettlingError: None has registered it yet.
             OverloadedError: Too many requests are held.
             NotReadyError: The name server stops while the request is held.
         """
         current = self._look_up(topic)
-        is_news = bool(known_etags) if current is None else not is_known(current.etag, known_etags)
-        if wait_seconds > 0 and not is_news:
-            current = await self._changed_route(topic, current, wait_seconds, receive)
+        if wait_seconds > 0 and not self._is_news(current, known_etags):
+            current = await self._changed_route(topic, current, known_etags, wait_seconds, receive)
         if current is None:
             raise self._unknown(topic)
         return current
 
-    def _unknown(self, topic: str) -> TopicNotFoundError:
+    def _is_news(self, route: RenderedRoute | None, known_etags: frozenset[str]) -> bool:
+        if route is None:
+            return bool(known_etags) and not self.settling_seconds
+        return not is_known(route.etag, known_etags)
+
+    def _unknown(self, topic: str) -> ErucaError:
+        if (seconds := self.settling_seconds) > 0:
+            return _settling(
+                f"topic {topic} may be on a broker that has not registered yet", seconds
+            )
         if self.table.broker_count:
             text, fix = f"no live broker has topic {topic}", TopicNotFoundError.fix_of(topic)
         else:  # then nothing is known of any topic, and none can be created
@@ -160,7 +246,12 @@ class NameServer:
         return TopicNotFoundError(text, fix=fix)
 
     def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:
-        """Return up to *limit* topics that come after a name, and whether there are more."""
+        """Return up to *limit* topics that come after a name, and whether there are more.
+
+        Raises:
+            NameServerSettlingError: Not all brokers have had the time to register theirs.
+        """
+        self.require_settled()
         self.expire()
         if self._sorted_topics is None:
             self._sorted_topics = sorted(self.table.topics())
@@ -169,18 +260,47 @@ class NameServer:
         return page, start + limit < len(self._sorted_topics)
 
     def broker_list(self) -> BrokerList:
-        """Return every live broker."""
+        """Return every live broker; raises NameServerSettlingError."""
+        self.require_settled()
         self.expire()
         groups = groupby(self.table.brokers(), key=lambda broker: broker.broker_name)
         return BrokerList(brokers=[_group(name, list(brokers)) for name, brokers in groups])
 
     def cluster_list(self) -> ClusterList:
-        """Return the broker names of each cluster."""
+        """Return the broker names of each cluster; raises NameServerSettlingError."""
+        self.require_settled()
         self.expire()
         clusters: dict[str, set[str]] = {}
         for broker in self.table.brokers():
             clusters.setdefault(broker.cluster, set()).add(broker.broker_name)
         return ClusterList(clusters={name: sorted(clusters[name]) for name in sorted(clusters)})
+
+    def kv_value(self, namespace: str, key: str) -> str:
+        """Return a value of the key-value table.
+
+        Raises:
+            KeyNotFoundError: There is none.
+            NameServerSettlingError: A service that announces itself there may not have done so yet.
+        """
+        try:
+            return self.kv.get(namespace, key)
+        except KeyNotFoundError:
+            if (seconds := self.services_settling_seconds(namespace)) > 0:
+                raise _settling(f"{key} may not have announced itself yet", seconds) from None
+            raise
+
+    def kv_entries(self, namespace: str) -> dict[str, str]:
+        """Return a namespace's entries.
+
+        Of services that announce themselves any one will do, so one that is there is enough.
+
+        Raises:
+            NameServerSettlingError: No service has announced itself there yet.
+        """
+        entries = self.kv.entries(namespace)
+        if not entries and (seconds := self.services_settling_seconds(namespace)) > 0:
+            raise _settling("services may not have announced themselves yet", seconds)
+        return entries
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a value of the key-value table."""
@@ -197,13 +317,26 @@ class NameServer:
             self._kv_changed(namespace, key)
 
     def _kv_changed(self, namespace: str, key: str) -> None:
-        """Have the route made anew that an entry, which may have changed, is in."""
+        """Take note of an entry that may have changed: in a route, or of what is awaited."""
         if namespace == ORDER_NAMESPACE and self._returns_order_config:
             self._changed([key])
+        elif namespace == ORDERED_TOPICS_NAMESPACE:
+            self._changed(self._ordered.read())
+        elif namespace in ANNOUNCED and self._awaited_services:
+            self._awaited_services = {
+                name for name in self._awaited_services if not key.startswith(f"{name}-")
+            }
 
     async def _changed_route(
-        self, topic: str, known: RenderedRoute | None, seconds: float, receive: Receive
+        self,
+        topic: str,
+        known: RenderedRoute | None,
+        known_etags: frozenset[str],
+        seconds: float,
+        receive: Receive,
     ) -> RenderedRoute | None:
+        if known is None and known_etags:  # held only until it is sure that the topic is gone
+            seconds = min(seconds, self.settling_seconds)
         deadline = self._clock.monotonic() + seconds
         with self.held.place() as place:
             watchers = self._watchers.setdefault(topic, set())
@@ -212,7 +345,8 @@ class NameServer:
                 released = Release.NEWS
                 while released is Release.NEWS:
                     # Woken, perhaps by a change that was taken back: then it is no news.
-                    if (current := self._look_up(topic)) != known:
+                    current = self._look_up(topic)
+                    if current != known or self._is_news(current, known_etags):
                         return current
                     left = deadline - self._clock.monotonic()
                     released = await place.wait(left, receive)
@@ -229,7 +363,7 @@ class NameServer:
     def _look_up(self, topic: str) -> RenderedRoute | None:
         self.expire()
         rendered = self._rendered.get(topic)
-        if rendered is None and (route := self.table.route(topic)) is not None:
+        if rendered is None and (route := self._known_route(topic)) is not None:
             if self._returns_order_config:
                 order = self.kv.entries(ORDER_NAMESPACE).get(topic, route.order_config)
                 route = route.model_copy(update={"order_config": order})
@@ -238,11 +372,26 @@ class NameServer:
             rendered = self._rendered[topic] = RenderedRoute(body, f'"{digest}"')
         return rendered
 
+    def _known_route(self, topic: str) -> TopicRoute | None:
+        route = self.table.route(topic)
+        if route is None and (order := self._ordered.order_config(topic)) is not None:
+            # Without a queue, for its brokers are away; and not unknown, or it would be created
+            # elsewhere, and its keys move.
+            route = TopicRoute(topic=topic, queues=[], brokers=[], order_config=order)
+        return route
+
     def _changed(self, topics: Iterable[str]) -> None:
         for topic in topics:
             self._sorted_topics = None
             self._rendered.pop(topic, None)
             self._waking.wake(self._watchers.get(topic, ()))
+
+
+def _settling(text: str, seconds: float) -> NameServerSettlingError:
+    return NameServerSettlingError(
+        f"the name server has just started: {text}, for {seconds:.1f} s more",
+        retry_after_seconds=min(seconds, RETRY_SECONDS),
+    )
 
 
 def _group(name: str, brokers: list[LiveBroker]) -> BrokerGroup:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from eruca.contract.limits import SETTLE_SECONDS_DEFAULT
 from eruca_chassis.settings import ServiceSettings, at_least
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_.@-]+")
+
+
+def _checked_names(text: str | None) -> str | None:
+    for name in split_names(text) or ():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name; separate several by ';'")
+    return text
+
+
+def split_names(text: str | None) -> frozenset[str] | None:
+    """Return the names in *text*, which are separated by semicolons; None where it is None."""
+    if text is None:
+        return None
+    return frozenset(name.strip() for name in text.split(";") if name.strip())
 
 
 class NamesrvSettings(ServiceSettings):
@@ -40,11 +58,22 @@ class NamesrvSettings(ServiceSettings):
         default=1_000_000, ge=1, description="topics, counted once for each broker name"
     )
     settle_seconds: float = Field(
-        default=12,
+        default=SETTLE_SECONDS_DEFAULT,
         ge=0,
         le=600,
-        description="how long after its start it tells clients that its routes may be partial: "
-        "two heartbeats of a broker",
+        description="how long after its start brokers may not have registered yet: until then what "
+        "it does not know is 503, not 404, and nothing is listed. Raise it with "
+        "ERUCA_BROKER_HEARTBEAT_SECONDS: 7 more than that",
+    )
+    expected_brokers: Annotated[str | None, AfterValidator(_checked_names)] = Field(
+        default=None,
+        description="names of all brokers, separated by ';': once they have registered, it waits "
+        "no longer for settle_seconds. Unset: they are not known",
+    )
+    expected_services: Annotated[str | None, AfterValidator(_checked_names)] = Field(
+        default=None,
+        description="likewise, ERUCA_QUERY_NAME and ERUCA_TXN_CHECKER_NAME of the services that "
+        "announce themselves; empty: there are none",
     )
     held_requests_max: int = Field(
         default=5_000, ge=0, description="route requests held until the route changes"

@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy import select
 
 from eruca.contract.errors import ErucaError, KeyNotFoundError
+from eruca.contract.limits import HEARTBEAT_SECONDS_DEFAULT
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database
 from eruca_postgres.tables import instances
@@ -23,7 +24,7 @@ from eruca_postgres.tables import instances
 if TYPE_CHECKING:
     from eruca import AsyncClient
 
-PERIOD_SECONDS: Final = 10.0
+PERIOD_SECONDS: Final = HEARTBEAT_SECONDS_DEFAULT  # name servers that start wait for it
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})  # compared, not bound
 
 _log = structlog.get_logger()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.contract.errors import NameServersUnreachableError
+from eruca.contract.errors import NameServerSettlingError, NameServersUnreachableError
 from eruca_postgres.database import Database
 from eruca_postgres.leases import Lease, LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
@@ -119,7 +119,7 @@ class BrokerShares(Generic[WorkT]):
         """Return the brokers that there are to be shared."""
         try:
             self._living = {group.broker_name for group in await self._client.admin.brokers()}
-        except NameServersUnreachableError as error:
+        except (NameServersUnreachableError, NameServerSettlingError) as error:
             self.name_server_fault = str(error)
         else:
             self.name_server_fault = None

@@ -109,11 +109,12 @@ def not_followed(broker_name: str) -> BrokerNotFoundError:
 async def _require_gone(client: AsyncClient, broker_name: str) -> None:
     """Make sure that a broker is not there: one that is would be followed again at once.
 
-    Each name server is asked, for one that has just started does not know all brokers yet.
+    Each name server is asked, for a broker may be known to one alone. One that has just started
+    refuses to say before every broker has had the time to register.
 
     Raises:
         ConflictError: A name server knows it.
-        UnavailableError: None answers.
+        UnavailableError: None answers, or those that do cannot say yet.
     """
     urls = client.context.name_servers.urls
     told = await asyncio.gather(*(_knows(client, url, broker_name) for url in urls))
@@ -125,9 +126,9 @@ async def _require_gone(client: AsyncClient, broker_name: str) -> None:
         )
     if False not in told:
         raise UnavailableError(
-            f"whether broker {broker_name} is gone cannot be told: no name server answers: "
+            f"whether broker {broker_name} is gone cannot be told: no name server says so: "
             f"{'; '.join(map(str, told))}",
-            fix="start one, then repeat",
+            fix="repeat it once one has been running for a moment",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
 

@@ -89,10 +89,11 @@ async def found_instances(
 ) -> list[str]:
     """Return the URLs that the name servers tell, in any order: clients share the instances.
 
-    A name server that knows none may have just started: then the others are asked as well.
+    A name server that knows none may have been away: then the others are asked as well.
 
     Raises:
         NoRouteError: They know of none.
+        NameServerSettlingError: They know of none yet.
         NameServersUnreachableError: No name server answered.
     """
     target = f"/v1/kv/{path_segment(service.namespace)}"

@@ -1,5 +1,8 @@
 """The name servers' key-value table: each has its own, so changes go to all of them.
 
+One that was away, or keeps its table in memory and has been restarted, lacks what others have. So
+what one does not have the others are asked for.
+
 Source: RocketMQ 5.3, ``KVConfigManager``, ``DefaultMQAdminExt``.
 """
 
@@ -26,15 +29,30 @@ class KvTable:
         self._masters = masters
 
     async def get(self, namespace: str, key: str) -> str:
-        """Return a value; raises KeyNotFoundError."""
+        """Return a value; raises KeyNotFoundError where no name server has it."""
         target = _target(namespace, key)
-        return parsed(KvEntry, await self._masters.ask_name_server("GET", target), target).value
+        name_servers = self._context.name_servers
+        unknown: KeyNotFoundError | None = None
+        for _ in name_servers.urls:
+            try:
+                answer = await self._masters.ask_name_server("GET", target)
+            except KeyNotFoundError as error:
+                unknown = error
+                name_servers.rotate()
+            else:
+                return parsed(KvEntry, answer, target).value
+        assert unknown is not None
+        raise unknown
 
     async def entries(self, namespace: str) -> dict[str, str]:
-        """Return all keys and values of a namespace."""
+        """Return all keys and values of a namespace, as the first name server has it that does."""
         target = _target(namespace)
-        answer = await self._masters.ask_name_server("GET", target)
-        return parsed(KvNamespace, answer, target).entries
+        for _ in self._context.name_servers.urls:
+            answer = await self._masters.ask_name_server("GET", target)
+            if entries := parsed(KvNamespace, answer, target).entries:
+                return entries
+            self._context.name_servers.rotate()
+        return {}
 
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Store a value at every name server."""

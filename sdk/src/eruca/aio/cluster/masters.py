@@ -45,7 +45,11 @@ class Masters:
     async def brokers(self) -> list[BrokerGroup]:
         """Return every live broker.
 
-        A name server that knows none may have just started: then the others are asked as well.
+        A name server that knows none may be given to none: then the others are asked as well.
+
+        Raises:
+            NameServersUnreachableError: No name server answered.
+            NameServerSettlingError: One has just started and does not know them yet; nor do others.
         """
         name_servers = self._context.name_servers
         for _ in name_servers.urls:

@@ -1,7 +1,9 @@
 """The name servers: one is asked, and kept while it answers; when it does not, the next is.
 
 Any of them will do: they know the same brokers, each by itself. So a client works while one of
-them is up, and losing the others costs it nothing but the time of one failed request.
+them is up, and losing the others costs it nothing but the time of one failed request. One that has
+just started and cannot know yet (:class:`NameServerSettlingError`) counts as one that does not
+answer. Where no other one knows, all are asked again until the request's time is over.
 
 Source: RocketMQ 5.3, ``NettyRemotingClient.getAndCreateNameserverChannel``.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 from eruca.aio.http.transport import (
@@ -21,13 +24,17 @@ from eruca.aio.http.transport import (
 )
 from eruca.contract.errors import (
     ErucaError,
+    NameServerSettlingError,
     NameServersUnreachableError,
     NotFoundError,
     TimeoutExpiredError,
     TransportError,
 )
 from eruca.contract.records import Buffer
+from eruca.core.pauses import doubled
 
+SETTLING_PAUSE_SECONDS: Final = 0.1  # before all are asked again; doubles
+SETTLING_PAUSE_SECONDS_MAX: Final = 0.5
 _SHARE_SECONDS_MIN: Final = 0.2  # for one name server, however many are left to try
 
 
@@ -37,6 +44,8 @@ class NameServers:
     def __init__(self, urls: Sequence[str], transport: HttpTransport) -> None:
         self._urls = tuple(urls)
         self._transport = transport
+        # How the last round of all of them has ended.
+        self.settling: NameServerSettlingError | None = None
         # Clients that start together do not all begin with the first.
         self._current = random.randrange(len(self._urls))
         self._last_failure: str | None = None
@@ -75,6 +84,8 @@ class NameServers:
     ) -> HttpResponse:
         """Return the answer of the first that gives one, whatever its status below 500.
 
+        Where none knows, and one has just started, all are asked again within *timeout*.
+
         What has nothing at this path is no name server: a broker, say, whose URL was taken for one.
 
         Args:
@@ -87,10 +98,45 @@ class NameServers:
 
         Raises:
             NameServersUnreachableError: None did; the detail says how each failed.
+            NameServerSettlingError: None did, and one of them does not know yet.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        for attempt in count():
+            try:
+                answer = await self._asked(
+                    method,
+                    target,
+                    deadline=deadline,
+                    headers=headers,
+                    body=body,
+                    held_seconds=held_seconds,
+                )
+            except NameServerSettlingError as error:
+                self.settling = error
+                pause = doubled(SETTLING_PAUSE_SECONDS, attempt, SETTLING_PAUSE_SECONDS_MAX)
+                if loop.time() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                self.settling = None
+                return answer
+        raise AssertionError("count() does not end")
+
+    async def _asked(
+        self,
+        method: str,
+        target: str,
+        *,
+        deadline: float,
+        headers: Sequence[tuple[str, str]],
+        body: Sequence[Buffer],
+        held_seconds: float,
+    ) -> HttpResponse:
+        """Ask each name server at most once."""
+        loop = asyncio.get_running_loop()
         failures = []
+        settling: NameServerSettlingError | None = None
         for tries_left in range(len(self._urls), 0, -1):
             url = self.current_url
             share = max((deadline - loop.time()) / tries_left, _SHARE_SECONDS_MIN)
@@ -110,6 +156,8 @@ class NameServers:
                     )
                 elif answer.status < 500:
                     return answer
+                if isinstance(error, NameServerSettlingError):
+                    settling, self._has_answered = error, True
             except (TransportError, TimeoutExpiredError) as transport_error:
                 error = transport_error
                 if isinstance(error, TimeoutExpiredError) and not self._has_answered:
@@ -119,6 +167,8 @@ class NameServers:
             failures.append(self._last_failure)
             if self.current_url == url:  # else another request has turned away from it already
                 self.rotate()
+        if settling is not None:
+            raise settling
         raise NameServersUnreachableError(
             f"no name server answered {method} {target}: {'; '.join(failures)}",
             fix="check ERUCA_NAMESRV_URLS, and that a name server runs there",

@@ -6,10 +6,12 @@ at once; the others, and all while a name server holds no more requests, are ask
 30 s. Whoever meets a failed broker or a topic that is not where it should be calls
 :meth:`Routes.refresh_soon`, at most one request per topic and second.
 
-A name server that has just started knows no routes yet, or parts of them. So "not found" counts
-only when all of them say it, and never against a route that is already at hand: if the topic is
-really gone, its brokers will say so. And while a name server says that it is settling, a fuller
-route that is at hand is kept, or keys would move to other queues and back; what it has is watched.
+A name server that has just started knows no routes yet, or parts of them. It says so, and what it
+does not know is no answer then (:mod:`eruca.aio.cluster.name_servers`). "Not found" counts only
+when all of them say it, and never against a route that is already at hand: if the topic is really
+gone, its brokers will say so. And while a name server says that it is settling, a fuller route that
+is at hand is kept, or keys would move to other queues and back; what it has is watched. Whoever
+needs all brokers of a topic (:meth:`Routes.route`) gets no route before it has settled.
 
 A topic without a route may be created by sending to it, where brokers allow that. So a producer
 gets a route to all live masters then, with the queues a new topic has; a broker that does not
@@ -35,6 +37,7 @@ from eruca.aio.http.transport import HttpResponse, problem_error
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
+    NameServerSettlingError,
     NoRouteError,
     TopicNotFoundError,
     TransportError,
@@ -77,7 +80,8 @@ class Routes:
         self._network = network
         self._timeout = timeout
         self._table = RouteTable(network=network)
-        self._fetches: dict[str, asyncio.Task[None]] = {}
+        # By topic, and whether the route must be whole.
+        self._fetches: dict[tuple[str, bool], asyncio.Task[None]] = {}
         self._fetched_at: dict[str, float] = {}  # last request for a topic, by the loop's clock
         self._due: dict[str, float] = {}  # topics to fetch, and from when on
         self._auto_views: dict[str, tuple[PublishView, float]] = {}  # and when each ends
@@ -107,19 +111,27 @@ class Routes:
         cached = self._table.get(topic)
         return None if cached is None else cached.subscribe
 
+    @property
+    def settling(self) -> NameServerSettlingError | None:
+        """Why name servers cannot tell just now, where they have said so and nothing since."""
+        return self._name_servers.settling
+
     async def publish_view(self, topic: str) -> PublishView:
         """Return where messages of *topic* may be sent; it has at least one queue.
+
+        That of an ordered topic whose brokers are all away has only missed queues.
 
         Raises:
             TopicNotFoundError: No name server knows it, and it is not created by sending to it.
             NoRouteError: It exists, but no live broker takes messages of it.
             NameServersUnreachableError: No name server answered.
+            NameServerSettlingError: One has just started and does not know it yet; nor do others.
         """
         try:
             view = (await self._cached(topic)).publish
         except TopicNotFoundError as error:
             view = await self._auto_create_view(topic, error)
-        if not view.queues:
+        if not view.key_queues:
             self.refresh_soon(topic)
             raise NoRouteError(
                 f"topic {topic} is on no broker that takes messages of it now",
@@ -164,7 +176,7 @@ class Routes:
             if waits:
                 return await self.subscribe_view(topic)
             return await self.subscribe_view_of_new(topic)
-        except TopicNotFoundError as error:
+        except (TopicNotFoundError, NameServerSettlingError) as error:
             if waits:
                 return None
             if _WAIT_NOTE not in getattr(error, "__notes__", ()):  # others may wait for this fetch
@@ -172,8 +184,11 @@ class Routes:
             raise
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the topic's route as a name server tells it now; raises as the views do."""
-        await self._fetch(topic)
+        """Return the topic's route as a name server tells it now, with all of its live brokers.
+
+        Raises as the views do; NameServerSettlingError also where some of the brokers are known.
+        """
+        await self._fetch(topic, is_whole=True)
         cached = self._table.get(topic)
         assert cached is not None, "a fetch that did not raise has put it there"
         return cached.route
@@ -275,17 +290,18 @@ class Routes:
             self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
         raise error
 
-    async def _fetch(self, topic: str) -> None:
+    async def _fetch(self, topic: str, *, is_whole: bool = False) -> None:
         """Fetch a route; those who want the same one wait for the same request."""
         if self._is_closed:
             raise ClosedError("the client is closed")
         if self._refresher is None:
             self._refresher = asyncio.create_task(self._refresh_for_ever(), name="eruca routes")
-        fetch = self._fetches.get(topic)
+        key = topic, is_whole
+        fetch = self._fetches.get(key)
         if fetch is None:
-            fetch = asyncio.create_task(self._request_route(topic), name=f"eruca route {topic}")
-            self._fetches[topic] = fetch
-            fetch.add_done_callback(lambda done: self._end_fetch(topic, done))
+            fetch = asyncio.create_task(self._request_route(*key), name=f"eruca route {topic}")
+            self._fetches[key] = fetch
+            fetch.add_done_callback(lambda done: self._end_fetch(key, done))
         try:
             await asyncio.shield(fetch)  # who gives up must not take it from the others
         except asyncio.CancelledError:
@@ -293,17 +309,18 @@ class Routes:
                 raise ClosedError("the client was closed") from None
             raise
 
-    def _end_fetch(self, topic: str, fetch: asyncio.Task[None]) -> None:
-        self._fetches.pop(topic, None)
+    def _end_fetch(self, key: tuple[str, bool], fetch: asyncio.Task[None]) -> None:
+        topic, _ = key
+        self._fetches.pop(key, None)
         if not fetch.cancelled():
             fetch.exception()  # whoever waited has heard it; if nobody did, nobody needs it
         if self._table.get(topic) is None:
             self._fetched_at.pop(topic, None)
 
-    async def _request_route(self, topic: str) -> None:
+    async def _request_route(self, topic: str, is_whole: bool) -> None:  # noqa: FBT001 - a key's
         loop = asyncio.get_running_loop()
         self._fetched_at[topic] = loop.time()
-        target = route_target(topic)
+        target = route_target(topic) + ("?require_settled=true" if is_whole else "")
         cached = self._table.get(topic)
         error: ErucaError | None = None
         for _ in self._name_servers.urls:
@@ -330,11 +347,13 @@ class Routes:
         """Use the route of *answer*; return how many seconds to leave its name server alone."""
         try:
             route = TopicRoute.model_validate_json(answer.body)
-            settling = _settling_seconds(answer)
-            if settling and self._table.is_fuller(route):
-                self._due.setdefault(topic, asyncio.get_running_loop().time() + settling)
+            # What is only remembered of brokers that are away says less than their own words.
+            is_remembered = route.order_config is not None and not route.brokers
+            rest = REFRESH_SECONDS if is_remembered else _settling_seconds(answer)
+            if rest and self._table.is_fuller(route):
+                self._due.setdefault(topic, asyncio.get_running_loop().time() + rest)
                 self._wake.set()
-                return settling
+                return rest
             now_ms = asyncio.get_running_loop().time() * 1000
             changed = self._table.put(route, etag=answer.headers.get("etag"), now_ms=now_ms)
         except ValueError as error:

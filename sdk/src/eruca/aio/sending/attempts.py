@@ -13,11 +13,13 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
+from eruca.aio.cluster.name_servers import SETTLING_PAUSE_SECONDS
 from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import (
     ClosedError,
     DiskFullError,
     ErucaError,
+    NameServerSettlingError,
     NameServersUnreachableError,
     NoRouteError,
     NotReadyError,
@@ -58,9 +60,15 @@ _NOT_STORED: Final = (
     RefusedError,
     NoRouteError,
     NameServersUnreachableError,
+    NameServerSettlingError,
     *NOT_TAKEN,
 )
-_ROUTE_ERRORS: Final = (NoRouteError, NameServersUnreachableError, ClosedError)
+_ROUTE_ERRORS: Final = (
+    NoRouteError,
+    NameServersUnreachableError,
+    NameServerSettlingError,
+    ClosedError,
+)
 _PLACE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
 """They refuse a message at one broker, at this moment."""
 
@@ -85,7 +93,13 @@ class Attempts:
     def choose(
         self, view: PublishView, last_broker: str | None, patience: Patience
     ) -> MessageQueue:
-        """Return the queue whose turn it is, after an attempt at *last_broker*."""
+        """Return the queue whose turn it is, after an attempt at *last_broker*.
+
+        Raises:
+            NoRouteError: No live broker takes messages of the topic.
+        """
+        if not view.queues:
+            raise NoRouteError(f"every broker that has topic {view.topic} is away")
         now = time.monotonic()
         return choose_queue(
             patience.queues(view.queues, now),
@@ -128,6 +142,8 @@ class Attempts:
 async def view_before(routes: Routes, topic: str, deadline: float) -> PublishView:
     """Return where messages of *topic* may go, at once where that is known.
 
+    A name server that has just started is waited for up to the deadline.
+
     Raises:
         TimeoutExpiredError: The deadline has passed, or passes before a name server tells.
         ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` says.
@@ -137,8 +153,18 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
         return view
     try:
         async with asyncio.timeout(remaining_seconds(deadline)):
-            return await routes.publish_view(topic)
+            while True:
+                try:
+                    return await routes.publish_view(topic)
+                except NameServerSettlingError:
+                    await asyncio.sleep(SETTLING_PAUSE_SECONDS)
     except TimeoutError:
+        if (settling := routes.settling) is not None:
+            raise NameServerSettlingError(
+                settling.detail,
+                fix=settling.fix,
+                retry_after_seconds=settling.retry_after_seconds,
+            ) from None
         raise TimeoutExpiredError(
             f"no name server told the route of {topic} before the deadline: {routes.silence}",
             fix="check ERUCA_NAMESRV_URLS, and that a name server runs there",

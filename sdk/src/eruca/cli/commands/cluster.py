@@ -70,17 +70,22 @@ async def route(session: Session, *, topic: TopicArgument) -> None:
 async def status(session: Session) -> int:
     """Show every name server and broker: log, projections, disk, load.
 
-    Exit code 1 when one of them does not answer, or a broker is away that the query service has
-    read; see also: eruca doctor.
+    Exit code 1 when one of them does not answer, a broker is away that the query service has
+    read, or no name server can list the brokers yet; see also: eruca doctor.
     """
-    from eruca.contract.errors import ErucaError
+    from eruca.contract.errors import ErucaError, NameServerSettlingError
 
     brokers: dict[str, BrokerStatus | ErucaError] = {}
     groups: list[BrokerGroup] = []
+    is_whole = True
     async with session.client() as client:
         namesrvs = await client.admin.namesrv_statuses()
         if any(not isinstance(found, ErucaError) for found in namesrvs.values()):
-            groups = await client.admin.brokers()
+            try:
+                groups = await client.admin.brokers()
+            except NameServerSettlingError as error:
+                session.say(str(error))
+                is_whole = False
             brokers |= await silent_brokers.away(client)
         for group in groups:
             try:
@@ -97,7 +102,8 @@ async def status(session: Session) -> int:
     else:
         _show_tables(session, namesrvs, brokers)
     found = [*namesrvs.values(), *brokers.values()]
-    return EXIT_FAILED if any(isinstance(answer, ErucaError) for answer in found) else 0
+    has_failed = any(isinstance(answer, ErucaError) for answer in found)
+    return EXIT_FAILED if has_failed or not is_whole else 0
 
 
 def _document(found: NamesrvStatus | BrokerStatus | ErucaError) -> object:
@@ -127,7 +133,9 @@ def _namesrv_row(url: str, found: NamesrvStatus | ErucaError) -> tuple[object, .
 
     if isinstance(found, ErucaError):
         return (url, None, None, None, None, found.detail)
-    return (url, found.version, found.brokers, found.topics, found.held_requests, "none")
+    seconds = found.settling_seconds
+    problem = f"has just started: brokers may be missing for {seconds:.0f} s" if seconds else "none"
+    return (url, found.version, found.brokers, found.topics, found.held_requests, problem)
 
 
 def _broker_row(name: str, found: BrokerStatus | ErucaError) -> tuple[object, ...]:

@@ -107,11 +107,11 @@ def _named(followed: Sequence[FollowedLog], brokers: Sequence[str] | None) -> li
 
 async def _away(client: AsyncClient, wanted: Sequence[FollowedLog]) -> list[str]:
     """Return the brokers that no name server knows; none where it cannot be told."""
-    from eruca.contract.errors import NameServersUnreachableError
+    from eruca.contract.errors import NameServerSettlingError, NameServersUnreachableError
 
     try:
         living = {group.broker_name for group in await client.admin.brokers()}
-    except NameServersUnreachableError:
+    except (NameServersUnreachableError, NameServerSettlingError):
         return []
     return [log.broker_name for log in wanted if log.broker_name not in living]
 

@@ -22,7 +22,7 @@ from eruca.cli.diagnosing import findings as judge
 from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
 from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
-from eruca.contract.errors import ErucaError
+from eruca.contract.errors import ErucaError, NameServerSettlingError
 from eruca.contract.models import (
     BrokerAddress,
     BrokerGroup,
@@ -103,6 +103,9 @@ async def _name_server(
         yield clock
     listed = await ask(client, f"{url}/v1/brokers")
     brokers = listed.model(BrokerList)
+    if listed.code == NameServerSettlingError.code:
+        yield Finding(url, "brokers", Verdict.WARNING, listed.fault or "", listed.fix)
+        return
     if brokers is None:
         fault = listed.fault or "answers, but not as a name server does"
         fix = "give the address of a name server; a broker has another port"

@@ -86,8 +86,8 @@ def agreement(brokers_by_namesrv: Mapping[str, Iterable[str]]) -> Finding:
         "agreement",
         Verdict.WARNING,
         detail,
-        "give every broker all name servers in ERUCA_BROKER_NAMESRV_URLS; a name server that has "
-        "just started knows all of them after half a minute",
+        "give every broker all name servers in ERUCA_BROKER_NAMESRV_URLS; repeat it where one "
+        "has just been started",
     )
 
 

@@ -38,6 +38,14 @@ class Probe:
         except ValidationError:
             return None
 
+    @property
+    def code(self) -> str | None:
+        """Return the code of a refusal in Eruca's form, or None where it is not one."""
+        if self.answer is None or not _is_problem(self.answer):
+            return None
+        code: str | None = self.answer.json().get("code")
+        return code
+
     def date(self) -> datetime | None:
         """Return the answer's Date header, whose unit is a second; None where there is none."""
         text = self.answer.headers.get("date") if self.answer is not None else None
@@ -73,8 +81,13 @@ async def ask(
     return Probe(time.perf_counter() - started_at, answer, fault, fix)
 
 
+def _is_problem(answer: httpx.Response) -> bool:
+    media_type: str = answer.headers.get("content-type", "")
+    return media_type.startswith(PROBLEM_MEDIA_TYPE)
+
+
 def _refusal(answer: httpx.Response) -> tuple[str, str | None]:
-    if answer.headers.get("content-type", "").startswith(PROBLEM_MEDIA_TYPE):
+    if _is_problem(answer):
         document = answer.json()
         return f"status {answer.status_code}: {document['detail']}", document.get("fix")
     return (

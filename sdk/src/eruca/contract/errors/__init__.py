@@ -60,6 +60,7 @@ The tree::
     ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
     │   ├── OverloadedError           429 overloaded
     │   ├── NotReadyError             503 not-ready
+    │   ├── NameServerSettlingError   503 name-server-settling
     │   ├── DiskFullError             503 disk-full
     │   ├── DatabaseUnavailableError  503 database-unavailable
     │   ├── BrokerUnreachableError    503 broker-unreachable
@@ -160,6 +161,7 @@ from eruca.contract.errors.service import (
     DatabaseUnavailableError,
     DiskFullError,
     InternalError,
+    NameServerSettlingError,
     NotReadyError,
     OverloadedError,
     SearchIncompleteError,
@@ -197,6 +199,7 @@ __all__ = [
     "MessageNotFoundError",
     "MethodNotAllowedError",
     "MisdirectedError",
+    "NameServerSettlingError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
     "NoRouteError",

@@ -32,6 +32,14 @@ class NotReadyError(UnavailableError):
     default_fix = "wait a moment, then repeat; or use another instance"
 
 
+class NameServerSettlingError(UnavailableError):
+    """The name server has just started, and not every broker has had the time to register."""
+
+    code = "name-server-settling"
+    title = "The name server has just started and may not know everything yet"
+    default_fix = "wait a moment, then repeat; or ask another name server"
+
+
 class DiskFullError(UnavailableError):
     """The disk is too full to accept writes."""
 

@@ -24,12 +24,12 @@ import structlog
 
 from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.errors import ConflictError, error_of_problem
+from eruca.contract.limits import REGISTRATION_SECONDS_MAX
 from eruca.contract.models import BrokerRegistration, RegistrationResult, TopicConfig
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
-REQUEST_SECONDS: Final = 5.0  # of one registration; of an unregistration, when stopping, less
-UNREGISTER_SECONDS: Final = 2.0
+UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: somebody waits for the stop
 _NOT_THERE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})  # or another is
 
 _log = structlog.get_logger()
@@ -72,7 +72,7 @@ class Registration:
         on_outcome: Callable[[], None] = lambda: None,
     ) -> None:
         self._http = httpx.AsyncClient(
-            transport=Carrier(), timeout=REQUEST_SECONDS, trust_env=False
+            transport=Carrier(), timeout=REGISTRATION_SECONDS_MAX, trust_env=False
         )
         self._peers = [
             _Peer(

@@ -7,7 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query
 
-from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ConflictError,
+    NameServerSettlingError,
+    OverloadedError,
+)
 from eruca.contract.models import (
     BrokerId,
     BrokerList,
@@ -48,7 +53,7 @@ async def register_broker(
     `DELETE`, or when it expires.
     """
     check_topics(registration.topics)
-    return names.register(broker_name, broker_id, registration)
+    return await names.register(broker_name, broker_id, registration)
 
 
 @router.delete(
@@ -79,7 +84,7 @@ async def unregister_broker(
     "/brokers",
     operation_id="listBrokers",
     summary="Every live broker",
-    responses=answer(examples.BROKERS),
+    responses=answer(examples.BROKERS) | problems(NameServerSettlingError),
 )
 async def list_brokers(names: Names) -> BrokerList:
     """Return the live brokers by name and id, each with its last sign of life."""
@@ -90,7 +95,7 @@ async def list_brokers(names: Names) -> BrokerList:
     "/clusters",
     operation_id="listClusters",
     summary="Broker names by cluster",
-    responses=answer(examples.CLUSTERS),
+    responses=answer(examples.CLUSTERS) | problems(NameServerSettlingError),
 )
 async def list_clusters(names: Names) -> ClusterList:
     """Return the live broker names of each cluster."""

@@ -72,6 +72,7 @@ KV_NAMESPACE: Final = {"namespace": "ORDER_TOPIC_CONFIG", "entries": {"flights":
 STATUS: Final = {
     "version": "0.1.0",
     "started_at": "2026-11-21T07:58:12.404Z",
+    "settling_seconds": 0,
     "brokers": 1,
     "topics": 1,
     "held_requests": 0,

@@ -7,7 +7,12 @@ from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
 
-from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
+from eruca.contract.errors import (
+    KeyNotFoundError,
+    NameServerSettlingError,
+    TooLargeError,
+    UnavailableError,
+)
 from eruca.contract.limits import KV_NAME_SIZE_MAX
 from eruca.contract.models import KvEntry, KvNamespace, KvValue
 from eruca.contract.names import KV_NAME_PATTERN
@@ -37,22 +42,22 @@ router = APIRouter(prefix="/v1/kv", tags=["key-value table"])
     "/{namespace}",
     operation_id="listKv",
     summary="A namespace's entries",
-    responses=answer(examples.KV_NAMESPACE),
+    responses=answer(examples.KV_NAMESPACE) | problems(NameServerSettlingError),
 )
 async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
     """Return every key and value; none for a namespace that does not exist."""
-    return KvNamespace(namespace=namespace, entries=names.kv.entries(namespace))
+    return KvNamespace(namespace=namespace, entries=names.kv_entries(namespace))
 
 
 @router.get(
     "/{namespace}/{key}",
     operation_id="getKv",
     summary="One value",
-    responses=answer(examples.KV_ENTRY) | problems(KeyNotFoundError),
+    responses=answer(examples.KV_ENTRY) | problems(KeyNotFoundError, NameServerSettlingError),
 )
 async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
     """Return one entry."""
-    return KvEntry(namespace=namespace, key=key, value=names.kv.get(namespace, key))
+    return KvEntry(namespace=namespace, key=key, value=names.kv_value(namespace, key))
 
 
 @router.put(

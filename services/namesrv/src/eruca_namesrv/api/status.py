@@ -26,6 +26,7 @@ async def get_status(names: Names) -> NamesrvStatus:
     return NamesrvStatus(
         version=version("eruca-namesrv"),
         started_at=names.started_at,
+        settling_seconds=names.settling_seconds,
         brokers=names.table.broker_count,
         topics=len(names.table.topics()),
         held_requests=len(names.held),

@@ -8,7 +8,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
-from eruca.contract.errors import OverloadedError, TopicNotFoundError
+from eruca.contract.errors import (
+    NameServerSettlingError,
+    OverloadedError,
+    TopicNotFoundError,
+)
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.models import (
     SETTLING_HEADER,
@@ -43,7 +47,7 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
     "",
     operation_id="listTopics",
     summary="Every topic that a live broker has",
-    responses=answer(examples.TOPICS),
+    responses=answer(examples.TOPICS) | problems(NameServerSettlingError),
 )
 async def list_topics(
     names: Names,
@@ -64,7 +68,7 @@ async def list_topics(
     responses={
         200: {**answer(examples.ROUTE)[200], "headers": _ROUTE_HEADERS},
         304: {"description": "The route is the one of If-None-Match", "headers": _ETAG_HEADER},
-        **problems(TopicNotFoundError, OverloadedError),
+        **problems(TopicNotFoundError, OverloadedError, NameServerSettlingError),
     },
 )
 async def get_route(
@@ -73,6 +77,12 @@ async def get_route(
     request: Request,
     *,
     wait_seconds: WaitSeconds = 0,
+    require_settled: Annotated[
+        bool,
+        Query(
+            description="503 instead of a route that may lack brokers which have not registered yet"
+        ),
+    ] = False,
     if_none_match: Annotated[
         str | None, Header(max_length=1024, description="ETags of routes that are known")
     ] = None,
@@ -82,7 +92,13 @@ async def get_route(
     With `If-None-Match` and `wait_seconds` the request is held until the route is another one
     (200), is gone (404), or the time is over (304). With `wait_seconds` alone it is held until the
     topic exists.
+
+    An ordered topic whose brokers are all away has a route without queues, and its order config. A
+    topic that no broker has registered is 503 instead of 404 for as long as one may not have had
+    the time to, since the name server started.
     """
+    if require_settled:
+        names.require_settled()
     known = known_tags(if_none_match)
     route = await names.route(topic, known, wait_seconds, request.receive)
     headers = {"etag": route.etag, "cache-control": "no-cache"}

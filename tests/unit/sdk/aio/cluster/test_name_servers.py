@@ -9,7 +9,12 @@ import pytest
 import eruca
 from eruca.aio.cluster.name_servers import NameServers
 from eruca.aio.http.transport import HttpResponse
-from eruca.contract.errors import NotFoundError, NotReadyError
+from eruca.contract.errors import (
+    NameServerSettlingError,
+    NotFoundError,
+    NotReadyError,
+    TopicNotFoundError,
+)
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
 pytestmark = pytest.mark.anyio
@@ -155,3 +160,47 @@ async def test_a_sender_that_gives_up_waiting_for_a_route_says_who_did_not_answe
         producer = client.producer(send_timeout=0.2)
         with pytest.raises(eruca.TimeoutExpiredError, match="https://n1 has not answered; if"):
             await producer.send(eruca.Message("orders", b"x"))
+
+
+def settling() -> HttpResponse:
+    return problem_answer(NameServerSettlingError("it has just started"))
+
+
+@pytest.mark.parametrize("known", [json_answer({}), problem_answer(TopicNotFoundError("no"))])
+@pytest.mark.parametrize("knows", URLS)
+async def test_one_that_knows_beats_those_that_do_not_know_yet(
+    knows: str, known: HttpResponse
+) -> None:
+    async def answer(request: Request) -> HttpResponse:
+        return known if request.url == knows else settling()
+
+    servers = NameServers(URLS, ScriptedTransport(answer))
+
+    assert await servers.request("GET", "/", timeout=60) is known
+
+
+async def test_where_nobody_knows_yet_all_are_asked_again_until_one_does() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        is_known = len(transport.requests) > 2 * len(URLS)
+        return json_answer({"from": request.url}) if is_known else settling()
+
+    transport = ScriptedTransport(answer)
+    servers = NameServers(URLS, transport)
+
+    assert (await servers.request("GET", "/", timeout=60)).status == 200
+    assert servers.settling is None
+
+
+async def test_not_to_know_yet_is_no_answer_and_may_be_repeated_when_time_is_up() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        if request.url == "http://n1":
+            raise eruca.TransportError("nobody there")
+        return settling()
+
+    servers = NameServers(URLS, ScriptedTransport(answer))
+
+    with pytest.raises(NameServerSettlingError) as raised:
+        await servers.request("GET", "/", timeout=0.01)
+
+    assert raised.value.retryable
+    assert servers.settling is not None

@@ -60,6 +60,8 @@ class NameServer:
         if request.target == "/v1/brokers":
             return self.broker_list()
         topic = request.target.split("/")[3]
+        if self.settling is not None and "require_settled" in request.target:
+            return problem_answer(eruca.NameServerSettlingError("it has just started"))
         is_held = "wait_seconds" in request.target
         if is_held and not self.holds:
             return problem_answer(OverloadedError("too many held requests"))
@@ -76,6 +78,8 @@ class NameServer:
             if not is_held:
                 break
             await self.changed.wait()
+        if route is None and self.settling is not None:
+            return problem_answer(eruca.NameServerSettlingError("it has just started"))
         if route is None:
             return problem_answer(eruca.TopicNotFoundError(f"no topic {topic}"))
         return HttpResponse(304, {"etag": etag}, b"")
@@ -86,12 +90,12 @@ class NameServer:
 
 @asynccontextmanager
 async def routes_of(
-    *urls: str,
+    *urls: str, timeout: float = 5.0
 ) -> AsyncIterator[tuple[Routes, NameServer, ScriptedTransport]]:
     chosen = list(urls) or ["http://n1"]
     server = NameServer(chosen)
     transport = ScriptedTransport(server)
-    routes = Routes(NameServers(chosen, transport), network="default", timeout=5.0)
+    routes = Routes(NameServers(chosen, transport), network="default", timeout=timeout)
     yield routes, server, transport
     await routes.close()
 
@@ -496,3 +500,65 @@ async def test_nothing_is_kept_of_topics_that_have_no_route(
 
         assert len(transport.requests) == 1
         assert caplog.messages == []  # there is no route that stays as it was
+
+
+async def test_a_topic_that_is_not_known_yet_is_never_taken_for_a_new_one() -> None:
+    async with routes_of(timeout=0.01) as (routes, server, transport):
+        server.brokers = ["a"]
+        server.settling = 30
+
+        with pytest.raises(eruca.NameServerSettlingError):
+            await routes.publish_view("orders")
+        assert "/v1/brokers" not in [request.target for request in transport.requests]
+
+        server.settling = None
+        assert {queue.broker_name for queue in (await routes.publish_view("orders")).queues} == {
+            "a"
+        }
+
+
+async def test_a_route_that_must_be_whole_is_waited_for() -> None:
+    async with routes_of() as (routes, server, transport):
+        server.put("orders", "a")
+        server.settling = 30
+        asking = asyncio.create_task(routes.route("orders"))
+        await until(lambda: len(plain(transport)) >= 2)
+        assert not asking.done()
+
+        server.put("orders", "a", "b")
+        server.settling = None
+
+        assert {broker.broker_name for broker in (await asking).brokers} == {"a", "b"}
+
+
+async def test_a_consumer_that_waits_for_topics_waits_for_those_not_known_yet() -> None:
+    async with routes_of(timeout=0.01) as (routes, server, _):
+        server.settling = 30
+
+        assert await routes.consumers_view("orders", waits=True) is None
+        with pytest.raises(eruca.NameServerSettlingError):
+            await routes.consumers_view("orders", waits=False)
+
+
+async def test_keys_of_an_ordered_topic_whose_brokers_are_away_are_missed_and_no_other_is() -> None:
+    async with routes_of() as (routes, server, _):
+        server.put("orders")
+        server.tables["http://n1"]["orders"]["order_config"] = "b:2"
+        server.brokers = ["a"]
+
+        view = await routes.publish_view("orders")
+
+        assert view.queues == ()
+        assert [queue.broker_name for queue in view.key_queues] == ["b", "b"]
+        assert all(view.is_missed(queue) for queue in view.key_queues)
+
+
+async def test_what_is_remembered_of_brokers_that_are_away_takes_no_routes_place() -> None:
+    async with routes_of() as (routes, server, _):
+        server.put("orders", "b")
+        view = await routes.publish_view("orders")
+
+        server.tables["http://n1"]["orders"] = route_of("orders") | {"order_config": "b:4"}
+        await routes.refresh("orders")
+
+        assert routes.cached_publish_view("orders") is view

@@ -1,0 +1,81 @@
+"""The ordered topics of each broker, remembered while it is away.
+
+A topic without a live broker is unknown, and may be created by sending to it: on brokers that live.
+For an ordered topic that would be wrong. Its sharding keys keep their queues, so what is sent under
+one waits for that queue's broker, however long that is away, and whatever name server starts
+meanwhile. So the order configs that a broker registers are kept here until it registers others.
+
+They are kept in the key-value table, an entry per broker, as RocketMQ keeps its order configs: so
+they are on the disk where the table is, they can be seen, and what is said of a broker that will
+not come back can be deleted. Routes are not kept: where a broker is, only the broker tells.
+
+As long as a live broker has the topic, its word counts, and nothing of this does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from eruca.contract.errors import KeyNotFoundError
+from eruca.contract.models import TopicConfig
+from eruca.contract.names import ORDERED_TOPICS_NAMESPACE
+from eruca_namesrv.kv import KvTable
+
+_Orders: TypeAlias = dict[str, tuple[int, str]]  # version and text, by topic
+_ENTRY: Final = TypeAdapter(_Orders)
+
+
+class OrderedTopics:
+    """What brokers have said of their ordered topics."""
+
+    def __init__(self, kv: KvTable) -> None:
+        self._kv = kv
+        self._known: _Orders = {}  # the highest version of each
+        self.read()
+
+    def order_config(self, topic: str) -> str | None:
+        """Return a topic's order config; None where no broker has said that it is ordered."""
+        order = self._known.get(topic)
+        return None if order is None else order[1]
+
+    async def remember(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
+        """Keep what a master registers of its ordered topics, in place of what it said before.
+
+        Raises:
+            TooLargeError: The table would grow beyond ``kv_size_max``.
+            UnavailableError: The table's file cannot be written now.
+        """
+        orders = {
+            config.topic: (config.order_config.version, config.order_config.text)
+            for config in topics
+            if config.order_config is not None
+        }
+        text = json.dumps(orders, ensure_ascii=False, sort_keys=True) if orders else None
+        if text == self._kv.entries(ORDERED_TOPICS_NAMESPACE).get(broker_name):
+            return
+        if text is not None:
+            await self._kv.put(ORDERED_TOPICS_NAMESPACE, broker_name, text)
+        else:
+            with suppress(KeyNotFoundError):  # somebody was faster
+                await self._kv.delete(ORDERED_TOPICS_NAMESPACE, broker_name)
+
+    def read(self) -> frozenset[str]:
+        """Take in what the table holds now; return the topics of which it says something else."""
+        before, known = self._known, _Orders()
+        for text in self._kv.entries(ORDERED_TOPICS_NAMESPACE).values():
+            for topic, order in _orders_of(text).items():
+                known[topic] = max(order, known.get(topic, order))
+        self._known = known
+        return frozenset(topic for topic, _ in before.items() ^ known.items())
+
+
+def _orders_of(text: str) -> _Orders:
+    try:
+        return _ENTRY.validate_json(text)
+    except ValidationError:
+        return {}  # somebody else's entry says nothing of any topic

@@ -1,0 +1,127 @@
+"""A name server that was restarted: nobody takes what it does not know for what does not exist."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+import eruca
+from eruca_deploy.cluster import LocalCluster
+from support.command_line import Eruca
+
+pytestmark = pytest.mark.anyio
+
+SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+NAMESRV = "namesrv-1"
+LISTS = ("/v1/topics", "/v1/brokers", "/v1/clusters")
+
+
+def keyed(text: str) -> eruca.Message:
+    return eruca.Message("orders", text, sharding_key="k1")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(brokers=2, settings=SMALL, restarts=False) as cluster:
+        yield cluster
+
+
+async def send(cluster: LocalCluster, text: str, *, within: float) -> eruca.SendResult:
+    """Send by a client that knows nothing yet."""
+    async with (
+        eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client,
+        client.producer(send_timeout=within) as producer,
+    ):
+        return await producer.send(keyed(text))
+
+
+async def order_at_b(cluster: LocalCluster) -> eruca.SendResult:
+    """Make an ordered topic on broker-b alone, and send a message."""
+    async with eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client:
+        await client.admin.create_topic("orders", ordered=True, broker_name="broker-b")
+    return await send(cluster, "1", within=60)
+
+
+def topics_of_a(cluster: LocalCluster) -> list[str]:
+    """Return the topics of broker-a, where none belongs."""
+    answer = httpx.get(f"{cluster.broker_urls['broker-a']}/v1/topics").json()
+    return [topic["topic"] for topic in answer["topics"]]
+
+
+async def test_an_ordered_topic_is_not_made_elsewhere_while_its_broker_is_away(
+    cluster: LocalCluster,
+) -> None:
+    first = await order_at_b(cluster)
+    await cluster.kill("broker-b")
+    await cluster.restart(NAMESRV)
+
+    with pytest.raises(
+        (eruca.NoRouteError, eruca.SendFailedError), match="broker-b, which is away"
+    ):
+        await send(cluster, "2", within=5)
+    assert topics_of_a(cluster) == []
+
+    waiting = asyncio.create_task(send(cluster, "2", within=120))
+    await cluster.restart("broker-b")
+    assert (await waiting).queue == first.queue
+    assert topics_of_a(cluster) == []
+
+
+async def test_no_topic_is_made_on_the_word_of_a_name_server_that_has_lost_its_file(
+    cluster: LocalCluster,
+) -> None:
+    first = await order_at_b(cluster)
+    await cluster.kill("broker-b")
+    await cluster.stop_one(NAMESRV)
+    (cluster.plan.namesrvs[0].directory / "kv.json").unlink()
+    await cluster.restart(NAMESRV)
+
+    async with httpx.AsyncClient(base_url=cluster.namesrv_urls[0]) as http:
+        answers = [await http.get(path) for path in ("/v1/topics/orders/route", *LISTS)]
+    with pytest.raises(eruca.NameServerSettlingError):
+        await send(cluster, "2", within=5)
+
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (503, "name-server-settling")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert topics_of_a(cluster) == []
+    waiting = asyncio.create_task(send(cluster, "2", within=120))
+    await cluster.restart("broker-b")
+    assert (await waiting).queue == first.queue
+
+
+async def test_a_new_client_finds_topics_and_brokers_whatever_the_moment(
+    cluster: LocalCluster,
+) -> None:
+    first = await order_at_b(cluster)
+    await cluster.restart(NAMESRV)
+
+    async with eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client:
+        topics, brokers, sent = await asyncio.gather(
+            client.admin.list_topics(), client.admin.brokers(), send(cluster, "2", within=60)
+        )
+
+    assert topics == ["orders"]
+    assert [group.broker_name for group in brokers] == ["broker-a", "broker-b"]
+    assert sent.queue == first.queue
+
+
+async def test_the_command_line_says_what_a_name_server_cannot_list_yet(
+    cluster: LocalCluster,
+) -> None:
+    await cluster.kill("broker-b")
+    await cluster.restart(NAMESRV)
+    [url] = cluster.namesrv_urls
+    command = Eruca(url)
+    command.environment["ERUCA_TIMEOUT_SECONDS"] = "0.2"
+
+    status = await asyncio.to_thread(command, "status", code=1)
+    listed = await asyncio.to_thread(command, "topic", "list", code=1)
+    doctor = await asyncio.to_thread(command, "doctor", "-ojson")
+
+    assert "has just started: brokers may be missing" in status.stdout
+    assert "name server has just started" in listed.stderr
+    assert "name server has just started" in doctor.stdout
