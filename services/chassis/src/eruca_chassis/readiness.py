@@ -4,8 +4,8 @@ Liveness (``/healthz``) says that the process answers; readiness (``/readyz``) t
 work. While the switch is off, every resource under ``/v1`` answers 503 with the reason, so that a
 client tries elsewhere instead of getting half an answer.
 
-A service may be unable to do its work and still have some to do: a broker whose disk has failed
-takes no message, and hands out those it has. Its *incapacities* turn ``/readyz`` to 503 and nothing
+A service may be unable to do its work and still have some to do: one whose disk has failed
+takes nothing in, and hands out what it has. Its *incapacities* turn ``/readyz`` to 503 and nothing
 else; each request finds out by itself.
 """
 
