@@ -12,13 +12,15 @@ class ManualBudget:
         self.maximum = maximum
         self.used = 0
 
-    def take(self, amount: int) -> None:
+    def take(self, amount: int, client: str = "") -> None:
         """Take *amount*, if it fits."""
+        assert isinstance(client, str)
         if self.used + amount > self.maximum:
             raise OverloadedError("the budget is used up", retry_after_seconds=1)
         self.used += amount
 
-    def give(self, amount: int) -> None:
+    def give(self, amount: int, client: str = "") -> None:
         """Give *amount* back."""
+        assert isinstance(client, str)
         self.used -= amount
         assert self.used >= 0

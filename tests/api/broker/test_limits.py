@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca_broker.api.hot.routes import COMMIT_PATH, ROLLBACK_PATH, HotHandlers
 from eruca_broker.app import BrokerApp
+from eruca_chassis.budget import RESERVE_SIZE
 from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
 from support.delivery_clients import DeliveryClient, texts
+from support.members import joined
 from support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -26,11 +29,19 @@ AS_RECORDS = {"accept": RECORDS_MEDIA_TYPE}
 
 @pytest.fixture
 async def small(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with open_broker(tmp_path / "small", bytes_in_flight_max=13 * 1024**2) as app:
+    size = 13 * 1024**2
+    async with open_broker(
+        tmp_path / "small",
+        bytes_in_flight_max=size,
+        consume_bytes_in_flight_max=size,
+        client_share=1,
+    ) as app:
         yield app
 
 
-def scope(path: str, *, content_length: int | None, content_type: bytes) -> dict[str, object]:
+def scope(
+    path: str, *, content_length: int | None, content_type: bytes, client: str
+) -> dict[str, object]:
     headers = [(b"host", b"localhost"), (b"content-type", content_type)]
     if content_length is not None:
         headers.append((b"content-length", b"%d" % content_length))
@@ -41,14 +52,16 @@ def scope(path: str, *, content_length: int | None, content_type: bytes) -> dict
         "path": path,
         "query_string": b"",
         "headers": headers,
-        "client": ("127.0.0.1", 1),
+        "client": (client, 1),
     }
 
 
 class Upload:
     """A request whose body comes when the test says so."""
 
-    def __init__(self, app: BrokerApp, *, content_length: int | None) -> None:
+    def __init__(
+        self, app: BrokerApp, *, content_length: int | None, client: str = "127.0.0.1"
+    ) -> None:
         self.pieces: asyncio.Queue[dict[str, object]] = asyncio.Queue()
         self.answer: list[dict[str, object]] = []
 
@@ -61,6 +74,7 @@ class Upload:
                     "/v1/topics/orders/messages",
                     content_length=content_length,
                     content_type=b"application/json",
+                    client=client,
                 ),
                 self.pieces.get,
                 send,  # type: ignore[arg-type]  # a dict is the message it is given
@@ -80,21 +94,16 @@ async def in_flight(app: BrokerApp, size: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_an_announced_body_is_paid_for_before_it_comes(small: BrokerApp) -> None:
-    uploads = [Upload(small, content_length=6 * 1024**2) for _ in range(2)]
-    await in_flight(small, 12 * 1024**2)
+async def test_what_is_only_announced_takes_hardly_anything(small: BrokerApp) -> None:
+    uploads = [Upload(small, content_length=6 * 1024**2) for _ in range(91)]
+    await in_flight(small, 91 * RESERVE_SIZE)
 
     async with client_of(small) as client:
-        refused = await client.post(
-            "/topics/orders/messages", content=b" " * (2 * 1024**2), headers=JSON
-        )
-        small_one = await client.post("/topics/orders/messages", json={"body": {"text": "x"}})
+        large = json.dumps({"body": {"text": "x" * BODY_SIZE_MAX}}).encode()
+        sent = await client.post("/topics/orders/messages", content=large, headers=JSON)
+        ready = await client.get("http://localhost/readyz")
 
-    assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
-    assert "bytes_in_flight_max" in refused.json()["detail"]
-    assert refused.json()["retryable"] is True
-    assert int(refused.headers["retry-after"]) >= 1
-    assert small_one.status_code == 201  # there was room for this
+    assert (sent.status_code, ready.status_code) == (201, 200)
     for upload in uploads:
         upload.leave()
         await upload.task
@@ -102,21 +111,101 @@ async def test_an_announced_body_is_paid_for_before_it_comes(small: BrokerApp) -
     await in_flight(small, 0)
 
 
-async def test_a_body_of_unknown_length_is_paid_for_as_it_comes(small: BrokerApp) -> None:
-    fixed = [Upload(small, content_length=6 * 1024**2) for _ in range(2)]
-    chunked = Upload(small, content_length=None)
-    chunked.feed(1024**2)
-    await in_flight(small, 13 * 1024**2)
-
-    chunked.feed(1)
-
-    await chunked.task
-    assert chunked.answer[0]["status"] == 429
+@pytest.mark.parametrize("content_length", [6 * 1024**2, None], ids=["announced", "chunked"])
+async def test_a_body_is_paid_for_as_it_comes(small: BrokerApp, content_length: int | None) -> None:
+    uploads = [Upload(small, content_length=content_length) for _ in range(3)]
+    for upload in uploads[:2]:
+        for _ in range(5):
+            upload.feed(1024**2)
+    await in_flight(small, 10 * 1024**2 + RESERVE_SIZE)
+    for _ in range(2):
+        uploads[2].feed(1024**2)
     await in_flight(small, 12 * 1024**2)
-    for upload in fixed:
+
+    uploads[2].feed(1024**2 + 1)
+
+    await uploads[2].task
+    assert uploads[2].answer[0]["status"] == 429
+    await in_flight(small, 10 * 1024**2)
+    for upload in uploads[:2]:
         upload.leave()
         await upload.task
     await in_flight(small, 0)
+
+
+async def fill(app: BrokerApp) -> list[Upload]:
+    """Use up the senders' budget by bodies that have come, and do not end."""
+    uploads = [Upload(app, content_length=6 * 1024**2) for _ in range(3)]
+    for upload, size in zip(uploads, (6 * 1024**2 - 1, 6 * 1024**2 - 1, 1024**2), strict=True):
+        upload.feed(size)
+    await in_flight(app, 13 * 1024**2 - 2)
+    return uploads
+
+
+async def test_senders_that_use_up_their_budget_are_refused_and_lock_no_consumer_out(
+    small: BrokerApp,
+) -> None:
+    async with client_of(small) as client:
+        consumer = DeliveryClient(client, "warehouse", "orders")
+        await consumer.create()
+        await consumer.send("one", keys=["k"])
+        uploads = await fill(small)
+
+        refused = await client.post("/topics/orders/messages", json={"body": {"text": "x"}})
+        ready = await client.get("http://localhost/readyz")
+        [delivery] = await consumer.receive(max_count=1)
+        await joined(client, "books", "orders")
+        answers = [
+            await client.get("/topics/orders/queues/0/messages?offset=0"),
+            await client.get("/topics/orders/queues/0/messages?offset=0", headers=AS_RECORDS),
+            await client.post(
+                "/pull", json={"queues": [{"topic": "orders", "queue_id": 0, "offset": 0}]}
+            ),
+            await client.get("/topics/orders/messages?key=k"),
+            await client.get("/log?from_offset=0", headers={"accept": "application/json"}),
+            await consumer.ack(delivery),
+            await client.put(
+                "/groups/magazines/offsets",
+                json={"offsets": [{"topic": "orders", "queue_id": 0, "offset": 1}]},
+            ),
+        ]
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
+    assert "bytes_in_flight_max" in refused.json()["detail"]
+    assert refused.json()["retryable"] is True
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (ready.status_code, ready.json()["code"]) == (503, "not-ready")
+    assert "bytes_in_flight_max is used up" in ready.json()["detail"]
+    assert ready.headers["retry-after"] == "1"
+    assert [a.status_code for a in answers if a.status_code not in (200, 201, 204)] == []
+    for upload in uploads:
+        upload.leave()
+        await upload.task
+    await in_flight(small, 0)
+    async with client_of(small) as client:
+        assert (await client.get("http://localhost/readyz")).status_code == 200
+
+
+async def test_one_client_takes_no_more_than_its_share(tmp_path: Path) -> None:
+    async with open_broker(
+        tmp_path / "shared", bytes_in_flight_max=16 * 1024**2, client_share=0.5
+    ) as app:
+        uploads = [Upload(app, content_length=6 * 1024**2, client=f"2001:db8::{n}") for n in (1, 2)]
+        for upload in uploads:
+            upload.feed(4 * 1024**2)
+        await in_flight(app, 8 * 1024**2)
+        refused = Upload(app, content_length=10, client="2001:db8::3")
+        other = Upload(app, content_length=6 * 1024**2, client="2001:db8:0:1::1")
+        other.feed(6 * 1024**2 - 1)
+
+        await refused.task
+        await in_flight(app, 14 * 1024**2 - 1)
+
+        assert refused.answer[0]["status"] == 429
+        assert other.answer == []
+        for upload in (*uploads, other):
+            upload.leave()
+            await upload.task
 
 
 async def test_a_chunked_body_ends_at_the_limit(app: BrokerApp) -> None:
@@ -158,12 +247,13 @@ async def test_whatever_happens_everything_is_given_back(
 
 
 async def test_answers_need_room_too(small: BrokerApp) -> None:
+    budget = broker_of(small).consume_in_flight
     async with client_of(small) as client:
         for _ in range(2):
             message = {"body": {"text": "x" * BODY_SIZE_MAX}, "keys": ["k"]}
             sent = await client.post("/topics/orders/messages?queue_id=0", json=message)
-        uploads = [Upload(small, content_length=6 * 1024**2) for _ in range(2)]
-        await in_flight(small, 12 * 1024**2)
+        room = 1024**2
+        budget.take(budget.maximum - room, "others")
 
         pull = "/topics/orders/queues/0/messages?offset=0"
         feed = f"/log?from_offset={sent.json()['log_offset']}"
@@ -171,14 +261,13 @@ async def test_answers_need_room_too(small: BrokerApp) -> None:
         for path in (pull, feed, record_, "/topics/orders/messages?key=k"):
             refused = await client.get(path, headers={"accept": "application/json"})
             assert (refused.status_code, refused.json()["code"]) == (429, "overloaded"), path
+            assert "consume_bytes_in_flight_max" in refused.json()["detail"]
         # What goes out as it lies in the log takes hardly any memory.
         assert (await client.get(pull, headers=AS_RECORDS)).status_code == 200
         assert (await client.get(feed)).status_code == 200
-        for upload in uploads:
-            upload.leave()
-            await upload.task
-        await in_flight(small, 0)
+        budget.give(budget.maximum - room, "others")
         assert (await client.get("/topics/orders/messages?key=k")).status_code == 200
+    assert budget.used == 0
 
 
 async def test_a_store_that_takes_no_writes_says_why_and_still_reads(

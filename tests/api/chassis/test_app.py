@@ -103,7 +103,7 @@ def app() -> ServiceApp:
         lifespan=lifespan,
         hot=HotRoutes(HotRoute("POST", "/v1/things/{name}/parts", post_parts, admit=admit_parts)),
         body_size_max=1_000,
-        bodies_size_max=2_000,
+        bodies_size_max=2_100,
     )
 
 
@@ -279,7 +279,7 @@ async def test_bodies_under_way_are_capped_together_and_given_back(app: ServiceA
             if refused.status_code == 429:
                 break
             await checkpoint()
-        assert "bodies_size_max, 2000 bytes" in refused.json()["detail"]
+        assert "bodies_size_max: 1928 of 2100 are in use" in refused.json()["detail"]
         assert refused.headers["retry-after"] == "1"
         may_go_on.set()
         assert {answer.status_code for answer in await asyncio.gather(*uploads)} == {200}

@@ -31,6 +31,8 @@ def broker(tmp_path: Path) -> Iterator[ServiceProcess]:
         "UNREAD_SECONDS": str(PAUSE_SECONDS),
         "REQUEST_SECONDS": str(PAUSE_SECONDS),
         "BYTES_IN_FLIGHT_MAX": str(16 * 1024**2),
+        "CLIENT_SHARE": "1",
+        "CONSUME_BYTES_IN_FLIGHT_MAX": str(32 * 1024**2),
     }
     with running("eruca_broker", {f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
         yield process
@@ -81,7 +83,7 @@ def test_clients_that_never_read_their_answers(broker: ServiceProcess) -> None:
                 stack.enter_context(said(broker.url, asked % (target, media_type)))
         serves(broker.url)
 
-        until(broker.url, lambda status: status["bytes_in_flight"] == 0)
+        until(broker.url, lambda status: status["consume_bytes_in_flight"] == 0)
         serves(broker.url)
 
 
@@ -146,24 +148,86 @@ def held_group_requests(url: str) -> int:
     return int(float(line.split()[1]))
 
 
-def test_uploads_that_stop_half_way_give_back_what_they_announced(broker: ServiceProcess) -> None:
-    head = (
-        b"POST /v1/topics/other/messages HTTP/1.1\r\nhost: localhost\r\n"
-        b"content-type: application/json\r\ncontent-length: 6000000\r\n\r\n{"
-    )
+ANNOUNCED = (
+    b"POST /v1/topics/other/messages HTTP/1.1\r\nhost: localhost\r\n"
+    b"content-type: application/json\r\ncontent-length: 6000000\r\n\r\n"
+)
+CHUNKED = (
+    b"POST /v1/topics/other/messages HTTP/1.1\r\nhost: localhost\r\n"
+    b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
+)
+RECORDS = (
+    b"POST /v1/topics/other/queues/0/records HTTP/1.1\r\nhost: localhost\r\n"
+    b"content-type: %s\r\ncontent-length: 4000000\r\n\r\n" % RECORDS_MEDIA_TYPE.encode()
+)
+ORDINARY = (
+    b"PUT /v1/topics/other HTTP/1.1\r\nhost: localhost\r\n"
+    b"content-type: application/json\r\ncontent-length: 1000000\r\n\r\n{"
+)
+EXPECTING = ANNOUNCED[:-2] + b"expect: 100-continue\r\n\r\n"
 
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(ANNOUNCED, id="announced and silent"),
+        pytest.param(ANNOUNCED + b" " * 154, id="announced and begun"),
+        pytest.param(CHUNKED, id="chunked"),
+        pytest.param(RECORDS, id="records"),
+        pytest.param(ORDINARY, id="an ordinary request"),
+        pytest.param(EXPECTING, id="expecting to be told to go on"),
+    ],
+)
+def test_bodies_that_are_announced_and_do_not_come_lock_nobody_out(
+    broker: ServiceProcess, begun: bytes
+) -> None:
+    """Of 91 clients that announce hundreds of megabytes and send 14 KB."""
+    large = {"body": {"text": "x" * 4_000_000}}
+    with ExitStack() as stack:
+        for _ in range(91):
+            stack.enter_context(said(broker.url, begun))
+        serves(broker.url)
+        answer = httpx.post(f"{broker.url}/v1/topics/other/messages", json=large)
+        assert answer.status_code == 201
+        assert httpx.get(f"{broker.url}/readyz").status_code == 200
+
+    until(broker.url, lambda status: status["bytes_in_flight"] == 0)
+
+
+def test_a_broker_that_refuses_sends_for_lack_of_room_is_not_ready_and_serves_consumers(
+    broker: ServiceProcess,
+) -> None:
+    """The bodies come, but for their last byte; from one client, whose share is all."""
+    serves(broker.url)
+    url = f"{broker.url}/v1/topics/other"
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(said(broker.url, ANNOUNCED, b" " * 5_550_000))
+        until(broker.url, lambda status: status["bytes_in_flight"] >= 16_600_000)
+
+        refused = httpx.post(f"{url}/messages", content=b" " * 1_000_000)
+        ready = httpx.get(f"{broker.url}/readyz")
+        pulled = httpx.get(f"{url}/queues/0/messages?offset=0")
+        committed = httpx.put(
+            f"{broker.url}/v1/groups/billing/offsets",
+            json={"offsets": [{"topic": "other", "queue_id": 0, "offset": 1}]},
+        )
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert (ready.status_code, ready.headers["retry-after"]) == (503, "1")
+    assert (pulled.status_code, committed.is_success) == (200, True)
+    until(broker.url, lambda status: status["bytes_in_flight"] == 0)
+    assert httpx.get(f"{broker.url}/readyz").status_code == 200
+
+
+def test_uploads_that_stop_half_way_give_back_what_has_come(broker: ServiceProcess) -> None:
     with ExitStack() as stack:
         for _ in range(2):
-            stack.enter_context(said(broker.url, head))
-        until(broker.url, lambda status: status["bytes_in_flight"] >= 12_000_000)
-        large = {"body": {"text": "x" * 4_000_000}}
-        answer = httpx.post(f"{broker.url}/v1/topics/other/messages", json=large)
-        assert answer.status_code in (
-            201,
-            429,
-        )  # whether 4 MB more fit; what counts is what follows
+            stack.enter_context(said(broker.url, ANNOUNCED, b" " * 3_000_000))
+        until(broker.url, lambda status: status["bytes_in_flight"] >= 6_000_000)
         serves(broker.url)
 
     until(broker.url, lambda status: status["bytes_in_flight"] == 0)
+    large = {"body": {"text": "x" * 4_000_000}}
     sent = httpx.post(f"{broker.url}/v1/topics/other/messages", json=large)
     assert sent.status_code == 201

@@ -449,6 +449,8 @@ class BrokerStatus(Answer):
     held_requests_max: int
     bytes_in_flight: int
     bytes_in_flight_max: int
+    consume_bytes_in_flight: int
+    consume_bytes_in_flight_max: int
     topics: int
     groups: int
 

@@ -142,6 +142,10 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             )
             broker = wire(settings, store, store_host, clock, registration.topics_changed)
             app.state.broker = broker
+            app.readiness.incapacities += [
+                broker.in_flight.exhaustion,
+                broker.consume_in_flight.exhaustion,
+            ]
             handlers.open(*_hot_routes(settings, broker))
             scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
             _measure(app, broker, scrub, stack)
@@ -188,6 +192,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
         hot=handlers.routes,
         body_size_max=settings.body_size_max,
         guard=settings.guard(),
+        client_share=settings.client_share,
     )
 
 
@@ -225,12 +230,12 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
 def _hot_routes(
     settings: BrokerSettings, broker: Broker
 ) -> tuple[SendRoutes, PullRoutes, TransactionRoutes, DeliveryRoutes]:
-    in_flight = broker.in_flight
+    in_flight, consume_in_flight = broker.in_flight, broker.consume_in_flight
     return (
         SendRoutes(broker.sender, broker.idempotent_sender, in_flight),
-        PullRoutes(broker.puller, in_flight),
-        TransactionRoutes(broker.transactions, in_flight),
-        DeliveryRoutes(broker.deliveries, in_flight, body_size_max=settings.body_size_max),
+        PullRoutes(broker.puller, consume_in_flight),
+        TransactionRoutes(broker.transactions, in_flight, consume_in_flight),
+        DeliveryRoutes(broker.deliveries, consume_in_flight, body_size_max=settings.body_size_max),
     )
 
 

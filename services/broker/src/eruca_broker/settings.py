@@ -200,7 +200,13 @@ class BrokerSettings(ServiceSettings):
     bytes_in_flight_max: int = Field(
         default=256 * 1024**2,
         ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,
-        description="bytes of request bodies and answers being worked on",
+        description="bytes of messages being sent that are being worked on",
+    )
+    consume_bytes_in_flight_max: int = Field(
+        default=128 * 1024**2,
+        ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,
+        description="bytes of what consumers ask for and are answered that are being worked on: "
+        "pulls, deliveries, acknowledgements, decisions, look-ups, the log",
     )
     held_requests_max: int = Field(
         default=10_000, ge=0, description="requests that wait for messages"

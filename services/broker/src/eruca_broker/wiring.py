@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from eruca.contract.limits import JSON_BODY_SIZE_MAX, PULL_SIZE_MAX
 from eruca.contract.records import Host
 from eruca_broker.api.dependencies import Broker
-from eruca_broker.core.budget import Budget
 from eruca_broker.core.records.rendering import host_text
 from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
@@ -41,6 +41,7 @@ from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.budget import Budget, client_max_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
 
@@ -137,7 +138,8 @@ def wire(
         ),
         clock=clock,
         store=store,
-        in_flight=Budget("bytes_in_flight_max", settings.bytes_in_flight_max),
+        in_flight=_budget(settings, "bytes_in_flight_max", JSON_BODY_SIZE_MAX),
+        consume_in_flight=_budget(settings, "consume_bytes_in_flight_max", PULL_SIZE_MAX),
         held=held,
         topics=topics,
         sender=sender,
@@ -169,3 +171,9 @@ def wire(
         lags=GroupLags(store),
         group_work=work,
     )
+
+
+def _budget(settings: BrokerSettings, name: str, largest: int) -> Budget:
+    """Return the budget of the setting *name*, of which the largest request takes so much."""
+    maximum: int = getattr(settings, name)
+    return Budget(name, maximum, client_max=client_max_of(maximum, settings.client_share, largest))

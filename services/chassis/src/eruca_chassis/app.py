@@ -55,6 +55,7 @@ from eruca_chassis.asgi import (
     request_id_header,
     send_problem,
 )
+from eruca_chassis.budget import Budget, client_max_of, client_of
 from eruca_chassis.connections.asgi_exchange import run_exchange
 from eruca_chassis.connections.exchange import defect
 from eruca_chassis.connections.hot import HotRoutes
@@ -74,6 +75,8 @@ Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]
 BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a request that FastAPI reads, unless told otherwise
 BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
 BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such requests that are under way
+
+_PIECE_COST: Final = 64  # bytes of memory that each piece of a body takes beside its own
 
 _log = structlog.get_logger()
 _ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
@@ -96,6 +99,7 @@ class ServiceApp(FastAPI):
         hot: Routes that bypass FastAPI. Each must be declared in a router too, for the document.
         body_size_max: Bytes of a request's body; hot routes look after their own.
         bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
+        client_share: How much of it one client may hold; see ``ServiceSettings``.
         ungated: Prefixes of paths that can do without what the service is not ready for: they are
             refused only while it starts and once it stops.
         guard: Says which requests may be made here; None: one that knows no names and no sites.
@@ -115,6 +119,7 @@ class ServiceApp(FastAPI):
         hot: HotRoutes | None = None,
         body_size_max: int = BODY_SIZE_MAX,
         bodies_size_max: int = BODIES_SIZE_MAX,
+        client_share: float = 1,
         ungated: Sequence[str] = (),
         guard: Guard | None = None,
         explored: ListServices | None = None,
@@ -145,10 +150,14 @@ class ServiceApp(FastAPI):
         assert bodies_size_max >= body_size_max
         self._ungated = tuple(ungated)
         self._body_size_max = body_size_max
-        self._bodies_size_max = bodies_size_max
-        self._bodies_size = 0  # of requests under way
+        self._bodies = Budget(
+            "bodies_size_max",
+            bodies_size_max,
+            client_max=client_max_of(bodies_size_max, client_share, body_size_max),
+        )
         self.guard = guard or Guard()
         self.readiness = Readiness()
+        self.readiness.incapacities.append(self._bodies.exhaustion)
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
         self.stop_hooks: list[Callable[[], None]] = []
@@ -245,18 +254,22 @@ class ServiceApp(FastAPI):
         if encoding is not None:
             check_not_encoded(encoding)
         status = CLIENT_GONE_STATUS
-        size = 0
+        size = taken = 0
+        client = client_of(scope["client"])
 
         async def receive_within_limits() -> Message:
-            nonlocal size
+            nonlocal size, taken
             message = await receive()
             piece_size = len(message.get("body", b""))
             size += piece_size
-            self._bodies_size += piece_size
             if size > self._body_size_max:
                 raise _Refusal(body_too_large(self._body_size_max, BODY_SIZE_LIMIT_NAME))
-            if self._bodies_size > self._bodies_size_max:
-                raise _Refusal(self._too_many_bodies())
+            if piece_size:
+                try:
+                    self._bodies.take(piece_size + _PIECE_COST, client)
+                except OverloadedError as error:
+                    raise _Refusal(error) from None
+                taken += piece_size + _PIECE_COST
             return message
 
         async def send_with_id(message: Message) -> None:
@@ -275,15 +288,10 @@ class ServiceApp(FastAPI):
             try:
                 await super().__call__(routed, receive_within_limits, send_with_id)
             finally:
-                self._bodies_size -= size
+                if taken:
+                    self._bodies.give(taken, client)
                 scope["endpoint"] = routed.get("endpoint")
         return status
-
-    def _too_many_bodies(self) -> OverloadedError:
-        return OverloadedError(
-            f"requests under way hold bodies_size_max, {self._bodies_size_max} bytes, already",
-            retry_after_seconds=1,
-        )
 
     def _metrics_of(self, scope: Scope) -> RouteMetrics:
         if not self._templates:

@@ -58,7 +58,9 @@ class Server(uvicorn.Server):
         self.watch = ConnectionWatch(
             ConnectionLimits(
                 connections_max=settings.connections_max,
+                head_seconds=settings.head_seconds,
                 request_seconds=settings.request_seconds,
+                bytes_per_second_min=settings.bytes_per_second_min,
                 unread_seconds=settings.unread_seconds,
                 unread_size_max=settings.unread_size_max,
             )

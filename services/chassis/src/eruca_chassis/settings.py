@@ -117,8 +117,25 @@ class ServiceSettings(BaseSettings):
     keep_alive_seconds: int = Field(
         default=75, ge=1, description="an idle connection is closed after this"
     )
+    head_seconds: float = Field(
+        default=10, gt=0, description="a request's head must have arrived within this"
+    )
     request_seconds: float = Field(
         default=30, gt=0, description="a request must have arrived whole within this"
+    )
+    bytes_per_second_min: int = Field(
+        default=1024,
+        ge=0,
+        le=1024 * 1024,
+        description="a request's body must arrive at this rate, over any 5 s, and its answer be "
+        "read at it; 0: any",
+    )
+    client_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="part of each budget of bytes in flight that one client may hold: an IPv4 "
+        "address, or an IPv6 network of 64 bits. 1: all, as where a proxy hides the clients",
     )
     unread_seconds: float = Field(
         default=30, gt=0, description="a client that reads nothing of its answer is cut after this"

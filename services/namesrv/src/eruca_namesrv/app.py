@@ -85,6 +85,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         body_size_max=settings.body_size_max,
         bodies_size_max=settings.bodies_size_max,
         guard=settings.guard(),
+        client_share=settings.client_share,
     )
     app.state.name_server = name_server
     app.stop_hooks.append(held.release_all)

@@ -87,6 +87,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
         routers=[messages.router, exports.router, status.router],
         lifespan=lifespan,
         guard=settings.guard(),
+        client_share=settings.client_share,
         explored=explored,
         ungated=_WITHOUT_DATABASE,
     )

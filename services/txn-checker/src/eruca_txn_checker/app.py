@@ -112,6 +112,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
         ],
         lifespan=lifespan,
         guard=settings.guard(),
+        client_share=settings.client_share,
     )
     app.stop_hooks.append(held.release_all)
     return app

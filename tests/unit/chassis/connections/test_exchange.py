@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError
 from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.budget import RESERVE_SIZE
 from eruca_chassis.connections.exchange import (
     NO_CONTENT,
     Answer,
@@ -53,8 +55,11 @@ class Things:
         handle: Callable[[Exchange], None] | None = None,
         *,
         headers: Mapping[bytes, bytes] | None = None,
+        limit_size: int = LIMIT_SIZE,
+        budget_size: int = BUDGET_SIZE,
     ) -> None:
-        self.budget = ManualBudget(BUDGET_SIZE)
+        self.budget = ManualBudget(budget_size)
+        self._limit_size = limit_size
         self.carrier = Carrier()
         self.handled: list[bytes] = []
         self._handle = handle
@@ -63,7 +68,7 @@ class Things:
         self.exchange = Exchange(self.carrier, request, None)
 
     def admit(self, exchange: Exchange) -> None:
-        exchange.expect_body(BodyLimit(self.budget, LIMIT_SIZE, "things_size_max"))
+        exchange.expect_body(BodyLimit(self.budget, self._limit_size, "things_size_max"))
 
     def handle(self, exchange: Exchange) -> None:
         self.handled.append(bytes(exchange.body))
@@ -73,18 +78,39 @@ class Things:
             exchange.answer(OK, b"done")
 
 
-def test_an_announced_body_is_paid_for_before_it_comes_and_given_back_after() -> None:
+def test_a_request_is_paid_for_before_its_body_comes_and_given_back_after() -> None:
     things = Things(headers={b"content-length": b"8"})
 
     things.exchange.begin()
-    assert things.budget.used == 8
+    assert things.budget.used == LIMIT_SIZE  # less than RESERVE_SIZE, so no more can come
     for piece in (b"four", b"more"):
         things.exchange.add(piece)
-    assert things.budget.used == 8
+    assert things.budget.used == LIMIT_SIZE
     things.exchange.complete()
 
     assert things.handled == [b"fourmore"]
     assert things.carrier.answers == [(200, b"done")]
+    assert things.budget.used == 0
+
+
+@pytest.mark.parametrize("announced", [None, 300_000])
+@pytest.mark.parametrize("piece_size", [1, 1_000, 30_000, 70_000])
+def test_a_large_body_is_paid_for_as_it_comes(announced: int | None, piece_size: int) -> None:
+    headers = {} if announced is None else {b"content-length": b"%d" % announced}
+    things = Things(headers=headers, limit_size=300_000, budget_size=150_000)
+    things.exchange.begin()
+    assert things.budget.used == RESERVE_SIZE
+
+    come = 0
+    while not things.carrier.answers:
+        things.exchange.add(bytes(piece_size))
+        come += piece_size
+        assert things.budget.used in (max(RESERVE_SIZE, come), 0)
+    things.exchange.complete()
+
+    assert things.carrier.answers[0][0] == 429
+    assert come - piece_size <= 150_000 < come
+    assert things.handled == []
     assert things.budget.used == 0
 
 
@@ -103,24 +129,37 @@ def test_a_body_of_unknown_length_ends_at_its_limit_or_at_the_budgets(
 
     body = b"".join(pieces)
     [(status, _)] = things.carrier.answers
-    if len(body) <= min(LIMIT_SIZE, BUDGET_SIZE - used):
+    if BUDGET_SIZE - used < LIMIT_SIZE:
+        assert (status, things.handled) == (429, [])
+    elif len(body) <= LIMIT_SIZE:
         assert (status, things.handled) == (200, [body])
     else:
-        assert (status in (413, 429), things.handled) == (True, [])
+        assert (status, things.handled) == (413, [])
     assert things.budget.used == used
+
+
+@given(sizes=st.lists(st.sampled_from([1, 7, 5_000, 16_384, 40_000, 70_000]), max_size=40))
+def test_a_body_in_many_pieces_is_kept_in_few_objects(sizes: list[int]) -> None:
+    things = Things(limit_size=4_000_000, budget_size=4_000_000)
+    things.exchange.begin()
+    pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
+    for piece in pieces:
+        things.exchange.add(piece)
+
+    assert len(things.exchange.chunks) <= 2 + 2 * (sum(sizes) // 16_384)
+    things.exchange.complete()
+    assert things.handled == [b"".join(pieces)]
 
 
 @pytest.mark.parametrize(
     ("announced", "status"),
-    [(b"51", 413), (b"9" * 5_000, 413), (b"41", 429), (b"40", None), (b"0" * 5_000 + b"40", None)],
-    ids=["51", "9…", "41", "40", "0…40"],
+    [(b"51", 413), (b"9" * 5_000, 413), (b"50", None), (b"0" * 5_000 + b"40", None)],
+    ids=["51", "9…", "50", "0…40"],
 )
 def test_what_is_announced_too_large_is_refused_unread(
     announced: bytes, status: int | None
 ) -> None:
     things = Things(headers={b"content-length": announced})
-    things.budget.take(60)
-
     things.exchange.begin()
     things.exchange.add(b"x")
 
@@ -128,22 +167,48 @@ def test_what_is_announced_too_large_is_refused_unread(
     assert things.exchange.chunks == ([] if status else [b"x"])
 
 
-@pytest.mark.parametrize("pieces", [[], [b"four"], [b"fo", b"ur"]])
-def test_what_is_missing_of_a_body_may_be_put_into_its_buffer(pieces: list[bytes]) -> None:
-    things = Things(headers={b"content-length": b"8"})
+@pytest.mark.parametrize("come", [0, 1, 4_000, 64 * 1024, 200_000])
+@pytest.mark.parametrize("step", [100, 1_000, 64 * 1024])
+def test_what_is_missing_of_a_body_is_put_into_a_buffer_that_grows(come: int, step: int) -> None:
+    body = random.Random(come).randbytes(300_000)
+    things = Things(headers={b"content-length": b"300000"}, limit_size=300_000, budget_size=300_000)
     exchange = things.exchange
     exchange.begin()
-    for piece in pieces:
-        exchange.add(piece)
+    if come:
+        exchange.add(body[:come])
 
-    room = exchange.gather()
-    assert len(room) == exchange.missing_size == 8 - sum(map(len, pieces))
-    room[:] = b"fourmore"[-len(room) :]
+    is_whole = False
+    while not is_whole:
+        done = exchange.received_size
+        room = exchange.room()
+        buffer_size = done + len(room)
+        assert buffer_size <= max(64 * 1024, done * 8)
+        room = room[:step]
+        room[:] = body[done : done + len(room)]
+        is_whole = exchange.filled(len(room))
+        assert things.budget.used == max(RESERVE_SIZE, exchange.received_size)
+    assert exchange.missing_size == 0
     exchange.complete()
 
-    assert things.handled == [b"fourmore"]
+    assert things.handled == [body]
     assert isinstance(exchange.body, bytearray)
     assert exchange.buffer is exchange.body
+
+
+def test_a_large_body_that_fits_no_more_is_dropped_to_its_end() -> None:
+    things = Things(headers={b"content-length": b"300000"}, limit_size=300_000, budget_size=100_000)
+    exchange = things.exchange
+    exchange.begin()
+
+    is_whole = False
+    while not is_whole:
+        is_whole = exchange.filled(min(len(exchange.room()), 10_000))
+    exchange.complete()
+
+    assert [status for status, _ in things.carrier.answers] == [429]
+    assert things.handled == []
+    assert exchange.chunks == []
+    assert things.budget.used == 0
 
 
 def test_nothing_is_missing_where_no_size_is_announced_or_the_answer_is_there() -> None:
@@ -237,7 +302,7 @@ def test_a_client_lost_while_work_goes_on_lets_it_finish() -> None:
     things.exchange.complete()
 
     assert not things.exchange.lose()
-    assert things.budget.used == 4
+    assert things.budget.used == LIMIT_SIZE
     things.exchange.answer(OK, b"late")
 
     assert things.budget.used == 0

@@ -208,10 +208,14 @@ def _projections(name: str, status: BrokerStatus) -> Finding:
 
 def _load(name: str, status: BrokerStatus) -> Finding:
     held = (status.held_requests, status.held_requests_max)
-    size = (status.bytes_in_flight, status.bytes_in_flight_max)
+    sent = (status.bytes_in_flight, status.bytes_in_flight_max)
+    consumed = (status.consume_bytes_in_flight, status.consume_bytes_in_flight_max)
     detail = f"{held[0]} of {held[1]} held requests"
-    if any(value >= NEAR_LIMIT_RATIO * limit for value, limit in (held, size)):
-        mebibytes = f"{size[0] / 2**20:.0f} of {size[1] / 2**20:.0f} MiB in flight"
+    if any(value >= NEAR_LIMIT_RATIO * limit for value, limit in (held, sent, consumed)):
+        mebibytes = " and ".join(
+            f"{value / 2**20:.0f} of {limit / 2**20:.0f} MiB of {whose} in flight"
+            for whose, (value, limit) in (("senders", sent), ("consumers", consumed))
+        )
         return Finding(
             name,
             "load",

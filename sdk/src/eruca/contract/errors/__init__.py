@@ -57,8 +57,9 @@ The tree::
     │   ├── ExpiredHandleError        410 expired-handle
     │   ├── MisdirectedError          421 misdirected
     │   └── RangeDeletedError         410 range-deleted
-    ├── UnavailableError          may succeed later; carries retry_after_seconds         429, 503
+    ├── UnavailableError          may succeed later; carries retry_after_seconds    408, 429, 503
     │   ├── OverloadedError           429 overloaded
+    │   ├── RequestTimeoutError       408 request-timeout
     │   ├── NotReadyError             503 not-ready
     │   ├── NameServerSettlingError   503 name-server-settling
     │   ├── DiskFullError             503 disk-full
@@ -164,6 +165,7 @@ from eruca.contract.errors.service import (
     NameServerSettlingError,
     NotReadyError,
     OverloadedError,
+    RequestTimeoutError,
     SearchIncompleteError,
     StoreFailedError,
     UnavailableError,
@@ -216,6 +218,7 @@ __all__ = [
     "RecordNotFoundError",
     "RefusedError",
     "RequestError",
+    "RequestTimeoutError",
     "ScheduledNotFoundError",
     "SearchIncompleteError",
     "SendFailedError",

@@ -1,4 +1,4 @@
-"""The fault is the service's: it cannot now, which passes (429, 503), or has a defect (500)."""
+"""The service cannot now, which passes (408, 429, 503), or it has a defect (500)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ class OverloadedError(UnavailableError):
     status = 429
     title = "Too much work is in progress"
     default_fix = "wait a moment, then repeat; or add brokers"
+
+
+class RequestTimeoutError(UnavailableError):
+    """The request did not arrive in time; nothing of it was carried out."""
+
+    code = "request-timeout"
+    status = 408
+    title = "The request did not arrive in time"
+    default_fix = "send the request at once and without pauses; the detail names the limit"
 
 
 class NotReadyError(UnavailableError):

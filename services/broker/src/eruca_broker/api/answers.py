@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope
 from starlette.types import Send as StarletteSend
 
 from eruca_broker.api.bodies import InFlight
-from eruca_broker.core.budget import Budget
 from eruca_chassis.asgi import Header, Send
+from eruca_chassis.budget import Budget, client_of
 from eruca_chassis.connections.pieces import JOIN_SIZE_MAX, joined
 
 _HELD_SIZE_MAX: Final = 2 * JOIN_SIZE_MAX  # bytes that sending slices of the log copies at a time
@@ -54,7 +54,7 @@ async def send_slices(
 class CountedResponse(Response):
     """A FastAPI answer that is among the bytes in flight while it is sent.
 
-    Where there is no room for it, the answer is the 429 of ``bytes_in_flight_max``.
+    Where there is no room for it, the answer is the 429 of ``consume_bytes_in_flight_max``.
 
     Args:
         in_flight: What it is counted among.
@@ -75,9 +75,9 @@ class CountedResponse(Response):
         self._in_flight = in_flight
         self._slices = slices
 
-    async def __call__(self, _scope: Scope, _receive: Receive, send: StarletteSend) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: StarletteSend) -> None:
         """Send it."""
-        with InFlight(self._in_flight) as taken:
+        with InFlight(self._in_flight, client_of(scope["client"])) as taken:
             for piece in self._slices:
                 taken.take(held_size(len(piece)) if isinstance(piece, memoryview) else len(piece))
             await send_slices(send, self._slices, self.raw_headers)

@@ -1,8 +1,7 @@
 """Bytes in flight of FastAPI's answers, and JSON bodies decoded.
 
-Exchanges take their bytes themselves: a body is paid for before it is read, by what Content-Length
-announces, or piece by piece where it is chunked. The bytes stay taken until the request is
-answered, which includes waiting for the disk.
+Exchanges take their bytes themselves: a body is paid for as it comes. The bytes stay taken until
+the request is answered, which includes waiting for the disk.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from eruca.contract.errors import MalformedBodyError, ValidationError
-from eruca_broker.core.budget import Budget
+from eruca_chassis.budget import Budget
 
 _T = TypeVar("_T")
 _PLACE: Final = re.compile(r" - at `\$(.*)`$")
@@ -27,10 +26,11 @@ _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]*)`")
 class InFlight:
     """One request's share of the bytes in flight, given back when its block is left."""
 
-    __slots__ = ("_budget", "_taken")
+    __slots__ = ("_budget", "_client", "_taken")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, client: str) -> None:
         self._budget = budget
+        self._client = client
         self._taken = 0
 
     def take(self, size: int) -> None:
@@ -39,7 +39,7 @@ class InFlight:
         Raises:
             OverloadedError: They do not fit.
         """
-        self._budget.take(size)
+        self._budget.take(size, self._client)
         self._taken += size
 
     def __enter__(self) -> Self:
@@ -51,7 +51,8 @@ class InFlight:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._budget.give(self._taken)
+        if self._taken:
+            self._budget.give(self._taken, self._client)
 
 
 def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray, example: str) -> _T:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
-from eruca_broker.core.budget import Budget
 from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.find_messages import Finder
@@ -32,6 +31,7 @@ from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.budget import Budget
 from eruca_chassis.clock import Clock
 
 
@@ -42,7 +42,8 @@ class Broker:
     identity: Identity
     clock: Clock
     store: MessageStore
-    in_flight: Budget
+    in_flight: Budget  # of those who send
+    consume_in_flight: Budget  # … and of those who consume, whom senders must not lock out
     held: HeldRequests
     topics: Topics
     sender: Sender

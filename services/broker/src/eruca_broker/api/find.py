@@ -87,4 +87,4 @@ async def find_messages(
         found.append(message)
         room -= body_size
     answer = FoundMessages(messages=found, is_complete=len(found) == len(records))
-    return CountedResponse(broker.in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)
+    return CountedResponse(broker.consume_in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)

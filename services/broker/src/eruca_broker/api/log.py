@@ -100,6 +100,7 @@ async def read_log(
     of a segment is unused. An offset that retention has overtaken, or at which no record starts,
     is answered 404; one from which damage keeps the log from being read, 503.
     """
+    in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED)
     read = await broker.log_feed.read(
         from_offset, max_bytes, wait_seconds, leaving(request.receive)
@@ -107,9 +108,9 @@ async def read_log(
     if read is None:
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
-        return CountedResponse(broker.in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
+        return CountedResponse(in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
     answer = _ENCODER.encode(_log_answer(read, max_bytes))
-    return CountedResponse(broker.in_flight, [answer], JSON_MEDIA_TYPE)
+    return CountedResponse(in_flight, [answer], JSON_MEDIA_TYPE)
 
 
 _BODY_AS_WELL: Final = _two_forms(
@@ -137,10 +138,11 @@ async def get_log_record(
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
+    in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED_FOR_ONE)
     if media_type == LOG_MEDIA_TYPE:
         raw = broker.log_feed.raw_record(log_offset)
-        return CountedResponse(broker.in_flight, [raw], LOG_MEDIA_TYPE)
+        return CountedResponse(in_flight, [raw], LOG_MEDIA_TYPE)
     record = broker.log_feed.record(log_offset)
     if media_type == OCTETS_MEDIA_TYPE:
         body, compression = plain_body(record, LOG_READ_SIZE_MAX)
@@ -150,9 +152,9 @@ async def get_log_record(
                 fix=f"set the header Accept: {JSON_MEDIA_TYPE}; body.compression says how it is "
                 "to be undone",
             )
-        return CountedResponse(broker.in_flight, [body], OCTETS_MEDIA_TYPE)
+        return CountedResponse(in_flight, [body], OCTETS_MEDIA_TYPE)
     view, _ = render_log_record(record, body_room=LOG_READ_SIZE_MAX)
-    return CountedResponse(broker.in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
+    return CountedResponse(in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
 
 
 def _headers(read: LogRead) -> dict[str, str]:

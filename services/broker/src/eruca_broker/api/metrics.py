@@ -129,16 +129,21 @@ class BrokerMetrics(Collector):
 
     def _limits(self) -> Iterator[Metric]:
         held, in_flight = self._broker.held, self._broker.in_flight
+        consume_in_flight = self._broker.consume_in_flight
         yield _gauge("eruca_broker_held_requests", "Requests being held", len(held))
         yield _gauge("eruca_broker_held_requests_max", "As many may be held", held.size_max)
-        yield _gauge("eruca_broker_bytes_in_flight", "Bytes being worked on", in_flight.used)
-        yield _gauge(
-            "eruca_broker_bytes_in_flight_max", "As many may be worked on", in_flight.maximum
-        )
+        for prefix, whose, budget in (
+            ("", "senders", in_flight),
+            ("consume_", "consumers", consume_in_flight),
+        ):
+            name = f"eruca_broker_{prefix}bytes_in_flight"
+            yield _gauge(name, f"Bytes of {whose}' requests being worked on", budget.used)
+            yield _gauge(f"{name}_max", "As many may be worked on", budget.maximum)
         yield _counter(
             "eruca_broker_overload_refusals",
-            "Requests refused because bytes_in_flight_max was reached",
-            in_flight.refused,
+            "Requests refused because bytes_in_flight_max or consume_bytes_in_flight_max was "
+            "reached, or the client's share of it",
+            in_flight.refused + consume_in_flight.refused,
         )
         topics = self._broker.store.state.topics
         yield _gauge("eruca_broker_topics", "Topics, the system's included", len(topics))

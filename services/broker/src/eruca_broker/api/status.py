@@ -29,5 +29,6 @@ async def get_status(broker: TheBroker) -> BrokerStatus:
         broker.store,
         broker.held,
         broker.in_flight,
+        broker.consume_in_flight,
         now_ms=broker.clock.now_ms(),
     )

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Literal
 
 from eruca.contract.models import BrokerStatus, LogStatus, ProjectionStatus
-from eruca_broker.core.budget import Budget
 from eruca_broker.core.records.times import moment
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.budget import Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ def broker_status(
     store: MessageStore,
     held: HeldRequests,
     in_flight: Budget,
+    consume_in_flight: Budget,
     *,
     now_ms: int,
 ) -> BrokerStatus:
@@ -69,6 +70,8 @@ def broker_status(
         held_requests_max=held.size_max,
         bytes_in_flight=in_flight.used,
         bytes_in_flight_max=in_flight.maximum,
+        consume_bytes_in_flight=consume_in_flight.used,
+        consume_bytes_in_flight_max=consume_in_flight.maximum,
         topics=sum(not topic.is_system for topic in store.state.topics.values()),
         groups=len(list(store.state.groups)),
     )

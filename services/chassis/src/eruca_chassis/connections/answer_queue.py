@@ -21,7 +21,7 @@ from time import monotonic
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from eruca_chassis.connections.exchange import Exchange
-from eruca_chassis.connections.pieces import JOIN_SIZE_MAX, joined
+from eruca_chassis.connections.pieces import JOIN_SIZE_MAX, Piece, joined
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 
@@ -43,6 +43,7 @@ class AnswerQueue:
     ) -> None:
         self.exchanges: deque[Exchange] = deque()
         self.ended_at: float | None = None  # when the latest one did; of the monotonic clock
+        self.written_size = 0  # bytes of all answers that the transport was given
         self._transport = transport
         self._flow = flow
         self._closes_behind = closes_behind
@@ -65,7 +66,7 @@ class AnswerQueue:
             if exchange.unsent is None:
                 self._begin_answer(exchange)
             for piece in exchange.unsent or ():
-                transport.write(piece)
+                self._write(piece)
                 if self._flow.write_paused:
                     return False  # what remains is sent, and the exchange ended, after it drained
             exchanges.popleft()
@@ -94,9 +95,13 @@ class AnswerQueue:
         assert exchange.head is not None
         head = exchange.head.encoded(exchange.size, exchange.request_id, closes=exchange.closes)
         if exchange.request.method == "HEAD":
-            self._transport.write(head)
+            self._write(head)
         elif exchange.size <= JOIN_SIZE_MAX:
-            self._transport.write(b"".join((head, *exchange.pieces)))
+            self._write(b"".join((head, *exchange.pieces)))
         else:
             exchange.unsent = joined(exchange.pieces)
-            self._transport.write(head)
+            self._write(head)
+
+    def _write(self, piece: Piece) -> None:
+        self.written_size += len(piece)
+        self._transport.write(piece)

@@ -1,10 +1,10 @@
 """The body of a large upload, received where it stays.
 
 The usual way of a body is through the parser, in pieces that are copied three times until they are
-one buffer: fine for kilobytes. A large one whose size is announced gets its buffer as soon as its
-head is known, and while it arrives, the transport's protocol is a :class:`BodyReceiver`: the kernel
-copies from the socket straight into the buffer, and nothing else touches those bytes. So a large
-upload takes its size in memory once, which is what has been taken from the budget.
+one buffer: fine for kilobytes. While a large one arrives whose size is announced, the transport's
+protocol is a :class:`BodyReceiver`: the kernel copies from the socket straight into the body's
+buffer. That one grows with what has come, and is paid for by that: what is announced and does not
+come takes no memory.
 
 The parser, which has seen no end of the request, is replaced by a new one behind it.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 LARGE_BODY_SIZE_MIN: Final = 128 * 1024  # bytes still to come, from which this is worth its cost
 
@@ -34,30 +34,41 @@ def new_buffer(size: int) -> bytearray:
     return buffer
 
 
+class LargeBody(Protocol):
+    """A body that is being received."""
+
+    def room(self) -> memoryview:
+        """Return where the next bytes go, at least one."""
+        ...
+
+    def filled(self, size: int) -> bool:
+        """Note that so many have come; tell whether the body is whole."""
+        ...
+
+
 class BodyReceiver(asyncio.BufferedProtocol):
     """Stands in for a connection's own protocol while a large body arrives.
 
     Args:
         connection: Told all that is not the body.
-        room: Where the rest of the body goes; at least one byte.
-        done: Called once it is full; by then another protocol must take over.
+        body: The rest of it, at least one byte.
+        done: Called once it is whole; then another protocol must take over.
     """
 
     def __init__(
-        self, connection: asyncio.Protocol, room: memoryview, done: Callable[[], None]
+        self, connection: asyncio.Protocol, body: LargeBody, done: Callable[[], None]
     ) -> None:
         self._connection = connection
-        self._room = room
+        self._body = body
         self._done = done
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to put what arrives: as much as there is, and no byte of what follows."""
-        return self._room
+        """Return where to put what arrives, with no room for a byte of what follows."""
+        return self._body.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Note that so many bytes have come."""
-        self._room = self._room[nbytes:]
-        if not self._room:
+        if self._body.filled(nbytes):
             self._done()
 
     def connection_lost(self, exc: Exception | None) -> None:

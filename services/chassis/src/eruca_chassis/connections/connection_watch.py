@@ -1,8 +1,16 @@
 """All connections of one server: how many there are, what they have not read, and for how long.
 
-One sweep per second looks at every connection, which costs a request nothing: a connection found in
-the same unfinished state for longer than it may be is cut, and one that nothing has been asked on
-for the keep-alive time is closed. Transports that say they are full are added up at once; beyond
+One sweep per second looks at every connection, which costs a request nothing. What it may find::
+
+    the head of a request    refused (408) after head_seconds
+    the body of a request    refused (408) after request_seconds in all, or if less than
+                             bytes_per_second_min has come over BODY_WINDOW_SECONDS
+    an unread answer         cut if too little of it was read over unread_seconds: less than
+                             bytes_per_second_min of a hot route's, nothing of any other
+    nothing asked for        closed after the keep-alive time
+
+A slow client holds a connection and a place in a budget, which others need. One that is slower than
+any line is ended. Transports that say they are full are added up at once; beyond
 ``unread_size_max`` the one that has been full longest is cut, so that a stuck reader harms only
 itself.
 """
@@ -11,9 +19,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from eruca.contract.errors import ErucaError, RequestError
+from eruca.contract.errors import ErucaError, RequestTimeoutError
+
+BODY_WINDOW_SECONDS: Final = 5.0  # over which a body must keep its rate: a pause is no fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +31,9 @@ class ConnectionLimits:
     """What connections may cost; the meaning of each is the setting's of the same name."""
 
     connections_max: int
+    head_seconds: float
     request_seconds: float
+    bytes_per_second_min: int
     unread_seconds: float
     unread_size_max: int
 
@@ -32,10 +44,27 @@ class Unfinished:
 
     unread_size: int  # bytes; 0: it is the request that is not there yet
     request: object  # its latest; held here, so that no later one can be taken for it
+    moved_size: int = 0  # bytes of that body which came, or of that answer which were taken away
+    is_counted: bool = True  # whether moved_size is; else any change of unread_size is enough
+    is_head: bool = False  # whether it is the head that is not there yet
 
-    def is_still(self, later: Unfinished) -> bool:
-        """Tell whether the client has done nothing until *later*."""
-        return self.request is later.request and self.unread_size == later.unread_size
+    @property
+    def is_unread(self) -> bool:
+        """Whether an answer is to be read."""
+        return self.unread_size > 0
+
+    def is_of(self, other: Unfinished) -> bool:
+        """Tell whether the client has the same left to do: to read, or to send this request."""
+        return self.request is other.request and self.is_unread == other.is_unread
+
+
+@dataclass(frozen=True, slots=True)
+class _Since:
+    """How long a client has had something to do, and how long it has been slow at it."""
+
+    state: Unfinished  # as it was when the window began
+    begun: float
+    window_begun: float
 
 
 class WatchedConnection(Protocol):
@@ -72,7 +101,7 @@ class ConnectionWatch:
         self.is_stopping = False  # whether each connection ends with its next answer
         self.is_away = False  # whether each is cut as it is made, having been accepted just before
         self._unread: dict[WatchedConnection, int] = {}  # longest full first
-        self._unfinished: dict[WatchedConnection, tuple[Unfinished, float]] = {}  # and since when
+        self._unfinished: dict[WatchedConnection, _Since] = {}
         self._has_lost = asyncio.Event()  # a connection, since somebody looked
 
     def filled(self, connection: WatchedConnection) -> None:
@@ -102,23 +131,52 @@ class ConnectionWatch:
             await self._has_lost.wait()
 
     def sweep(self, now: float) -> None:
-        """Cut each connection that has been in one unfinished state for too long."""
+        """End each connection whose client has been too slow."""
         before, self._unfinished = self._unfinished, {}
         for connection in list(self.connections):
             state = connection.unfinished_state()
             if state is None:
                 connection.close_idle(now)
                 continue
-            seen, since = before.get(connection, (state, now))
-            if not seen.is_still(state):
-                since = now
-            self._unfinished[connection] = (state, since)
-            if state.unread_size:
-                if now - since > self.limits.unread_seconds:
-                    connection.cut("it has read nothing of its answer for unread_seconds")
-            elif now - since > self.limits.request_seconds:
-                connection.refuse(_too_slow(self.limits.request_seconds))
+            since = before.get(connection)
+            if since is None or not since.state.is_of(state):
+                since = _Since(state, now, now)
+            elif self._begins_window(since, state, now):
+                since = _Since(state, since.begun, now)
+            self._unfinished[connection] = since
+            if state.is_unread:
+                if now - since.window_begun > self.limits.unread_seconds:
+                    connection.cut("it has read too little of its answer for unread_seconds")
+            elif fault := self._fault(since, state, now):
+                connection.refuse(RequestTimeoutError(fault))
 
+    def _begins_window(self, since: _Since, state: Unfinished, now: float) -> bool:
+        """Tell whether enough has moved since the window began for another one to begin."""
+        if since.state.is_head:
+            return not state.is_head
+        if not state.is_counted:
+            return state.unread_size != since.state.unread_size
+        window = self.limits.unread_seconds if state.is_unread else BODY_WINDOW_SECONDS
+        passed = now - since.window_begun
+        moved = state.moved_size - since.state.moved_size
+        # Not before half of it is over: what came in one piece is to pay for a pause behind it.
+        return passed >= window / 2 and moved >= self.limits.bytes_per_second_min * passed
 
-def _too_slow(seconds: float) -> RequestError:
-    return RequestError(f"the request did not arrive whole within request_seconds, {seconds:g} s")
+    def _fault(self, since: _Since, state: Unfinished, now: float) -> str | None:
+        """Return why a request that is not there yet is waited for no longer; None: it is."""
+        limits = self.limits
+        if state.is_head and now - since.begun > limits.head_seconds:
+            return (
+                f"the request's head did not arrive within head_seconds, {limits.head_seconds:g} s"
+            )
+        if now - since.begun > limits.request_seconds:
+            return (
+                "the request did not arrive whole within request_seconds, "
+                f"{limits.request_seconds:g} s"
+            )
+        if not state.is_head and now - since.window_begun > BODY_WINDOW_SECONDS:
+            return (
+                "the request's body arrived more slowly than bytes_per_second_min, "
+                f"{limits.bytes_per_second_min}, over {BODY_WINDOW_SECONDS:g} s"
+            )
+        return None

@@ -37,7 +37,8 @@ refusals are plain text. :class:`ServiceProtocol` mends these:
 - *refusals* are problems, and the client is given the time to read them (:mod:`.refusing`);
 - *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
   client offers h2c with its first request; :mod:`.upgrades`);
-- *unread answers* and *times* are watched over all connections (:mod:`.connection_watch`).
+- *unread answers*, *times* and *rates* are watched over all connections
+  (:mod:`.connection_watch`).
 
 Source: uvicorn 0.54, ``HttpToolsProtocol`` (whose attributes are relied upon: the tests over real
 sockets notice when they change).
@@ -101,6 +102,7 @@ class ServiceProtocol(HttpToolsProtocol):
     _latest: object = None  # what stands for the latest request
     _begun: RequestResponseCycle | None = None  # uvicorn's latest; ``cycle`` may only be waiting
     _receiving: Exchange | None = None  # whose body is arriving
+    _body_size = 0  # bytes of uvicorn's latest request's body that have come
     _lent: socket.socket | None = None  # the connection, while another process writes to it
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
@@ -145,8 +147,7 @@ class ServiceProtocol(HttpToolsProtocol):
                 return
         receiving = self._receiving
         if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
-            room = receiving.gather()
-            let_read(self.transport, BodyReceiver(self, room, self._received))
+            let_read(self.transport, BodyReceiver(self, receiving, self._received))
         if self._loose_size > HEAD_SIZE_MAX:
             self.refuse(_head_too_large())
         elif len(self.pipeline) > PIPELINE_MAX:
@@ -216,6 +217,7 @@ class ServiceProtocol(HttpToolsProtocol):
         if self._receiving is not None:
             self._receiving.add(body)
         else:
+            self._body_size += len(body)
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -322,6 +324,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _leave_to_uvicorn(self) -> None:
         url, headers = self.url, self.headers
+        self._body_size = 0
         super().on_message_begin()
         self.url = url
         self.headers = headers
@@ -403,19 +406,21 @@ class ServiceProtocol(HttpToolsProtocol):
     def unfinished_state(self) -> Unfinished | None:
         """Return what is being waited for from the client, or None for nothing."""
         unread_size = self.unread_size()
+        asgi = self._asgi_request()
         if unread_size:
-            return Unfinished(unread_size, self._latest)
+            read_size = self._answers.written_size - unread_size
+            return Unfinished(unread_size, self._latest, read_size, is_counted=asgi is None)
         if self._is_refused:
             return None  # it has a timer of its own
-        if self._receiving is None:
-            asgi = self._asgi_request()
-            has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
-            if self._answers.exchanges or self.pipeline or has_enough:
-                return None  # it is the handler's turn
-            is_idle = self._answers.ended_at is not None and not self._is_amid
-            if is_idle or self.timeout_keep_alive_task is not None:
-                return None
-        return Unfinished(0, self._latest)
+        if self._receiving is not None:
+            return Unfinished(0, self._latest, self._receiving.received_size)
+        has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
+        if self._answers.exchanges or self.pipeline or has_enough:
+            return None  # it is the handler's turn
+        is_idle = self._answers.ended_at is not None and not self._is_amid
+        if is_idle or self.timeout_keep_alive_task is not None:
+            return None
+        return Unfinished(0, self._latest, self._body_size, is_head=asgi is None)
 
     def close_idle(self, now: float) -> None:
         """Close the connection if nothing has been asked on it for the keep-alive time.

@@ -20,8 +20,9 @@ task of the exchange's own, and asks :meth:`Exchange.leaving` where it may wait 
 Any exception of a handler's function is its answer: an ``ErucaError`` as its problem document, any
 other as a 500 whose details are in the log only. So callbacks go through :meth:`Exchange.resume`.
 
-What a body and an answer take of a budget is taken before the memory is used, and given back when
-the exchange has ended.
+What a body and an answer take of a budget is given back when the exchange has ended. A body takes a
+small reservation when it is expected, and the rest as it comes: what is only announced costs
+nothing. An answer takes its size before it is made.
 """
 
 from __future__ import annotations
@@ -51,9 +52,16 @@ from eruca_chassis.asgi import (
     sane_request_id,
     size_said,
 )
+from eruca_chassis.budget import RESERVE_SIZE, client_of
 from eruca_chassis.connections.body_receiver import new_buffer
 from eruca_chassis.connections.pieces import Piece
 from eruca_chassis.metrics import RouteMetrics
+
+_SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which pieces of a body are joined as they come
+_GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes that are joined into one
+_FIRST_BUFFER_SIZE: Final = 64 * 1024  # bytes of room for a large body of which little has come …
+_BUFFER_GROWTH: Final = 8  # … and then so many times what has: a 4 MiB body moves twice
+_DROPPED: Final = bytearray(64 * 1024)  # where bytes go that nobody wants
 
 _log = structlog.get_logger()
 _tasks: Final[set[asyncio.Task[None]]] = set()  # under way: the loop itself holds none of them
@@ -62,12 +70,12 @@ _tasks: Final[set[asyncio.Task[None]]] = set()  # under way: the loop itself hol
 class Budget(Protocol):
     """Something of which only so much may be in use at a time."""
 
-    def take(self, amount: int) -> None:
-        """Take *amount*; raises OverloadedError where it does not fit."""
+    def take(self, amount: int, client: str) -> None:
+        """Take *amount* for *client*; raises OverloadedError where it does not fit."""
         ...
 
-    def give(self, amount: int) -> None:
-        """Give *amount* back."""
+    def give(self, amount: int, client: str) -> None:
+        """Give *amount* back that was taken for *client*."""
         ...
 
 
@@ -181,8 +189,8 @@ class Exchange:
     """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
     __slots__ = (
-        "_budget", "_carrier", "_is_left", "_limit", "_paid", "_request_id", "_size", "_taken",
-        "chunks", "client", "closes", "head", "is_lost", "is_whole",
+        "_budget", "_buffer", "_carrier", "_is_left", "_limit", "_paid", "_request_id", "_size",
+        "_taken", "chunks", "client", "closes", "head", "is_lost", "is_whole",
         "on_lost", "pieces", "request", "size", "started", "status", "unsent",
     )  # fmt: skip
 
@@ -200,6 +208,7 @@ class Exchange:
         self._taken = 0
         self._paid = 0  # bytes of the body that have been taken from the budget
         self._size = 0  # … that have come
+        self._buffer: bytearray | None = None  # of a large body, once it is received into one
         self.chunks: list[bytes | bytearray] = []
         self.is_whole = False
         self.is_lost = False
@@ -225,19 +234,19 @@ class Exchange:
         return first if isinstance(first, bytearray) else bytearray().join(self.chunks)
 
     def expect_body(self, limit: BodyLimit) -> None:
-        """Gather the body, whose announced size is taken from the budget now.
+        """Gather the body; its first bytes are taken from the budget now, the others as they come.
 
         Raises:
             TooLargeError: More than the limit is announced.
-            OverloadedError: It does not fit into the budget.
+            OverloadedError: The budget has no room for another request.
         """
         self._limit = limit
         size = self.request.body_size
-        if size is not None:
-            if size > limit.size_max:
-                raise body_too_large(limit.size_max, limit.name)
-            self.take(limit.budget, size)
-            self._paid = size
+        if size is not None and size > limit.size_max:
+            raise body_too_large(limit.size_max, limit.name)
+        reserve = min(RESERVE_SIZE, limit.size_max)
+        self.take(limit.budget, reserve)
+        self._paid = reserve
 
     def take(self, budget: Budget, amount: int) -> None:
         """Take *amount* from *budget* until the exchange has ended; one budget per exchange.
@@ -246,7 +255,7 @@ class Exchange:
             OverloadedError: It does not fit.
         """
         assert self._budget is None or self._budget is budget
-        budget.take(amount)
+        budget.take(amount, client_of(self.client))
         self._budget = budget
         self._taken += amount
 
@@ -254,7 +263,7 @@ class Exchange:
         """Give back what was taken; the carrier sees to it at the latest."""
         if self._taken:
             assert self._budget is not None
-            self._budget.give(self._taken)
+            self._budget.give(self._taken, client_of(self.client))
             self._taken = 0
 
     def answer(self, head: AnswerHead, *pieces: Piece) -> None:
@@ -282,6 +291,7 @@ class Exchange:
             error = defect()
         if not self.status:
             self.chunks.clear()
+            self._buffer = None
             head = AnswerHead(error.status, *problem_headers(error))
             self.answer(head, problem_body(error, identity))
 
@@ -347,19 +357,54 @@ class Exchange:
             self.resume(self._pay, self._limit)
             if self.status:
                 return
-        self.chunks.append(piece)
+        if not self.chunks or len(piece) >= _SMALL_PIECE_SIZE:
+            self.chunks.append(piece)
+            return
+        # An object for each byte of a trickle would cost many times what is paid for.
+        last = self.chunks[-1]
+        if not isinstance(last, bytearray) or len(last) >= _GATHERED_SIZE_MAX:
+            last = bytearray()
+            self.chunks.append(last)
+        last += piece
+
+    @property
+    def received_size(self) -> int:
+        """Bytes of the body that have come."""
+        return self._size
 
     @property
     def missing_size(self) -> int:
         """Bytes of the body that are announced, wanted and not there yet."""
-        return 0 if self.status or self.request.body_size is None else self._paid - self._size
+        announced = self.request.body_size
+        return 0 if self.status or self._limit is None else max((announced or 0) - self._size, 0)
 
-    def gather(self) -> memoryview:
-        """Give the body one buffer of its announced size; return the part that is to be filled."""
-        buffer = new_buffer(self._paid)
-        buffer[: self._size] = b"".join(self.chunks)
-        self.chunks = [buffer]
+    def room(self) -> memoryview:
+        """Return where the next bytes of a large body go: into the buffer that the handler gets.
+
+        The buffer grows with what has come, so that announcing much takes no memory. Where the
+        request has been refused meanwhile, the bytes are dropped.
+        """
+        announced = self.request.body_size
+        assert announced is not None
+        if self.status:
+            return memoryview(_DROPPED)[: announced - self._size]
+        buffer = self._buffer
+        if buffer is None or len(buffer) == self._size:
+            wanted = max(self._size * _BUFFER_GROWTH, _FIRST_BUFFER_SIZE)
+            buffer = new_buffer(min(wanted, announced))
+            # Not resized: whoever reads into the old one may still hold it.
+            come = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+            memoryview(buffer)[: self._size] = memoryview(come)[: self._size]
+            self._buffer = buffer
+            self.chunks = [buffer]
         return memoryview(buffer)[self._size :]
+
+    def filled(self, size: int) -> bool:
+        """Note that so many bytes have come where :meth:`room` said; tell whether all have."""
+        self._size += size
+        if self._size > self._paid and self._limit is not None and not self.status:
+            self.resume(self._pay, self._limit)
+        return self._size == self.request.body_size
 
     def complete(self) -> None:
         """Let the handler answer: the body is whole."""

@@ -47,6 +47,8 @@ def status(**changes: object) -> BrokerStatus:
         held_requests_max=100,
         bytes_in_flight=0,
         bytes_in_flight_max=100,
+        consume_bytes_in_flight=0,
+        consume_bytes_in_flight_max=100,
         topics=0,
         groups=0,
     )
@@ -72,6 +74,7 @@ def test_a_healthy_broker_has_nothing_but_good_findings() -> None:
         ({"disk_used_ratio": 0.90}, "disk", Verdict.FAULT),
         ({"held_requests": 90}, "load", Verdict.WARNING),
         ({"bytes_in_flight": 95}, "load", Verdict.WARNING),
+        ({"consume_bytes_in_flight": 95}, "load", Verdict.WARNING),
         (
             {
                 "projections": [

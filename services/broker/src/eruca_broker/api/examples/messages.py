@@ -117,6 +117,8 @@ STATUS: Final = {
     "held_requests_max": 10_000,
     "bytes_in_flight": 4_096,
     "bytes_in_flight_max": 268_435_456,
+    "consume_bytes_in_flight": 4_096,
+    "consume_bytes_in_flight_max": 134_217_728,
     "topics": 1,
     "groups": 1,
 }

@@ -13,9 +13,9 @@ from eruca.contract.deliveries import DeliveryAcks, DeliveryRequest
 from eruca.contract.models import GroupName
 from eruca_broker.api.examples import deliveries as delivery_examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type
-from eruca_broker.core.budget import Budget
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_chassis.app import BODY_SIZE_LIMIT_NAME
+from eruca_chassis.budget import Budget
 from eruca_chassis.connections.exchange import JSON_OK, NO_CONTENT, Answer, BodyLimit, Exchange
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
 

@@ -52,7 +52,6 @@ from eruca_broker.api.hot.query import (
     seconds,
 )
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type, choose
-from eruca_broker.core.budget import Budget
 from eruca_broker.core.consuming.held_pulls import Position
 from eruca_broker.core.consuming.message_filter import (
     FILTER_TYPES,
@@ -69,6 +68,7 @@ from eruca_broker.processors.pull_message import (
     position_of,
 )
 from eruca_broker.store.queue_reader import QueueRead
+from eruca_chassis.budget import Budget
 from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, BodyLimit, Exchange
 
 _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)

@@ -28,11 +28,11 @@ from eruca_broker.api.hot.query import QUEUE_ID_MAX, optional_integer, parse_que
 from eruca_broker.api.hot.tracing import traced
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
-from eruca_broker.core.budget import Budget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.store.log.appended import Appended
+from eruca_chassis.budget import Budget
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     AnswerHead,

@@ -26,8 +26,8 @@ from eruca_broker.api.hot.query import parse_query
 from eruca_broker.api.hot.tracing import traced
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_request
 from eruca_broker.api.peers import born_host
-from eruca_broker.core.budget import Budget
 from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_chassis.budget import Budget
 from eruca_chassis.connections.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
 
 _KEY_HEADER: Final = HEADER.encode()
@@ -45,10 +45,12 @@ _ENCODER: Final = msgspec.json.Encoder()
 class TransactionRoutes:
     """The handlers."""
 
-    def __init__(self, transactions: Transactions, in_flight: Budget) -> None:
+    def __init__(
+        self, transactions: Transactions, in_flight: Budget, decide_in_flight: Budget
+    ) -> None:
         self._transactions = transactions
         self._begin_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
-        self._decide_limit = BodyLimit(in_flight, _DECIDE_SIZE_MAX, "decide_size_max")
+        self._decide_limit = BodyLimit(decide_in_flight, _DECIDE_SIZE_MAX, "decide_size_max")
 
     def admit_begin(self, exchange: Exchange) -> None:
         """``POST /v1/transactions``: its head."""
