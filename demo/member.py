@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import struct
 import sys
 from collections.abc import Iterator
@@ -46,9 +45,6 @@ def count_handled(path: Path) -> int:
 
 async def consume(namesrv_url: str, group: str, topic: str, path: Path) -> None:
     """Be a member until a signal comes, then hand the queues over and leave."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def note(messages: list[eruca.ReceivedMessage]) -> None:
@@ -68,8 +64,7 @@ async def consume(namesrv_url: str, group: str, topic: str, path: Path) -> None:
                 commit_seconds=_COMMIT_SECONDS,
             )
             consumer.subscribe(topic, handler=note)
-            async with consumer:
-                await stop.wait()
+            await consumer.run()
     finally:
         os.close(descriptor)
 

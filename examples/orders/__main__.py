@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("command", choices=["place", "answer", "pack", "compare"])
     parser.add_argument("count", nargs="?", type=int, default=1, help="orders to place")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends in order, as by Ctrl-C
     database_url = os.environ.get("DATABASE_URL")
     if not database_url:
         parser.error("DATABASE_URL is not set; make up prints the one of its PostgreSQL")
@@ -63,7 +65,8 @@ def pack(client: eruca.Client, database_url: str) -> int:
     """Pack what is there to be packed; return the exit code."""
     warehouse = Warehouse(client, database_url)
     warehouse.create_tables()
-    with suppress(eruca.TopicNotFoundError):  # the first message makes the topic
+    # The first message makes the topic. What is in hand at a signal is given up, and comes again.
+    with suppress(eruca.TopicNotFoundError, KeyboardInterrupt):
         for order_id in warehouse.pack(wait=1):
             say(order_id)
     return 0

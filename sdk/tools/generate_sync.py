@@ -56,7 +56,10 @@ STARTED: Final = frozenset(
 TOLD: Final = frozenset({"AsyncTransaction"})
 # They call the program's own code, which is to run in the thread that calls them: these are taken
 # over as they are, without async, and use the sync twins of what they use.
-TAKEN_OVER: Final = frozenset({"send_in_transaction"})
+# Signals, too, are handled by the thread that calls.
+TAKEN_OVER: Final = frozenset({"run", "send_in_transaction"})
+# They may be called while the calling thread waits for the event loop: by a signal handler.
+DIRECT: Final = frozenset({"stop_soon"})
 CALL: Final = "self._calls.call"  # what calls that code
 READ: Final = "read_here"  # reads what may be lazy, in the thread that calls, too
 # What the parts of the SDK use of each other; their users have no need of it.
@@ -138,6 +141,8 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[st
     if node.name in TAKEN_OVER:
         return [*head, *_taken_over(node), ""]
     call = f"self._twin.{node.name}"
+    if node.name in DIRECT:
+        return [*head, f"        {call}()", ""]
     arguments = _arguments(node, read=READ)
     passed = ", ".join(filter(None, (call, arguments)))
     if returns in CLASSES:

@@ -166,4 +166,4 @@ print(before == after, handlers == logging.getLogger().handlers)
 print([type(h).__name__ for h in logging.getLogger("eruca").handlers])
 """
 
-    assert after_import(code) == "True True\n['NullHandler']"
+    assert after_import(code) == "True True\n[]"

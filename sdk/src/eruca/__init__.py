@@ -12,7 +12,6 @@ when it is first used, so that the services, which need nothing but the contract
 from __future__ import annotations
 
 from importlib import import_module
-from logging import NullHandler, getLogger
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from eruca.aio.query import AsyncQuery as AsyncQuery
     from eruca.aio.scheduled import HeldScheduled as HeldScheduled
     from eruca.aio.simple_consumer import AsyncSimpleConsumer as AsyncSimpleConsumer
+    from eruca.aio.stop_signals import stop_on_signals as stop_on_signals
     from eruca.aio.transaction_admin import AsyncTransactionAdmin as AsyncTransactionAdmin
     from eruca.aio.transaction_producer import AsyncTransaction as AsyncTransaction
     from eruca.aio.transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from eruca.core.consuming.consume_context import ConsumeContext as ConsumeContext
     from eruca.core.consuming.consume_status import ConsumeStatus as ConsumeStatus
     from eruca.core.consuming.delivery import Delivery as Delivery
+    from eruca.core.consuming.handler_shape import Handler as Handler
     from eruca.core.filters.sql92 import Sql92Filter as Sql92Filter
     from eruca.core.filters.subscription_filter import sql as sql
     from eruca.core.messages.log_block import LogBlock as LogBlock
@@ -223,6 +224,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "GroupLag": "eruca.aio.group_admin",
     "HalfMessage": "eruca.core.producing.transactions",
     "Handling": "eruca.sync.handling",
+    "Handler": "eruca.core.consuming.handler_shape",
     "HeldDeadLetter": "eruca.aio.dead_letters",
     "HeldScheduled": "eruca.aio.scheduled",
     "LatencyProfile": "eruca.core.routing.latency_fault",
@@ -268,6 +270,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "by_machine_room": "eruca.core.routing.selectors",
     "by_random": "eruca.core.routing.selectors",
     "sql": "eruca.core.filters.subscription_filter",
+    "stop_on_signals": "eruca.aio.stop_signals",
 }
 
 # Spelled out, because type checkers read it; a test keeps it equal to the table.
@@ -322,6 +325,7 @@ __all__ = [
     "GroupLag",
     "GroupNotFoundError",
     "HalfMessage",
+    "Handler",
     "Handling",
     "HeldDeadLetter",
     "HeldScheduled",
@@ -396,10 +400,8 @@ __all__ = [
     "by_machine_room",
     "by_random",
     "sql",
+    "stop_on_signals",
 ]
-
-# What the SDK logs goes nowhere unless the program says where.
-getLogger(__name__).addHandler(NullHandler())
 
 
 def __getattr__(name: str) -> object:

@@ -42,10 +42,10 @@ except ModuleNotFoundError as error:
     ) from None
 
 from eruca.aio.client import AsyncClient
-from eruca.aio.local_calls import is_async
 from eruca.aio.push_consumer import AsyncPushConsumer
 from eruca.contract.errors import ValidationError
 from eruca.core.consuming.consume_status import ConsumeStatus
+from eruca.core.consuming.handler_shape import handler_shape
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
 from eruca.core.messages.message import Message
 from eruca.core.messages.received_message import ReceivedMessage
@@ -237,7 +237,7 @@ class _Tracing:
         return submitted_here
 
     def _handling(self, handler: Callable[..., Any], group: str) -> Callable[..., Any]:
-        if is_async(handler):
+        if handler_shape(handler).is_async:
 
             @wraps(handler)
             async def handled(messages: Any, *context: Any) -> Any:  # noqa: ANN401

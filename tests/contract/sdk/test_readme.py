@@ -20,6 +20,7 @@ README = Path(__file__).parents[3] / "sdk" / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
+NO_CHECKER = "no checks from any transaction checker"  # none runs here
 TESTS = Path(__file__).parents[2]
 PATIENT = "from support.patience import be_patient\nbe_patient()\n"  # is all that is added
 
@@ -43,7 +44,8 @@ async def test_the_examples_run_one_after_the_other(cluster: InProcessCluster) -
     outputs = []
     for example in EXAMPLES:
         done = await anyio.to_thread.run_sync(run, example, cluster.namesrv_urls)
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        told = [line for line in done.stderr.splitlines() if not line.startswith(NO_CHECKER)]
+        assert (done.returncode, told) == (0, []), done.stderr
         outputs.append(done.stdout)
 
     assert "written" in outputs[0]

@@ -42,9 +42,10 @@ class Books:
         with closing(self.connect()) as connection, connection:
             yield connection
 
-    def handle(self, message: eruca.ReceivedMessage) -> object:
+    def handle(self, message: eruca.ReceivedMessage) -> eruca.ConsumeStatus | None:
         try:
-            return self._handle(message)
+            status: eruca.ConsumeStatus | None = self._handle(message)
+            return status
         finally:
             self.ended.put(message.text())
 
@@ -116,7 +117,7 @@ def test_a_dead_letter_that_is_redriven_runs_unless_it_was_done(
     consumer = sdk.push_consumer(GROUP, start="earliest", retry_max_times=0)
 
     @consumer.on(TOPIC)
-    def handle(message: eruca.ReceivedMessage) -> object:
+    def handle(message: eruca.ReceivedMessage) -> None:
         books.handle(message)
         raise ValueError("after the transaction")
 

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from eruca.core.consuming.handler_shape import is_async_function
+
 
 class Returned(NamedTuple):
     """What a function returned whose caller had been cancelled meanwhile."""
@@ -46,7 +48,7 @@ class LocalCalls:
 
         Cancelling that stops an async function, and takes back a plain one that has not begun.
         """
-        if is_async(function):
+        if is_async_function(function):
             awaitable: Awaitable[Any] = function(*arguments)
             return asyncio.ensure_future(awaitable)
         if self._threads is None:
@@ -63,7 +65,7 @@ class LocalCalls:
                 function has returned all the same.
         """
         future = self.start(function, *arguments)
-        if is_async(function):
+        if is_async_function(function):
             return await future
         returned = await to_its_end(future)
         return await returned if inspect.isawaitable(returned) else returned
@@ -87,13 +89,6 @@ async def to_its_end(future: asyncio.Future[Any]) -> object:
     if (error := future.exception()) is not None:
         raise asyncio.CancelledError from error
     raise asyncio.CancelledError(Returned(future.result()))
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calling *function* gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  (not whether it is callable)
-    )
 
 
 def ends_caller(error: BaseException) -> bool:

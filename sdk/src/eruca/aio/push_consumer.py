@@ -8,8 +8,7 @@
     async def bill(message: eruca.ReceivedMessage) -> None:
         ...
 
-    async with consumer:
-        await consumer.wait_stopped()
+    await consumer.run()  # until SIGTERM or Ctrl-C
 
 **Handlers** are async, and run as tasks, or plain functions, and run in threads. One that returns
 is done with its messages; one that raises has failed: its messages come again after a delay, and
@@ -36,14 +35,15 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from eruca.aio.local_address import local_address
-from eruca.aio.local_calls import is_async
-from eruca.aio.push.calling import takes_context
 from eruca.aio.push.running import RunningConsumer
+from eruca.aio.stop_signals import stop_on_signals
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
+from eruca.core.consuming.handler_shape import Handler, handler_shape
 from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.filters.subscription_filter import Filter
@@ -53,7 +53,7 @@ from eruca.core.messages.message_queue import MessageQueue
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Handler)
 
 _INCARNATION_BYTES: Final = 8
 _BROADCASTING_NAME: Final = "DEFAULT"  # RocketMQ's instance name: offsets must be found again
@@ -78,6 +78,8 @@ class AsyncPushConsumer:
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_to_stop = False
 
     @property
     def group(self) -> str:
@@ -108,7 +110,7 @@ class AsyncPushConsumer:
         self,
         topic: str,
         filter: Filter | None = SUBSCRIBE_ALL,
-        handler: Callable[..., Any] | None = None,
+        handler: Handler | None = None,
         *,
         filter_type: str = "tag",
     ) -> None:
@@ -127,15 +129,15 @@ class AsyncPushConsumer:
         """
         if self._running is not None:
             raise ValidationError("subscriptions are made before the consumer is started")
-        if not callable(handler):
-            raise ValidationError(f"handler: {handler!r} cannot be called")
+        shape = handler_shape(handler)
+        assert handler is not None
         self._handlers.add(
             topic,
             handler,
             expression=filter,
             filter_type=filter_type,
-            is_async=is_async(handler),
-            takes_context=takes_context(handler),
+            is_async=shape.is_async,
+            takes_context=shape.takes_context,
         )
 
     def on(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Callable[[F], F]:
@@ -188,7 +190,10 @@ class AsyncPushConsumer:
             incarnation=self._incarnation,
             on_failure=self._fail,
         )
+        self._loop = asyncio.get_running_loop()
         self._starting = asyncio.create_task(self._start(running), name="eruca consumer starts")
+        if self._is_to_stop:
+            self._begin_stop()
         try:
             await self._starting
         except asyncio.CancelledError:
@@ -201,8 +206,14 @@ class AsyncPushConsumer:
         """Return when the consumer has been stopped.
 
         Raises:
+            ValidationError: It has not been started.
             ErucaError: It could not go on: it was fenced, or the group's subscriptions changed.
         """
+        if self._running is None and not self._stopped.is_set():
+            raise ValidationError(
+                "the consumer has not been started, so nothing would end this",
+                fix="call run() instead, or wait in a with block of the consumer",
+            )
         await self._stopped.wait()
         if self._failure is not None:
             raise self._failure
@@ -210,14 +221,26 @@ class AsyncPushConsumer:
     async def run(self) -> None:
         """Start, unless that has been done, and return when the consumer has been stopped.
 
-        Cancelling it stops the consumer.
+        SIGTERM and Ctrl-C stop it in order: handlers end, offsets are committed, the queues are
+        handed over; a second signal ends the process. A program that handles a signal itself goes
+        on to do so. For several consumers see :func:`eruca.stop_on_signals`.
+
+        Raises:
+            ErucaError: As :meth:`start` and :meth:`wait_stopped`.
         """
-        if self._running is None:
-            await self.start()
-        try:
-            await self.wait_stopped()
-        finally:
-            await self.stop()
+        with stop_on_signals(self):
+            async with self:
+                await self.wait_stopped()
+
+    def stop_soon(self) -> None:
+        """Begin to stop, without waiting for it; any thread and signal handler may call this.
+
+        A consumer that has not been started stops as soon as it has been.
+        """
+        self._is_to_stop = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the event loop is closed, and so the consumer is
+                self._loop.call_soon_threadsafe(self._begin_stop)
 
     async def stop(self) -> None:
         """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
@@ -229,9 +252,7 @@ class AsyncPushConsumer:
         if self._running is None:
             self._end()
             return
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(), name="eruca consumer stops")
-        await asyncio.shield(self._stopping)
+        await asyncio.shield(self._begin_stop())
 
     async def pause(self, *queues: MessageQueue) -> None:
         """Hand out nothing from *queues* until they are resumed; from all, if none is given.
@@ -250,7 +271,12 @@ class AsyncPushConsumer:
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
         """Stop, because the client is closed; without *drain*, at once."""
-        del failed
+        if self._running is None and self._handlers.topics and not failed:
+            _logger.warning(
+                "consumer of group %s has handlers and was never started: call run(), or use it in"
+                " a with block",
+                self.group,
+            )
         if not drain and self._running is not None and self._stopping is None:
             await self._until_started(cancel=True)
             if not self._stopped.is_set():
@@ -287,6 +313,11 @@ class AsyncPushConsumer:
             self._starting.cancel()
         await asyncio.wait((self._starting,))
 
+    def _begin_stop(self) -> asyncio.Task[None]:
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="eruca consumer stops")
+        return self._stopping
+
     async def _stop(self) -> None:
         assert self._running is not None
         await self._until_started()
@@ -310,8 +341,7 @@ class AsyncPushConsumer:
         else:
             _logger.error("consumer %s of %s failed", self._client_id, self.group, exc_info=error)
         self._failure = error
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(), name="eruca consumer stops")
+        self._begin_stop()
 
     def _checked_running(self) -> RunningConsumer:
         if self._running is None or self._stopped.is_set():

@@ -86,6 +86,7 @@ class AsyncSimpleConsumer:
         self._settings = settings
         self._api_made: DeliveryApi | None = None
         self._turn = 0
+        self._is_start_due = settings.start is not None  # to be compared with the group's
         self._failures: Failures[_Target] = Failures()
         self._outages = Outages(
             _logger, failed="no deliveries of %s for now: %s", over="deliveries of %s again"
@@ -128,6 +129,7 @@ class AsyncSimpleConsumer:
         rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + wait, self._failures)
         while True:
             targets = await self._targets()
+            await self._warn_of_unused_start(targets)
             self._failures.keep_only(targets)
             found = await self._ask_in_turn(targets, rounds, max_count, seconds)
             if found:
@@ -277,6 +279,23 @@ class AsyncSimpleConsumer:
         self._turn += 1
         first = self._turn % len(targets)
         return targets[first:] + targets[:first]
+
+    async def _warn_of_unused_start(self, targets: Sequence[_Target]) -> None:
+        """Say once that the group began before, if it did; the first request makes it."""
+        if not self._is_start_due:
+            return
+        self._is_start_due = False
+        from eruca.aio.cluster.group_start import warn_of_unused_start  # late, as the models
+
+        places = {target.broker_name: target.topic for target in targets}
+        await warn_of_unused_start(
+            self._context.held_transport,
+            [await self._url(topic, name) for name, topic in places.items()],
+            self.group,
+            [*self._settings.subscriptions],
+            self._settings.start,
+            timeout=self._context.settings.timeout_seconds,
+        )
 
     async def _ask_in_turn(
         self,

@@ -6,9 +6,10 @@ How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from eruca.aio.push_consumer import AsyncPushConsumer, F
+from eruca.aio.stop_signals import stop_on_signals
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
 from eruca.sync.portal import Portal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from eruca.core.consuming.handler_shape import Handler
     from eruca.core.filters.subscription_filter import Filter
     from eruca.core.messages.message_queue import MessageQueue
 
@@ -59,7 +61,7 @@ class PushConsumer:
         self,
         topic: str,
         filter: Filter | None = SUBSCRIBE_ALL,
-        handler: Callable[..., Any] | None = None,
+        handler: Handler | None = None,
         *,
         filter_type: str = "tag",
     ) -> None:
@@ -107,6 +109,7 @@ class PushConsumer:
         """Return when the consumer has been stopped.
 
         Raises:
+            ValidationError: It has not been started.
             ErucaError: It could not go on: it was fenced, or the group's subscriptions changed.
         """
         self._portal.call(self._twin.wait_stopped)
@@ -114,9 +117,23 @@ class PushConsumer:
     def run(self) -> None:
         """Start, unless that has been done, and return when the consumer has been stopped.
 
-        Cancelling it stops the consumer.
+        SIGTERM and Ctrl-C stop it in order: handlers end, offsets are committed, the queues are
+        handed over; a second signal ends the process. A program that handles a signal itself goes
+        on to do so. For several consumers see :func:`eruca.stop_on_signals`.
+
+        Raises:
+            ErucaError: As :meth:`start` and :meth:`wait_stopped`.
         """
-        self._portal.call(self._twin.run)
+        with stop_on_signals(self):
+            with self:
+                self.wait_stopped()
+
+    def stop_soon(self) -> None:
+        """Begin to stop, without waiting for it; any thread and signal handler may call this.
+
+        A consumer that has not been started stops as soon as it has been.
+        """
+        self._twin.stop_soon()
 
     def stop(self) -> None:
         """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.

@@ -14,8 +14,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
 import eruca
-from eruca.aio.local_calls import is_async
-from eruca.aio.push.calling import takes_context
+from eruca.core.consuming.handler_shape import handler_shape
 from eruca.inbox import AsyncInbox, Inbox
 from eruca.inbox.rules import FORGET_EVERY
 from support.inboxes import received, retry_of
@@ -196,8 +195,8 @@ def test_a_decorated_handler_is_called_with_the_message_alone(inbox: Inbox) -> N
     @AsyncInbox("billing").once(lambda: nullcontext())
     async def handle_async(message: eruca.ReceivedMessage, connection: object) -> None: ...
 
-    assert (is_async(handle), takes_context(handle)) == (False, False)
-    assert (is_async(handle_async), takes_context(handle_async)) == (True, False)
+    assert handler_shape(handle) == (False, False)
+    assert handler_shape(handle_async) == (True, False)
 
 
 def test_a_connection_that_commits_by_itself_is_refused(

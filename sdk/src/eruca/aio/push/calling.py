@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from eruca.aio.local_calls import ends_caller
@@ -44,6 +44,8 @@ class Calls:
 
     def __init__(self, settings: PushSettings) -> None:
         self._is_orderly = settings.ordered
+        self._what_next = _what_next(settings)
+        self._retry_max_times = settings.retry_max_times if settings.is_clustering else None
         self._none_is_failure = settings.none_is_failure
         self._takes_list = settings.batch_max_count > 1
         self._seconds = settings.consume_timeout
@@ -148,8 +150,30 @@ class Calls:
         return Outcome(status, "failed", f"the handler returned {returned}")
 
     def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
-        _logger.warning("a handler failed at %r", messages[0], exc_info=error)
+        first = messages[0]
+        more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+        limit = self._retry_max_times
+        attempt = f"attempt {first.attempt}" + ("" if limit is None else f" of {limit + 1}")
+        is_last = limit is not None and first.attempt > limit
+        _logger.error(
+            "the handler failed at message %s%s of %s, %s: %s",
+            first.message_id,
+            more,
+            first.topic,
+            attempt,
+            "it becomes a dead letter" if is_last else self._what_next,
+            exc_info=error,
+        )
         return Outcome(self._failed, "failed", text_of_error(error))
+
+
+def _what_next(settings: PushSettings) -> str:
+    """Return what becomes of a message that failed, as far as the consumer can tell."""
+    if settings.ordered:
+        return f"it is tried again in {settings.suspend_seconds:g} s, and its queue waits"
+    if not settings.is_clustering:
+        return "it is not retried, since the consumer is broadcasting"
+    return "it is redelivered after a delay, and after the last retry it is a dead letter"
 
 
 async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
@@ -164,18 +188,3 @@ async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
         if ends_caller(error):
             raise
         _logger.exception("a listener to assignments failed")
-
-
-def takes_context(function: Callable[..., Any]) -> bool:
-    """Tell whether *function* needs a second argument, the context."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False  # a function of a library in C
-    needed = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        and parameter.default is parameter.empty
-    ]
-    return len(needed) > 1

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.cluster.group_start import warn_of_unused_start
 from eruca.aio.push.background import Background
 from eruca.aio.push.broadcaster import Broadcaster
 from eruca.aio.push.commits import BrokerOffsets, Commits
@@ -26,7 +28,7 @@ from eruca.aio.push.retry_limit import RetryLimit
 from eruca.aio.push.send_backs import SendBacks
 from eruca.aio.push.standby import Standby
 from eruca.aio.push.url_book import UrlBook
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ErucaError, NoRouteError, ValidationError
 from eruca.contract.groups import Heartbeat
 from eruca.contract.groups import Subscription as SubscriptionModel
 from eruca.contract.names import retry_topic
@@ -122,6 +124,7 @@ class RunningConsumer:
         """Join, and begin."""
         self._standby.start()
         if brokers := await self._find_brokers():
+            await self._warn_of_unused_start(brokers)
             await self._membership.join(brokers)
         self._wire()
         self._stop_listening = self._context.routes.on_change(self._on_route_change)
@@ -192,6 +195,25 @@ class RunningConsumer:
             await self._commits.flush()
         except ErucaError as error:
             _logger.info("the last offsets are not committed: %s", error)
+
+    async def _warn_of_unused_start(self, brokers: Iterable[str]) -> None:
+        """Say that the group began before, if it did; joining makes it."""
+        settings = self._settings
+        if not settings.is_clustering or settings.start is None:
+            return
+        urls = []
+        for name in brokers:
+            with suppress(NoRouteError):  # joining says so
+                urls.append(self._urls.url_of(name))
+        timeout = self._context.settings.timeout_seconds
+        await warn_of_unused_start(
+            self._context.held_transport,
+            urls,
+            settings.group,
+            self._topics,
+            settings.start,
+            timeout=timeout,
+        )
 
     async def _find_brokers(self) -> list[str]:
         routes = self._context.routes
