@@ -370,13 +370,10 @@ def test_dead_letters_are_listed_shown_and_redriven(command: Eruca, dead: str) -
 
 @pytest.mark.parametrize("where", [(), ("--broker=broker-a",)], ids=["anywhere", "at a broker"])
 def test_topics_of_groups_are_listed_only_when_asked_for(
-    command: Eruca, namesrv_url: str, where: tuple[str, ...]
+    command: Eruca, dead: str, where: tuple[str, ...]
 ) -> None:
-    with eruca.Client(namesrv_url) as client:
-        client.admin.create_topic("%DLQ%g-topics", broker_name="broker-a")
-
-    assert "%DLQ%g-topics" not in command("topic", "list", *where).stdout
-    assert "%DLQ%g-topics" in command("topic", "list", "--system", *where).stdout
+    assert f"%RETRY%{dead}" not in command("topic", "list", *where).stdout
+    assert f"%RETRY%{dead}" in command("topic", "list", "--system", *where).stdout
 
 
 def test_dead_letters_are_found_where_only_one_broker_knows_the_group(

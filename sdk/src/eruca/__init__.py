@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient as AsyncClient
     from eruca.aio.dead_letters import HeldDeadLetter as HeldDeadLetter
     from eruca.aio.dead_letters import Redriven as Redriven
+    from eruca.aio.dead_letters import RedriveStep as RedriveStep
+    from eruca.aio.dead_letters import RedriveSummary as RedriveSummary
     from eruca.aio.group_admin import AsyncGroupAdmin as AsyncGroupAdmin
     from eruca.aio.group_admin import GroupLag as GroupLag
     from eruca.aio.handling import AsyncHandling as AsyncHandling
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import ConflictError as ConflictError
     from eruca.contract.errors import DamagedMessageError as DamagedMessageError
     from eruca.contract.errors import DeadLetterNotFoundError as DeadLetterNotFoundError
+    from eruca.contract.errors import DerivedTopicError as DerivedTopicError
     from eruca.contract.errors import ErucaError as ErucaError
     from eruca.contract.errors import ExpiredHandleError as ExpiredHandleError
     from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
@@ -152,6 +155,7 @@ _ERRORS: Final = (
     "ConflictError",
     "DamagedMessageError",
     "DeadLetterNotFoundError",
+    "DerivedTopicError",
     "ErucaError",
     "ExpiredHandleError",
     "FilterSyntaxError",
@@ -249,6 +253,8 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "QueueReset": "eruca.contract.groups",
     "RecallHandle": "eruca.contract.recall_handles",
     "ReceivedMessage": "eruca.core.messages.received_message",
+    "RedriveStep": "eruca.aio.dead_letters",
+    "RedriveSummary": "eruca.aio.dead_letters",
     "Redriven": "eruca.aio.dead_letters",
     "SendResult": "eruca.core.producing.send_result",
     "SendResults": "eruca.core.producing.send_result",
@@ -316,6 +322,7 @@ __all__ = [
     "DeadLetterNotFoundError",
     "DecisionReceipt",
     "Delivery",
+    "DerivedTopicError",
     "ErucaError",
     "ExpiredHandleError",
     "ExponentialRetryPolicy",
@@ -364,6 +371,8 @@ __all__ = [
     "RecallHandle",
     "ReceivedMessage",
     "RecordNotFoundError",
+    "RedriveStep",
+    "RedriveSummary",
     "Redriven",
     "RefusedError",
     "RequestError",

@@ -9,14 +9,26 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.records import Host
 from eruca.contract.retries import DeadLetterFilter
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, client_of, open_broker, rot, rot_beyond_reading, rotten_count
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.processors.dead_letters import Stretch
+from support.brokers import (
+    broker_of,
+    client_of,
+    open_broker,
+    record,
+    rot,
+    rot_beyond_reading,
+    rotten_count,
+)
 from support.members import joined
 from support.waiting import turns_during
 
 pytestmark = pytest.mark.anyio
 
+HOST = Host.parse("127.0.0.1", 10_911)
 GROUP = "billing"
 PATH = f"/groups/{GROUP}/dead-letters"
 
@@ -122,7 +134,7 @@ async def test_others_have_their_turn_while_a_page_looks_at_many(
 
     chosen = DeadLetterFilter(topic="refunds")
     (page, following), turns = await turns_during(
-        broker_of(app).dead_letters.page(GROUP, chosen, limit=1, start=0)
+        broker_of(app).dead_letters.page(GROUP, chosen, Stretch(), limit=1)
     )
 
     assert (page.dead_letters, following) == ([], None)
@@ -184,6 +196,88 @@ async def test_a_filter_redrives_page_by_page(client: httpx.AsyncClient) -> None
     assert len(await bodies(client, "refunds")) == 1
     one = await redrive(client, filter={"message_ids": ["refunds-0", "orders-0"]})
     assert outcomes(one) == ["redriven", "skipped"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_a_redrive_ends_with_what_was_dead_when_it_began(
+    client: httpx.AsyncClient, limit: int
+) -> None:
+    await give_up(client, "orders", 3)
+    request: dict[str, Any] = {"filter": {}, "limit": limit}
+    redriven = []
+    while True:
+        answer = await redrive(client, **request)
+        redriven += answer["outcomes"]
+        await die_again(client, first=len(redriven) - len(answer["outcomes"]) + 3)
+        if answer["next_cursor"] is None:
+            break
+        request["cursor"] = answer["next_cursor"]
+
+    assert [outcome["dead_letter_id"] for outcome in redriven] == [0, 1, 2]
+    assert len(await letters(client)) == 6  # these again, for whoever redrives next
+
+
+async def die_again(client: httpx.AsyncClient, *, first: int) -> None:
+    """Make dead letters of what queue 1 of orders has from *first* on."""
+    pulled = await client.get("/topics/orders/queues/1/messages", params={"offset": first})
+    member = await joined(client, GROUP, "orders", client_id="of-orders")
+    await member.lock("orders", 1)
+    await member.send_back(
+        *(
+            {
+                "topic": "orders",
+                "queue_id": 1,
+                "queue_offset": message["queue_offset"],
+                "delay_level": -1,
+            }
+            for message in pulled.json()["messages"]
+        )
+    )
+    await client.delete(f"/groups/{GROUP}/members/of-orders", params={"incarnation": "first"})
+
+
+async def test_a_list_ends_with_what_was_dead_at_its_first_page(
+    client: httpx.AsyncClient,
+) -> None:
+    await give_up(client, "orders", 2)
+    first = (await client.get(PATH, params={"limit": 1})).json()
+    await give_up(client, "refunds", 2)
+    second = (await client.get(PATH, params={"limit": 9, "cursor": first["next_cursor"]})).json()
+
+    assert (first["min_offset"], first["max_offset"]) == (0, 2)
+    assert [letter["dead_letter_id"] for letter in second["dead_letters"]] == [1]
+    assert (second["max_offset"], second["next_cursor"]) == (2, None)
+
+
+async def test_a_redrive_takes_no_letter_behind_the_end_it_is_given(
+    client: httpx.AsyncClient,
+) -> None:
+    await give_up(client, "orders", 4)
+
+    none = await redrive(client, filter={}, before_id=0)
+    some = await redrive(client, filter={}, before_id=2)
+    rest = await redrive(client, filter={}, before_id=99, limit=3)
+
+    assert (outcomes(none), none["looked_at_count"], none["next_cursor"]) == ([], 0, None)
+    assert [one["dead_letter_id"] for one in some["outcomes"]] == [0, 1]
+    assert (some["looked_at_count"], some["next_cursor"]) == (2, None)
+    assert outcomes(rest) == ["skipped", "skipped", "redriven"]
+    assert (rest["looked_at_count"], rest["next_cursor"] is None) == (3, False)
+
+
+async def test_a_letter_that_tells_no_topic_of_origin_is_not_redriven_to_itself(
+    client: httpx.AsyncClient, app: BrokerApp
+) -> None:
+    """As one that another program wrote into the store that the broker was given."""
+    await give_up(client, "orders", 1)
+    foreign = batch_of_records(f"%DLQ%{GROUP}", 0, [record(f"%DLQ%{GROUP}", b"whose?")])
+    await broker_of(app).store.append(foreign, HOST)
+
+    answer = await redrive(client, filter={})
+
+    assert outcomes(answer) == ["redriven", "skipped"]
+    assert "does not tell the topic" in answer["outcomes"][1]["detail"]
+    assert len(await letters(client)) == 2
 
 
 async def test_two_operators_do_not_redrive_one_letter_twice(client: httpx.AsyncClient) -> None:
@@ -254,6 +348,9 @@ async def test_no_group_no_letters(client: httpx.AsyncClient) -> None:
         {"filter": {}, "cursor": "%%%"},
         {"filter": {}, "cursor": "eA"},
         {"filter": {}, "limit": 0},
+        {"filter": {}, "cursor": "MTc"},
+        {"filter": {}, "before_id": -1},
+        {"ids": [0], "before_id": 1},
     ],
 )
 async def test_nonsense_is_refused(

@@ -13,7 +13,16 @@ import pytest
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX, JSON_BODY_SIZE_MAX
 from eruca_broker.app import BrokerApp
-from support.brokers import JSON, broker_of, client_of, open_broker
+from eruca_broker.core.state.events import TopicPut
+from support.brokers import (
+    JSON,
+    RECORDS,
+    batch,
+    broker_of,
+    client_of,
+    open_broker,
+    record,
+)
 
 pytestmark = pytest.mark.anyio
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -380,13 +389,50 @@ async def test_a_query_that_is_not_understood_is_422(client: httpx.AsyncClient, 
     assert refused.json()["errors"][0]["pointer"].startswith("/query/queue")
 
 
-async def test_a_retry_topics_name_is_decoded_from_the_path(client: httpx.AsyncClient) -> None:
-    sent = await client.post("/topics/%25RETRY%25billing/messages", json={"body": {"text": "x"}})
+async def test_a_percent_sign_in_a_topics_name_is_decoded_from_the_path(
+    client: httpx.AsyncClient,
+) -> None:
+    sent = await client.post("/topics/50%25/messages", json={"body": {"text": "x"}})
 
-    assert sent.json()["topic"] == "%RETRY%billing"
-    assert (await pulled(client, {**sent.json(), "topic": "%25RETRY%25billing"}))["topic"] == (
-        "%RETRY%billing"
+    assert sent.json()["topic"] == "50%"
+    assert (await pulled(client, {**sent.json(), "topic": "50%25"}))["topic"] == "50%"
+
+
+BODY = {"body": {"text": "x"}}
+WAYS: dict[str, dict[str, Any]] = {
+    "JSON": {"json": BODY},
+    "a batch": {"json": {"messages": [BODY, BODY]}},
+    "octets": {"content": b"x", "headers": {"content-type": "application/octet-stream"}},
+    "delayed": {"json": BODY | {"delay_seconds": 9}},
+    "idempotent": {"json": BODY, "headers": {"Idempotency-Key": "order-17"}},
+}
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["of a group", "of no group"])
+@pytest.mark.parametrize("prefix", ["RETRY", "DLQ"])
+async def test_nobody_sends_to_what_holds_a_groups_retries_and_dead_letters(
+    client: httpx.AsyncClient, app: BrokerApp, prefix: str, *, is_there: bool
+) -> None:
+    """A letter sent there would be redriven to itself without end."""
+    topic = f"%{prefix}%billing"
+    if is_there:
+        await broker_of(app).store.change(TopicPut(topic, 1, 1, "rw"))
+    end = broker_of(app).store.log_max_offset
+    path = f"/topics/{topic.replace('%', '%25')}"
+
+    answers = [await client.post(f"{path}/messages", **way) for way in WAYS.values()]
+    answers.append(
+        await client.post(
+            f"{path}/queues/0/records", content=batch([record(topic)]), headers=RECORDS
+        )
     )
+    half = {"topic": topic, "producer_group": "shop", "message": BODY}
+    answers.append(await client.post("/transactions", json=half))
+    answers.append(await client.put(path, json={"permission": "none"}))
+
+    told = {(answer.status_code, answer.json()["code"]) for answer in answers}
+    assert told == {(403, "derived-topic-protected")}, [answer.text for answer in answers]
+    assert broker_of(app).store.log_max_offset == end
 
 
 @pytest.mark.parametrize("permission", ["r", "none"])

@@ -555,3 +555,35 @@ async def test_what_a_handler_cannot_say_is_its_failure(
 
     [letter] = await dead_letters(client, topic)
     assert ("suspend_seconds: '1'" if ordered else "ack_index: '0'") in str(letter["last_error"])
+
+
+async def test_a_redrive_ends_although_everything_it_sends_dies_again(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    """It need not be iterated: the call itself redrives."""
+    policy = eruca.CustomizedRetryPolicy(delays_seconds=[0])
+    await client.admin.groups.create(
+        topic, start="earliest", retry_max_times=0, retry_policy=policy
+    )
+    consumer = client.push_consumer(topic)
+
+    @consumer.on(topic)
+    async def fail(message: eruca.ReceivedMessage) -> None:
+        raise ValueError(message.text())
+
+    steps: list[eruca.RedriveStep] = []
+    async with consumer:
+        await send(client, topic, range(40))
+        await until_told(lambda: _count_of(client, topic, at_least=40))
+        summary = await client.admin.groups.redrive(topic, per_second=200, on_step=steps.append)
+        again = await client.admin.groups.redrive(topic, dry_run=True)
+
+    assert (summary.redriven, summary.skipped, summary.total) == (40, 0, 40)
+    assert {step.total for step in steps} == {40}
+    assert steps[-1].looked_at_count == 40
+    assert sum(len(step.outcomes) for step in steps) == 40
+    assert again.skipped == 40
+
+
+async def _count_of(client: eruca.AsyncClient, group: str, *, at_least: int) -> bool:
+    return len([held async for held in client.admin.groups.dead_letters(group)]) >= at_least

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -42,6 +43,25 @@ class Redriven:
     outcome: RedriveOutcome
 
 
+@dataclass(frozen=True, slots=True)
+class RedriveStep:
+    """How far a redrive has come, after each request to a broker."""
+
+    total: int  # dead letters there were when it began, or that were named
+    looked_at_count: int  # of these, whether they matched or not
+    outcomes: Sequence[Redriven]  # of this step
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveSummary:
+    """What a redrive did, or would do."""
+
+    total: int  # dead letters there were when it began, or that were named
+    redriven: int
+    skipped: int  # matched, but were redriven before, are damaged, or have no topic any more
+    not_found: int  # of those that were named
+
+
 class DeadLetters:
     """Dead letters at the brokers of one cluster.
 
@@ -70,8 +90,8 @@ class DeadLetters:
             "from_": None if begin is None else begin.isoformat(),
             "to": None if end is None else end.isoformat(),
         }
-        urls = await self._brokers_of(group, unanswered)
-        for broker_name, url in sorted(urls.items()):
+        brokers = await self._brokers_of(group, unanswered)
+        for broker_name, (url, _) in sorted(brokers.items()):
             letters = self._at(url, group, chosen)
             async for letter in answered(broker_name, letters, unanswered):
                 yield HeldDeadLetter(broker_name, letter)
@@ -94,14 +114,15 @@ class DeadLetters:
         end: datetime | None,
         per_second: float | None,
         dry_run: bool,
-    ) -> AsyncIterator[Redriven]:
-        """Send dead letters to where they came from, and iterate over what became of each."""
+        on_step: Callable[[RedriveStep], object] | None,
+    ) -> RedriveSummary:
+        """Send dead letters to where they came from; return how many."""
         if topic is not None:
             check_topic(topic)
         if per_second is not None:
             check_above_zero("per_second", per_second)
-        urls = await self._brokers_of(group)
-        unknown = sorted((ids or {}).keys() - urls.keys())
+        brokers = await self._brokers_of(group)
+        unknown = sorted((ids or {}).keys() - brokers.keys())
         if unknown:
             raise ValidationError(f"ids: {unknown[0]} is no live broker that knows {group}")
         limit = (
@@ -114,17 +135,25 @@ class DeadLetters:
                 {"topic": topic, "reason": reason, "from": begin, "to": end}
             )
             requests = {
-                name: _redrives(
-                    None if ids is None else ids.get(name, ()),
-                    chosen,
-                    limit=limit,
-                    dry_run=dry_run,
-                )
-                for name in urls
+                name: [
+                    Redrive(filter=chosen, before_id=now.max_offset, limit=limit, dry_run=dry_run)
+                ]
+                if ids is None
+                else _by_ids(ids.get(name, ()), limit=limit, dry_run=dry_run)
+                for name, (_, now) in brokers.items()
             }
+        # Every broker's end is fixed here, or a letter that dies again meanwhile would be redriven
+        # again, without end.
+        total = (
+            sum(now.max_offset - now.min_offset for _, now in brokers.values())
+            if ids is None
+            else sum(len(set(some)) for some in ids.values())
+        )
+        counts: Counter[str] = Counter()
+        looked_at_count = 0
         loop = asyncio.get_running_loop()
         due_at = loop.time()
-        for broker_name, url in sorted(urls.items()):
+        for broker_name, (url, _) in sorted(brokers.items()):
             for request in requests[broker_name]:
                 cursor: str | None = None
                 while True:
@@ -136,14 +165,18 @@ class DeadLetters:
                         f"{group_path(group)}/dead-letters:redrive",
                         request.model_copy(update={"cursor": cursor}),
                     )
-                    sent = sum(one.outcome == "redriven" for one in answer.outcomes)
+                    its = Counter(one.outcome for one in answer.outcomes)
+                    counts.update(its)
+                    looked_at_count += answer.looked_at_count
                     if per_second is not None and not dry_run:
-                        due_at = max(due_at, loop.time()) + sent / per_second
-                    for outcome in answer.outcomes:
-                        yield Redriven(broker_name, outcome)
+                        due_at = max(due_at, loop.time()) + its["redriven"] / per_second
+                    if on_step is not None:
+                        outcomes = [Redriven(broker_name, one) for one in answer.outcomes]
+                        on_step(RedriveStep(total, looked_at_count, outcomes))
                     cursor = answer.next_cursor
                     if cursor is None:
                         break
+        return RedriveSummary(total, counts["redriven"], counts["skipped"], counts["not_found"])
 
     async def _at(
         self, url: str, group: str, chosen: Mapping[str, str | None]
@@ -162,8 +195,10 @@ class DeadLetters:
 
     async def _brokers_of(
         self, group: str, unanswered: dict[str, ErucaError] | None = None
-    ) -> dict[str, str]:
+    ) -> dict[str, tuple[str, DeadLetterList]]:
         """Return the URLs of the masters that have, or had, *group*, by broker name.
+
+        With each comes a list of its dead letters, which tells how far they go now.
 
         Raises:
             GroupNotFoundError: None has.
@@ -177,15 +212,11 @@ class DeadLetters:
             unknown_group(group),
             unanswered,
         )
-        return {name: urls[name] for name in known}
+        return {name: (urls[name], now) for name, now in known.items()}
 
 
-def _redrives(
-    ids: Sequence[int] | None, chosen: DeadLetterFilter, *, limit: int, dry_run: bool
-) -> Sequence[Redrive]:
-    """Return the requests for a broker's letters of these *ids*, or for those that are *chosen*."""
-    if ids is None:
-        return [Redrive(filter=chosen, limit=limit, dry_run=dry_run)]
+def _by_ids(ids: Sequence[int], *, limit: int, dry_run: bool) -> Sequence[Redrive]:
+    """Return the requests for a broker's letters of these *ids*."""
     return [
         Redrive(ids=[*ids[first : first + limit]], limit=limit, dry_run=dry_run)
         for first in range(0, len(ids), limit)

@@ -9,7 +9,7 @@ Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from eruca.aio.cluster.group_api import group_path, unknown_group
 from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
 from eruca.aio.cluster.requests import checked_request
-from eruca.aio.dead_letters import DeadLetters, HeldDeadLetter, Redriven
+from eruca.aio.dead_letters import DeadLetters, HeldDeadLetter, RedriveStep, RedriveSummary
 from eruca.aio.http.transport import target_of
 from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.groups import (
@@ -368,8 +368,12 @@ class AsyncGroupAdmin:
         end: datetime | None = None,
         per_second: float | None = None,
         dry_run: bool = False,
-    ) -> AsyncIterator[Redriven]:
-        """Send dead letters to where they came from, and iterate over what became of each.
+        on_step: Callable[[RedriveStep], object] | None = None,
+    ) -> RedriveSummary:
+        """Send dead letters to where they came from; return how many.
+
+        It ends with what was dead when it began, whatever dies again meanwhile. If it is
+        interrupted, a further call goes on: what was redriven is skipped.
 
         Args:
             group: The group.
@@ -380,8 +384,10 @@ class AsyncGroupAdmin:
             end: Those that died before then.
             per_second: How many a second at most, over all brokers.
             dry_run: Only tell what would happen.
+            on_step: Called after each request, with what became of each dead letter. It must not
+                use the client.
         """
-        outcomes = self._dead_letters.redrive(
+        return await self._dead_letters.redrive(
             group,
             ids=ids,
             topic=topic,
@@ -390,9 +396,8 @@ class AsyncGroupAdmin:
             end=end,
             per_second=per_second,
             dry_run=dry_run,
+            on_step=on_step,
         )
-        async for redriven in outcomes:
-            yield redriven
 
 
 def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:

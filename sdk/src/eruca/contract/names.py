@@ -88,8 +88,8 @@ _SAID: Final = {
 
 def broker_topic_fault(name: str) -> NameFault | None:
     """Return what a broker finds wrong with a topic's name, or None."""
-    derived = name.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
-    return _fault(name, DERIVED_TOPIC_SIZE_MAX if derived else TOPIC_SIZE_MAX, length_first=False)
+    size_max = DERIVED_TOPIC_SIZE_MAX if is_derived_topic(name) else TOPIC_SIZE_MAX
+    return _fault(name, size_max, length_first=False)
 
 
 def broker_group_fault(name: str) -> NameFault | None:
@@ -119,6 +119,14 @@ def kv_name_fault(name: str) -> NameFault | None:
 def is_system_topic(name: str) -> bool:
     """Tell whether *name* belongs to the system: clients neither change it nor send to it."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_derived_topic(name: str) -> bool:
+    """Tell whether *name* is a group's retry or dead-letter topic: the broker alone writes there.
+
+    Clients may read it. It is not the system's, but follows its group.
+    """
+    return name.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
 
 
 def is_system_group(name: str) -> bool:

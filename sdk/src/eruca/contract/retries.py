@@ -121,6 +121,12 @@ class DeadLetterList(Answer):
     """A page of dead letters, oldest first."""
 
     dead_letters: list[DeadLetter]
+    min_offset: int = Field(default=0, description="the first id that is still there")
+    max_offset: int = Field(
+        default=0,
+        description="the list ends before this id: what is dead later is not in it; the same on "
+        "each page",
+    )
     next_cursor: str | None = None
 
 
@@ -151,6 +157,11 @@ class Redrive(Request):
     cursor: Annotated[str, Field(max_length=512)] | None = Field(
         default=None, description="`next_cursor` of the answer before; with a filter"
     )
+    before_id: Offset | None = Field(
+        default=None,
+        description="only those with smaller ids, such as a list's `max_offset`; null: those that "
+        "are dead at the first request without a cursor; with a filter",
+    )
     limit: Annotated[int, Field(ge=1, le=REDRIVE_COUNT_MAX)] = REDRIVE_COUNT_MAX
     dry_run: bool = False
 
@@ -160,6 +171,8 @@ class Redrive(Request):
             raise ValueError("give either ids or a filter")
         if self.cursor is not None and self.filter is None:
             raise ValueError("a cursor goes with a filter")
+        if self.before_id is not None and self.filter is None:
+            raise ValueError("before_id goes with a filter")
         return self
 
 
@@ -176,6 +189,9 @@ class RedriveAnswer(Answer):
     """What a redrive did, or would do."""
 
     outcomes: list[RedriveOutcome]
+    looked_at_count: int = Field(
+        default=0, description="dead letters that this request looked at, matching or not"
+    )
     next_cursor: str | None = None
     dry_run: bool = False
 

@@ -13,10 +13,10 @@ from eruca.contract.limits import RETRY_TIMES_DEFAULT
 from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from eruca.aio.dead_letters import HeldDeadLetter, Redriven
+    from eruca.aio.dead_letters import HeldDeadLetter, RedriveStep, RedriveSummary
     from eruca.contract.errors import ErucaError
     from eruca.contract.groups import (
         CommittedOffset,
@@ -231,8 +231,12 @@ class GroupAdmin:
         end: datetime | None = None,
         per_second: float | None = None,
         dry_run: bool = False,
-    ) -> Iterator[Redriven]:
-        """Send dead letters to where they came from, and iterate over what became of each.
+        on_step: Callable[[RedriveStep], object] | None = None,
+    ) -> RedriveSummary:
+        """Send dead letters to where they came from; return how many.
+
+        It ends with what was dead when it began, whatever dies again meanwhile. If it is
+        interrupted, a further call goes on: what was redriven is skipped.
 
         Args:
             group: The group.
@@ -243,16 +247,18 @@ class GroupAdmin:
             end: Those that died before then.
             per_second: How many a second at most, over all brokers.
             dry_run: Only tell what would happen.
+            on_step: Called after each request, with what became of each dead letter. It must not
+                use the client.
         """
-        return self._portal.iterate(
-            self._twin.redrive(
-                group,
-                ids=ids,
-                topic=topic,
-                reason=reason,
-                begin=begin,
-                end=end,
-                per_second=per_second,
-                dry_run=dry_run,
-            )
+        return self._portal.call(
+            self._twin.redrive,
+            group,
+            ids=ids,
+            topic=topic,
+            reason=reason,
+            begin=begin,
+            end=end,
+            per_second=per_second,
+            dry_run=dry_run,
+            on_step=on_step,
         )

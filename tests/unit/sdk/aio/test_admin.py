@@ -106,7 +106,7 @@ async def test_a_value_that_the_key_value_table_cannot_have_is_refused(value: An
 
 
 OF_NUMBER: dict[str, Callable[[eruca.AsyncClient, Any], Awaitable[object]]] = {
-    "per_second": lambda client, n: anext(client.admin.groups.redrive("billing", per_second=n)),
+    "per_second": lambda client, n: client.admin.groups.redrive("billing", per_second=n),
     "max_count": lambda client, n: client.pull_consumer(topics="orders").poll(n),
     "wait": lambda client, n: client.pull_consumer(topics="orders").poll(wait=n),
     "offset": lambda client, n: client.pull_consumer(topics="orders").seek(QUEUE, n),

@@ -18,7 +18,9 @@ from eruca.cli.starts import start_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eruca.aio.dead_letters import HeldDeadLetter, Redriven
+    from rich.progress import Progress
+
+    from eruca.aio.dead_letters import HeldDeadLetter, Redriven, RedriveStep
     from eruca.contract.errors import ErucaError
 
 OriginOption = Annotated[
@@ -135,7 +137,11 @@ async def redrive(
     ] = False,
     yes: YesOption = False,
 ) -> int:
-    """Send dead letters to the topics they came from, as if they were new."""
+    """Send dead letters to the topics they came from, as if they were new.
+
+    It ends with what was dead when it began. If it is interrupted, run it again: what was redriven
+    is skipped.
+    """
     is_filtered = any(value is not None for value in (topic, reason, since, until))
     if bool(letters) + is_filtered + all_ != 1:
         raise typer.BadParameter(
@@ -145,27 +151,46 @@ async def redrive(
         question = f"Send dead letters of {group} once more?"
         if not confirmed(question, instead="give --yes, or --dry-run to look"):
             return EXIT_FAILED
-    counts: dict[str, int] = {}
-    async with session.client() as client:
-        outcomes = client.admin.groups.redrive(
-            group,
-            ids=_by_broker(letters) if letters else None,
-            topic=topic,
-            reason=reason,
-            begin=_moment(since),
-            end=_moment(until),
-            per_second=rate,
-            dry_run=dry_run,
-        )
-        async for done in outcomes:
-            counts[done.outcome.outcome] = counts.get(done.outcome.outcome, 0) + 1
-            try:
+    progress = _progress_bar()
+    task = progress.add_task(group, total=None)
+
+    def show_step(step: RedriveStep) -> None:
+        progress.update(task, total=step.total, completed=step.looked_at_count)
+        try:
+            for done in step.outcomes:
                 _show_outcome(session, done, dry_run=dry_run)
-            except BrokenPipeError:  # it was told to send them all, whoever looks on
-                leave_unread(sys.stdout)
-    summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    session.say(("would be: " if dry_run else "") + (summary or "no dead letter matches"))
-    return EXIT_FAILED if counts.get("not_found") else 0
+        except BrokenPipeError:  # it was told to send them all, whoever looks on
+            leave_unread(sys.stdout)
+
+    async with session.client() as client:
+        with progress:
+            summary = await client.admin.groups.redrive(
+                group,
+                ids=_by_broker(letters) if letters else None,
+                topic=topic,
+                reason=reason,
+                begin=_moment(since),
+                end=_moment(until),
+                per_second=rate,
+                dry_run=dry_run,
+                on_step=show_step,
+            )
+    counts = {
+        "redriven": summary.redriven,
+        "skipped": summary.skipped,
+        "not found": summary.not_found,
+    }
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    session.say(("would be: " if dry_run else "") + (told or "no dead letter matches"))
+    return EXIT_FAILED if summary.not_found else 0
+
+
+def _progress_bar() -> Progress:
+    from rich.progress import MofNCompleteColumn
+
+    from eruca.cli.sending.progress import progress_bar
+
+    return progress_bar(MofNCompleteColumn())
 
 
 def _show_outcome(session: Session, done: Redriven, *, dry_run: bool) -> None:

@@ -199,14 +199,9 @@ async def _names(client: AsyncClient, *, system: bool) -> list[str]:
 
 
 def _is_made_by_system(topic: str) -> bool:
-    from eruca.contract.names import (
-        DEAD_LETTER_TOPIC_PREFIX,
-        RETRY_TOPIC_PREFIX,
-        is_system_topic,
-    )
+    from eruca.contract.names import is_derived_topic, is_system_topic
 
-    of_group = topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
-    return of_group or is_system_topic(topic)
+    return is_derived_topic(topic) or is_system_topic(topic)
 
 
 async def show(session: Session, *, topic: TopicArgument) -> int:

@@ -63,5 +63,9 @@ class SendProgress:
 
 def _shown(*columns: ProgressColumn) -> Progress:
     return Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+        redirect_stdout=sys.stdout.isatty(),  # what is piped must not come out on stderr
     )

@@ -42,6 +42,7 @@ The tree::
     ├── RefusedError              understood, and not allowed in this state              4xx
     │   ├── PermissionDeniedError     403 permission-denied
     │   ├── SystemTopicError          403 system-topic-protected
+    │   │   └── DerivedTopicError     403 derived-topic-protected
     │   ├── CrossSiteError            403 cross-site
     │   ├── UnknownHostError          421 unknown-host
     │   ├── ConflictError             409 conflict
@@ -132,6 +133,7 @@ from eruca.contract.errors.refusals import (
     ClientIdInUseError,
     ConflictError,
     CrossSiteError,
+    DerivedTopicError,
     ExpiredHandleError,
     MisdirectedError,
     OtherProducerGroupError,
@@ -187,6 +189,7 @@ __all__ = [
     "DamagedMessageError",
     "DatabaseUnavailableError",
     "DeadLetterNotFoundError",
+    "DerivedTopicError",
     "DiskFullError",
     "ErucaError",
     "ExpiredHandleError",

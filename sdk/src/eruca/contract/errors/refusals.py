@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from eruca.contract.errors.base import ErucaError
 
@@ -34,6 +34,25 @@ class SystemTopicError(RefusedError):
     status = 403
     title = "The topic belongs to the system"
     default_fix = "use a topic of your own; system topics are written by the broker alone"
+
+
+class DerivedTopicError(SystemTopicError):
+    """The topic holds a group's retries or dead letters: the broker alone writes there."""
+
+    code = "derived-topic-protected"
+    title = "The topic belongs to a consumer group"
+    default_fix = (
+        "send to the topic that the group consumes; to send dead letters once more: "
+        "eruca dlq redrive GROUP"
+    )
+
+    @classmethod
+    def of(cls, topic: str) -> Self:
+        """Return the error of sending to *topic*, or of changing it."""
+        return cls(
+            f"topic {topic!r} belongs to a consumer group: the broker alone writes there, and it "
+            "follows its group"
+        )
 
 
 class CrossSiteError(RefusedError):

@@ -14,7 +14,12 @@ from functools import lru_cache
 from typing import Final
 
 from eruca.contract import names
-from eruca.contract.errors import SystemTopicError, TooLargeError, ValidationError
+from eruca.contract.errors import (
+    DerivedTopicError,
+    SystemTopicError,
+    TooLargeError,
+    ValidationError,
+)
 from eruca.contract.limits import (
     BODY_SIZE_MAX,
     DELAY_LEVEL_MAX,
@@ -43,11 +48,9 @@ def check_destination(topic: str) -> None:
     """Raise what keeps a client from sending to *topic*."""
     if not isinstance(topic, str):
         raise ValidationError(f"topic: {topic!r} is not a text", fix="give the topic's name")
-    fault = names.client_topic_fault(topic)
-    derived = topic.startswith((names.RETRY_TOPIC_PREFIX, names.DEAD_LETTER_TOPIC_PREFIX))
-    if derived:
-        fault = names.broker_topic_fault(topic)
-    if fault is not None:
+    if names.is_derived_topic(topic):
+        raise DerivedTopicError.of(topic)
+    if (fault := names.client_topic_fault(topic)) is not None:
         raise ValidationError(
             f"topic: {_shown(topic)} {fault.said}",
             fix=names.TOPIC_NAME_FIX,

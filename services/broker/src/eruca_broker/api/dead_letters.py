@@ -25,6 +25,7 @@ from eruca.contract.retries import (
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.dead_letters import Stretch
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
@@ -56,16 +57,16 @@ async def list_dead_letters(
 ) -> DeadLetterList:
     """Return the group's dead letters on this broker, oldest first, a page at a time.
 
-    Follow `next_cursor` until it is null; a page with filters may be short, or empty, before. A
-    dead letter stays in the list when it is redriven: `redriven_at` tells. Retention of the log
-    removes it in the end.
+    Follow `next_cursor` until it is null; a page with filters may be short, or empty, before. The
+    list ends with what was dead when its first page was asked for. A dead letter stays in the list
+    when it is redriven: `redriven_at` tells. Retention of the log removes it in the end.
     """
     check_order(from_, to, pointer="/query/from")
     chosen = DeadLetterFilter.model_validate(
         {"topic": topic, "reason": reason, "from": from_, "to": to}
     )
     page, following = await broker.dead_letters.page(
-        group, chosen, limit=limit, start=_start(cursor, "/query/cursor")
+        group, chosen, _stretch(cursor, "/query/cursor"), limit=limit
     )
     return page.model_copy(update={"next_cursor": _cursor(following)})
 
@@ -103,24 +104,30 @@ async def redrive_dead_letters(
     They keep their unique id, and nothing tells of the attempts they have had. What was redriven
     before, or has no topic any more, is skipped. Those of one request are sent as one, durable when
     the answer comes. With a filter, follow `next_cursor` until it is null: pages are small, so that
-    consumers are not flooded. `dry_run` tells what would happen.
+    consumers are not flooded. It ends with what was dead at the first request, whatever dies again
+    meanwhile; `before_id` sets that end for several brokers at once. `dry_run` tells what would
+    happen.
     """
     if request.filter is not None:
         check_order(request.filter.from_, request.filter.to, pointer="/body/filter/from")
-    start = _start(request.cursor, "/body/cursor")
-    answer, following = await broker.dead_letters.redrive(group, request, start=start)
+    stretch = _stretch(request.cursor, "/body/cursor")
+    if request.before_id is not None:
+        end = request.before_id if stretch.end is None else min(stretch.end, request.before_id)
+        stretch = Stretch(stretch.start, end)
+    answer, following = await broker.dead_letters.redrive(group, request, stretch)
     return answer.model_copy(update={"next_cursor": _cursor(following)})
 
 
-def _cursor(following: int | None) -> str | None:
-    return None if following is None else encode_cursor(str(following))
+def _cursor(following: Stretch | None) -> str | None:
+    return None if following is None else encode_cursor(f"{following.start}.{following.end}")
 
 
-def _start(cursor: str | None, pointer: str) -> int:
+def _stretch(cursor: str | None, pointer: str) -> Stretch:
     text = decode_cursor(cursor, pointer)
     if text is None:
-        return 0
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return Stretch()
+    start, _, end = text.partition(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (start, end)):
         detail = "not a cursor that this list gave as next_cursor"
         raise ValidationError.at(pointer, detail)
-    return int(text)
+    return Stretch(int(start), int(end))

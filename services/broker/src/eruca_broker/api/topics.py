@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 
 from eruca.contract.errors import (
     ConflictError,
+    DerivedTopicError,
     OverloadedError,
     SystemTopicError,
     TopicNotFoundError,
@@ -43,7 +44,9 @@ Topic = Annotated[TopicName, Path()]
     response_description="The topic existed, and has these settings now.",
     responses=_CREATED
     | answer(examples.TOPIC)
-    | problems(SystemTopicError, ConflictError, OverloadedError, *WRITE_REFUSALS),
+    | problems(
+        SystemTopicError, DerivedTopicError, ConflictError, OverloadedError, *WRITE_REFUSALS
+    ),
 )
 async def put_topic(
     topic: Topic,
@@ -85,7 +88,7 @@ async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
     operation_id="deleteTopic",
     summary="Delete a topic",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(TopicNotFoundError, SystemTopicError, *WRITE_REFUSALS),
+    responses=problems(TopicNotFoundError, SystemTopicError, DerivedTopicError, *WRITE_REFUSALS),
 )
 async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     """Delete the topic here, with its queues and every group's offsets in them; final.

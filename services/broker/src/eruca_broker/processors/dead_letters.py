@@ -7,6 +7,9 @@ happen twice, or be believed without having happened.
 One that has been damaged on the disk so that it cannot be read holds up none of the others: a list
 passes over it.
 
+Listing and redriving end where the dead letters ended when the first page was asked for. What is
+redriven may die again at once; a redrive that took in what has died meanwhile would never end.
+
 Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends again what it is told.
 """
 
@@ -21,7 +24,7 @@ import msgspec
 import structlog
 
 from eruca.contract.errors import DeadLetterNotFoundError, RecordNotFoundError
-from eruca.contract.names import dead_letter_topic
+from eruca.contract.names import dead_letter_topic, is_derived_topic
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.retries import (
@@ -72,6 +75,13 @@ class _Redriven(NamedTuple):
     record: bytes
 
 
+class Stretch(NamedTuple):
+    """Where a page begins, and where its list ends."""
+
+    start: int = 0
+    end: int | None = None  # the first id that is not part of it; None: the end there is now
+
+
 class DeadLetters:
     """The dead letters of this broker's groups."""
 
@@ -81,9 +91,9 @@ class DeadLetters:
         self._groups = groups
 
     async def page(
-        self, group: str, chosen: DeadLetterFilter, *, limit: int, start: int
-    ) -> tuple[DeadLetterList, int | None]:
-        """Return up to *limit* dead letters from *start* on, oldest first, and where to go on.
+        self, group: str, chosen: DeadLetterFilter, stretch: Stretch, *, limit: int
+    ) -> tuple[DeadLetterList, Stretch | None]:
+        """Return up to *limit* dead letters of a stretch, oldest first, and what is left of it.
 
         A page looks at so many and no more; it may hold fewer than *limit*, or none, and still not
         be the last.
@@ -93,16 +103,18 @@ class DeadLetters:
         """
         self._check(group)
         found: list[DeadLetter] = []
-        next_id = start
+        first, end = self._range(group, stretch.end)
+        next_id = stretch.start
         pace = Pace()
-        for dead_letter, letter in self._letters(group, start):
+        for dead_letter, letter in self._letters(group, stretch.start, end):
             await pace.step()
             next_id = dead_letter + 1
             if letter is not None and _matches(letter, chosen):
                 found.append(self._shown(group, letter))
                 if len(found) == limit:
                     break
-        return DeadLetterList(dead_letters=found), self._following(group, next_id)
+        page = DeadLetterList(dead_letters=found, min_offset=first, max_offset=end)
+        return page, self._rest(group, next_id, end)
 
     def get(self, group: str, dead_letter: int) -> DeadLetterDetail:
         """Return a dead letter with its message.
@@ -127,13 +139,13 @@ class DeadLetters:
         return DeadLetterDetail(**shown.model_dump(), message=msgspec.to_builtins(message))
 
     async def redrive(
-        self, group: str, request: Redrive, *, start: int
-    ) -> tuple[RedriveAnswer, int | None]:
+        self, group: str, request: Redrive, stretch: Stretch
+    ) -> tuple[RedriveAnswer, Stretch | None]:
         """Send dead letters to their topics of origin as if they were new; durable on return.
 
         One that was redriven before or is damaged, or whose topic is gone, is skipped.
 
-        Returns what became of each, and where a filter goes on, None at the end.
+        Returns what became of each, and what a filter has left of its stretch, None at the end.
 
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
@@ -142,8 +154,9 @@ class DeadLetters:
             self._check(group)
             outcomes: list[RedriveOutcome] = []
             chosen: list[_Redriven] = []
-            size, next_id = 0, start
-            for dead_letter, letter in self._wanted(group, request, start):
+            first, end = self._range(group, stretch.end)
+            size, next_id = 0, stretch.start
+            for dead_letter, letter in self._wanted(group, request, stretch.start, end):
                 if size > REDRIVEN_SIZE_MAX or len(outcomes) == request.limit:
                     break
                 next_id = dead_letter + 1
@@ -169,8 +182,13 @@ class DeadLetters:
                     for dead_letter in dict.fromkeys(request.ids)
                     if dead_letter not in told
                 ]
-        answer = RedriveAnswer(outcomes=outcomes, dry_run=request.dry_run)
-        return answer, None if request.filter is None else self._following(group, next_id)
+        looked_at = len(outcomes)
+        if request.filter is not None:
+            looked_at = max(next_id - max(stretch.start, first), 0)
+        answer = RedriveAnswer(
+            outcomes=outcomes, looked_at_count=looked_at, dry_run=request.dry_run
+        )
+        return answer, None if request.filter is None else self._rest(group, next_id, end)
 
     async def _send(self, group: str, chosen: Iterable[_Redriven]) -> None:
         records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
@@ -186,13 +204,13 @@ class DeadLetters:
         self.redriven_count += len(ids)
 
     def _wanted(
-        self, group: str, request: Redrive, start: int
+        self, group: str, request: Redrive, start: int, end: int
     ) -> Iterator[tuple[int, _Letter | None]]:
         if request.ids is not None:
             for dead_letter in dict.fromkeys(request.ids):
                 yield dead_letter, self._letter(group, dead_letter)
         else:
-            yield from self._letters(group, start)
+            yield from self._letters(group, start, end)
 
     def _examined(self, group: str, letter: _Letter) -> tuple[_Redriven | None, RedriveOutcome]:
         """Return what a dead letter becomes, None for nothing, and what is told of it."""
@@ -202,6 +220,8 @@ class DeadLetters:
         again, fault = None, None
         if redriven_at is not None:
             fault = f"it was redriven at {rfc3339(redriven_at)}"
+        elif is_derived_topic(name):
+            fault = "it does not tell the topic it came from"
         elif topic is None or self._work.store.is_leaving(name):
             fault = f"topic {name!r} does not exist any more"
         elif not topic.is_writable:
@@ -247,12 +267,13 @@ class DeadLetters:
             detail=f"it {_UNREADABLE}" if is_there else None,
         )
 
-    def _letters(self, group: str, start: int) -> Iterator[tuple[int, _Letter | None]]:
-        """Yield dead letters from *start* on with their ids, as many as one request looks at.
+    def _letters(self, group: str, start: int, end: int) -> Iterator[tuple[int, _Letter | None]]:
+        """Yield dead letters from *start* to before *end*, with their ids.
 
-        None stands for one that is damaged beyond reading; that is logged.
+        One request looks at LOOKED_AT_MAX of them. None stands for one that is damaged beyond
+        reading; that is logged.
         """
-        first, end = self._range(group)
+        first, _ = self._range(group)
         offset = max(start, first)
         end = min(end, offset + LOOKED_AT_MAX)
         while offset < end:
@@ -267,15 +288,19 @@ class DeadLetters:
         first, end = self._range(group)
         if not first <= dead_letter < end:
             return None
-        _, letter = next(self._letters(group, dead_letter), (dead_letter, None))
+        letters = self._letters(group, dead_letter, dead_letter + 1)
+        _, letter = next(letters, (dead_letter, None))
         return letter
 
-    def _following(self, group: str, next_id: int) -> int | None:
-        first, end = self._range(group)
-        return max(next_id, first) if next_id < end else None
+    def _rest(self, group: str, next_id: int, end: int) -> Stretch | None:
+        first, _ = self._range(group)
+        start = max(next_id, first)
+        return Stretch(start, end) if start < end else None
 
-    def _range(self, group: str) -> tuple[int, int]:
-        return self._work.store.queues.range(dead_letter_topic(group), 0)
+    def _range(self, group: str, end: int | None = None) -> tuple[int, int]:
+        """Return the first dead letter's id and the id behind the last; *end* at the latest."""
+        first, now = self._work.store.queues.range(dead_letter_topic(group), 0)
+        return first, now if end is None else min(now, max(end, first))
 
     def _check(self, group: str) -> None:
         if dead_letter_topic(group) not in self._work.store.state.topics:

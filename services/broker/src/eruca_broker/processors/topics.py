@@ -14,6 +14,7 @@ from typing import Protocol
 from eruca.contract import models
 from eruca.contract.errors import (
     ConflictError,
+    DerivedTopicError,
     ErucaError,
     PermissionDeniedError,
     QueueNotFoundError,
@@ -23,7 +24,13 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.contract.models import TopicConfig, TopicSettings
-from eruca.contract.names import TOPIC_NAME_FIX, NameFault, broker_topic_fault, is_system_topic
+from eruca.contract.names import (
+    TOPIC_NAME_FIX,
+    NameFault,
+    broker_topic_fault,
+    is_derived_topic,
+    is_system_topic,
+)
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.state.state import Topic
 from eruca_broker.core.state.topic_events import OrderConfig
@@ -102,7 +109,7 @@ class Topics:
         Fewer queues than before leave the messages of the others stored and out of reach.
 
         Raises:
-            SystemTopicError: It is the system's.
+            SystemTopicError: It is the system's, or follows a group.
             ConflictError: There are as many topics as are allowed, or the order config that is
                 there is newer.
         """
@@ -131,6 +138,10 @@ class Topics:
         A topic of the same name created later starts anew at offset 0.
         """
         self._refuse_system(name)
+        await self.remove(name)
+
+    async def remove(self, name: str) -> None:
+        """Delete a topic, or what follows a group; durable on return."""
         async with self._changing:
             self.get(name)
             await self._store.change(TopicDeleted(name))
@@ -141,7 +152,8 @@ class Topics:
         """Return the topic a message may be sent to now, not yet created where that happens by it.
 
         Raises:
-            SystemTopicError: The broker alone writes there.
+            SystemTopicError: The broker alone writes there; of a group's retries and dead
+                letters it is a DerivedTopicError.
             TopicNotFoundError: It does not exist, and is not created by sending.
             PermissionDeniedError: It may not be written to.
             QueueNotFoundError: It has no queue *queue_id* to write to.
@@ -149,7 +161,7 @@ class Topics:
         topic = self._store.state.topics.get(name)
         if topic is not None and 0 <= (queue_id or 0) < topic.open_queue_count:
             return topic
-        if topic is None or topic.is_system:
+        if topic is None or topic.is_system or topic.is_derived:
             topic = self._topic_to_be(name)
         if not topic.is_writable:
             raise PermissionDeniedError(
@@ -255,6 +267,8 @@ class Topics:
     def _refuse_system(self, name: str) -> None:
         if is_system_topic(name):
             raise SystemTopicError(f"topic {name!r} belongs to the system")
+        if is_derived_topic(name):
+            raise DerivedTopicError.of(name)
 
 
 def topic_config(topic: Topic) -> TopicConfig:

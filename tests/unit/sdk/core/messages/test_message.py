@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.errors import ErucaError, SystemTopicError, TooLargeError, ValidationError
+from eruca.contract.errors import (
+    DerivedTopicError,
+    ErucaError,
+    SystemTopicError,
+    TooLargeError,
+    ValidationError,
+)
 from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, USER_PROPERTY_COUNT_MAX
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import decode_properties
@@ -210,8 +216,10 @@ def test_a_message_to_a_topic_of_the_system_is_refused_as_the_broker_refuses_it(
     assert "a topic of your own" in (refused.value.fix or "")
 
 
-def test_a_retry_topic_may_be_longer_than_others() -> None:
-    assert Message("%RETRY%" + "g" * 125, b"x").topic.startswith("%RETRY%")
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
+def test_nobody_sends_to_what_follows_a_group(prefix: str) -> None:
+    with pytest.raises(DerivedTopicError, match="the broker alone writes there"):
+        Message(f"{prefix}billing", b"x")
 
 
 @dataclass

@@ -181,8 +181,9 @@ def test_a_body_is_compressed_from_the_threshold_on_if_that_makes_it_smaller() -
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_long_topic_takes_the_second_layout() -> None:
-    topic = "%RETRY%" + "g" * 125
+def test_a_long_topic_takes_the_second_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.core.messages.message.check_destination", lambda _: None)
+    topic = "%RETRY%" + "g" * 125  # clients may not send there, but no other is as long
 
     record = records_of(encoded([Message(topic, b"x")]))[0]
 

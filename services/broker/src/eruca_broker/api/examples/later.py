@@ -59,10 +59,16 @@ DEAD_LETTER: Final = {
     "size": 431,
 }
 DEAD_LETTER_DETAIL: Final = DEAD_LETTER | {"message": MESSAGE}
-DEAD_LETTER_LIST: Final = {"dead_letters": [DEAD_LETTER], "next_cursor": "MTc"}
+DEAD_LETTER_LIST: Final = {
+    "dead_letters": [DEAD_LETTER],
+    "min_offset": 0,
+    "max_offset": 250,
+    "next_cursor": "MTguMjUw",
+}
 REDRIVE: Final = {"filter": {"topic": "flights", "reason": "failed"}, "limit": 50}
 REDRIVE_ANSWER: Final = {
     "outcomes": [{"dead_letter_id": 17, "outcome": "redriven", "topic": "flights", "detail": None}],
+    "looked_at_count": 18,
     "next_cursor": None,
     "dry_run": False,
 }

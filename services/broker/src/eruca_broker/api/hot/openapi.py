@@ -13,6 +13,7 @@ import msgspec
 from eruca.contract.deliveries import DeliveryAnswer
 from eruca.contract.errors import (
     ConflictError,
+    DerivedTopicError,
     DiskFullError,
     ErucaError,
     FilterSyntaxError,
@@ -92,6 +93,7 @@ _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     MalformedBodyError,
     PermissionDeniedError,
+    DerivedTopicError,
     SystemTopicError,
     TopicNotFoundError,
     QueueNotFoundError,

@@ -8,6 +8,7 @@ from eruca.contract.errors import (
     AlreadyDecidedError,
     CheckOutOfTurnError,
     ConflictError,
+    DerivedTopicError,
     DiskFullError,
     ErucaError,
     MalformedBodyError,
@@ -58,6 +59,7 @@ _WRITE_ERRORS: Final[tuple[type[ErucaError], ...]] = (
 )
 _BEGIN_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     PermissionDeniedError,
+    DerivedTopicError,
     SystemTopicError,
     TopicNotFoundError,
     QueueNotFoundError,

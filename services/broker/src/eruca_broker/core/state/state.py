@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.names import EVENTS_TOPIC, is_system_topic
+from eruca.contract.names import EVENTS_TOPIC, is_derived_topic, is_system_topic
 from eruca.contract.transaction_events import (
     TransactionBegun,
     TransactionCarried,
@@ -67,10 +67,10 @@ class Topic:
     created_at: int = 0  # log offset; older records of this name belong to a deleted topic
     order_config: OrderConfig | None = None
     open_queue_count: int = field(init=False, repr=False, compare=False)
-    """Queues that clients may send to; 0 where they may not, and in the system's topics."""
+    """Queues that clients may send to; 0 where they may not, as in the system's and groups'."""
 
     def __post_init__(self) -> None:
-        is_open = self.is_writable and not self.is_system
+        is_open = self.is_writable and not self.is_system and not self.is_derived
         object.__setattr__(self, "open_queue_count", self.write_queue_count if is_open else 0)
 
     def queue_now(self, queue_id: int) -> int:
@@ -101,6 +101,11 @@ class Topic:
     def is_system(self) -> bool:
         """Whether it belongs to the system."""
         return is_system_topic(self.name)
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it holds a group's retries or dead letters."""
+        return is_derived_topic(self.name)
 
 
 EVENTS: Final = Topic(EVENTS_TOPIC, 1, 1, "r")

@@ -111,7 +111,7 @@ class Groups:
             retries = retry_topic(name)
             if retries in self._work.store.state.topics:
                 # Or a group of the same name would be given the retries of this one.
-                await self._topics.delete(retries)
+                await self._topics.remove(retries)
             await self._work.changes.record(GroupDeleted(name))
             self._work.membership.forget(name)
             self._work.watchers.wake_group(name)
