@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from eruca.contract.limits import KEY_SIZE_MAX
+from eruca.contract.properties import encode_properties
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, rot, rot_beyond_reading, rot_head
+from support.brokers import (
+    RECORDS,
+    batch,
+    broker_of,
+    client_of,
+    open_broker,
+    record,
+    rot,
+    rot_beyond_reading,
+    rot_head,
+)
+from support.clocks import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -227,7 +241,7 @@ async def test_messages_are_found_by_each_key_and_by_id_newest_first(
 
     async def found(**query: str | int) -> list[str]:
         answer = (await client.get("/topics/orders/messages", params=query)).json()
-        assert answer["is_complete"]
+        assert answer["is_complete"] == (answer["next_cursor"] is None)
         return [message["body"]["text"] for message in answer["messages"]]
 
     assert await found(key="b") == ["b"]
@@ -245,7 +259,128 @@ async def test_keys_with_one_hash_are_told_apart(client: httpx.AsyncClient) -> N
 
     found = (await client.get("/topics/orders/messages?key=BB")).json()
 
-    assert found == {"messages": [], "is_complete": True}
+    assert found == {"messages": [], "is_complete": True, "next_cursor": None}
+
+
+@pytest.mark.parametrize("limit", [1, 3, 64, None])
+async def test_all_messages_with_a_key_are_found_page_by_page(
+    client: httpx.AsyncClient, app: BrokerApp, limit: int | None
+) -> None:
+    count = 130
+    batch = [{"body": {"text": str(number)}, "keys": ["all"]} for number in range(count)]
+    answer = await client.post("/topics/orders/messages", json={"messages": batch})
+    assert answer.status_code == 201
+    query: dict[str, str | int] = {"key": "all"} | ({} if limit is None else {"limit": limit})
+
+    found: list[str] = []
+    while True:
+        page = (await client.get("/topics/orders/messages", params=query)).json()
+        assert len(page["messages"]) <= (limit or 32)
+        found += [message["body"]["text"] for message in page["messages"]]
+        await put(client, "later", keys=["all"])  # which shifts no page
+        assert page["is_complete"] == (page["next_cursor"] is None)
+        if page["is_complete"]:
+            break
+        query["cursor"] = page["next_cursor"]
+
+    assert found == [str(number) for number in reversed(range(count))]
+
+
+async def test_as_many_as_the_limit_are_complete_where_there_are_no_more(
+    client: httpx.AsyncClient,
+) -> None:
+    for text in "ab":
+        await put(client, text, keys=["k"])
+
+    answers = [
+        (await client.get(f"/topics/orders/messages?key=k&limit={limit}")).json()
+        for limit in (1, 2, 3)
+    ]
+
+    assert [answer["is_complete"] for answer in answers] == [False, True, True]
+
+
+async def test_from_is_part_of_a_span_of_time_and_to_is_not(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_broker(tmp_path / "store", clock) as app, client_of(app) as client:
+        stored_at = []
+        for text in "abc":
+            stored_at.append((await put(client, text, keys=["k"]))["stored_at"])
+            clock.advance(0.001)
+        a, b, c = stored_at
+
+        async def found(**span: str) -> str:
+            query = {"key": "k", **span}
+            answer = (await client.get("/topics/orders/messages", params=query)).json()
+            return "".join(message["body"]["text"] for message in answer["messages"])
+
+        assert await found(**{"from": b}) == "cb"
+        assert await found(to=b) == "a"
+        assert await found(**{"from": a}, to=c) == "ba"
+        assert await found(**{"from": b}, to=b) == ""
+        assert await found(to=c.replace("Z", "5Z")) == "cba"  # half a millisecond later
+
+
+LONG_KEYS = ("k" * 2_000, "k" * KEY_SIZE_MAX, "\N{GRINNING FACE}" * KEY_SIZE_MAX)
+
+
+@pytest.mark.parametrize("key", LONG_KEYS, ids=["2 000", "the longest", "four bytes each"])
+@pytest.mark.parametrize("way", ["JSON", "records"])
+async def test_a_key_that_can_be_sent_can_be_asked_for(
+    client: httpx.AsyncClient, key: str, way: str
+) -> None:
+    if way == "JSON":
+        await put(client, "x", keys=[key])
+    else:
+        await client.put("/topics/orders", json={})
+        properties = encode_properties({"KEYS": f"short {key}"})
+        raw = record("orders", b"x", properties=properties)
+        answer = await client.post(
+            "/topics/orders/queues/0/records", content=batch([raw]), headers=RECORDS
+        )
+        assert answer.status_code == 201, answer.text
+
+    found = await client.get("/topics/orders/messages", params={"key": key})
+
+    assert len(str(found.request.url)) < 64 * 1024 - 1024  # a request's head has room for it
+    assert [message["keys"][-1] for message in found.json()["messages"]] == [key]
+
+
+@pytest.mark.parametrize("name", ["KEYS", "TAGS"])
+async def test_a_key_or_tag_that_could_not_be_asked_for_is_not_stored(
+    client: httpx.AsyncClient, app: BrokerApp, name: str
+) -> None:
+    await client.put("/topics/orders", json={})
+    end = broker_of(app).store.log_max_offset
+    word = "k" * (KEY_SIZE_MAX + 1)
+    fields: dict[str, Any] = {"keys": ["a", word]} if name == "KEYS" else {"tag": word}
+    raw = record("orders", b"x", properties=encode_properties({name: word}))
+
+    as_json = await client.post("/topics/orders/messages", json={"body": {"text": "x"}} | fields)
+    as_records = await client.post(
+        "/topics/orders/queues/0/records",
+        content=batch([record("orders"), raw]),
+        headers=RECORDS,
+    )
+    asked = await client.get("/topics/orders/messages", params={"key": word})
+
+    assert as_json.status_code == 422, as_json.text
+    assert (as_records.status_code, as_records.json()["code"]) == (400, "malformed-records")
+    assert f"at most {KEY_SIZE_MAX}" in as_records.json()["detail"]
+    assert asked.status_code == 422
+    assert broker_of(app).store.log_max_offset == end
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "eA", "LTE"])
+async def test_a_cursor_that_no_look_up_gave_is_refused(
+    client: httpx.AsyncClient, cursor: str
+) -> None:
+    await put(client, "a", keys=["k"])
+
+    answer = await client.get("/topics/orders/messages", params={"key": "k", "cursor": cursor})
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/query/cursor"
 
 
 async def test_a_message_that_has_rotted_is_found_as_it_is(

@@ -264,6 +264,22 @@ async def test_messages_are_found_by_key_or_unique_id_on_all_brokers(
     assert await client.admin.messages_by_key(topic, "1", begin=datetime.now(UTC)) == []
 
 
+async def test_a_look_up_by_key_returns_all_of_every_broker(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer() as producer:
+        results = await producer.send_many(
+            eruca.Message(topic, str(number), keys=["all"], sharding_key=str(number))
+            for number in range(300)
+        )
+    found = await client.admin.messages_by_key(topic, "all")
+    newest = await client.admin.messages_by_key(topic, "all", limit=100)
+
+    assert len({result.queue.broker_name for result in results}) == 2
+    assert {m.body.text for m in found} == {str(number) for number in range(300)}
+    assert newest == found[:100]
+
+
 async def test_the_name_servers_table_is_written_and_read(
     client: eruca.AsyncClient, name: str
 ) -> None:

@@ -46,6 +46,7 @@ from eruca.contract.models import (
 from eruca.contract.recall_handles import RecallHandle
 from eruca.contract.records import PORT_MAX, Host
 from eruca.core.checked_names import check_topic
+from eruca.core.checked_numbers import check_above_zero
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
@@ -364,21 +365,45 @@ class AsyncAdmin:
         *,
         begin: datetime | None = None,
         end: datetime | None = None,
-        limit: int = KEY_QUERY_COUNT_MAX,
+        limit: int | None = None,
     ) -> list[PulledMessage]:
-        """Return messages of *topic* with this key or unique id, newest first.
+        """Return all messages of *topic* with this key or unique id, newest first.
 
-        All brokers of the topic are asked; *begin* and *end* limit when they stored them. Each
-        returns its newest, up to about 8 MiB of bodies: ask for the others with an earlier *end*.
+        All brokers of the topic are asked, page by page.
+
+        Args:
+            topic: The topic.
+            key: One of their keys, or their unique id.
+            begin: Stored then or later.
+            end: Stored before then.
+            limit: How many of the newest; None: all that there are.
         """
+        if limit is not None:
+            check_above_zero("limit", limit)
         urls = await self._masters.of_topic(topic)
-        answers = await on_each(
-            urls,
-            lambda url: self._context.broker_api.messages_by_key(
-                url, topic, key, begin=begin, end=end, limit=limit
-            ),
-        )
-        found = [message for answer in answers.values() for message in answer.messages]
+
+        async def ask(url: str) -> list[PulledMessage]:
+            found: list[PulledMessage] = []
+            cursor: str | None = None
+            while limit is None or len(found) < limit:
+                left = KEY_QUERY_COUNT_MAX if limit is None else limit - len(found)
+                page = await self._context.broker_api.messages_by_key(
+                    url,
+                    topic,
+                    key,
+                    begin=begin,
+                    end=end,
+                    limit=min(left, KEY_QUERY_COUNT_MAX),
+                    cursor=cursor,
+                )
+                found += page.messages
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            return found
+
+        answers = await on_each(urls, ask)
+        found = [message for messages in answers.values() for message in messages]
         found.sort(key=lambda message: message.stored_at, reverse=True)
         return found[:limit]
 

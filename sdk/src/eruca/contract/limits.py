@@ -37,7 +37,12 @@ LOG_READ_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of log in one answer of the 
 LOG_READ_SIZE_DEFAULT: Final = 1024 * 1024
 
 FILTER_SIZE_MAX: Final = 4_096  # characters of a filter
-KEY_SIZE_MAX: Final = 1_024  # characters of a key, or a tag, that is looked for
+KEY_SIZE_MAX: Final = 4_096
+"""Characters of a key, or a tag, when it is sent and when it is looked for.
+
+Each may take four bytes, and each byte three characters of a URL: such a URL still fits into the
+64 KiB of a request's head.
+"""
 CURSOR_SIZE_MAX: Final = 1_024  # characters of where a page of found messages begins
 
 CLIENT_ID_SIZE_MAX: Final = 255  # characters

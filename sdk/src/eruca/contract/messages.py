@@ -19,13 +19,24 @@ from eruca.contract.limits import (
     BATCH_COUNT_MAX,
     DELAY_LEVEL_MAX,
     DELAY_SECONDS_MAX,
+    KEY_SIZE_MAX,
     TOPIC_SIZE_MAX,
     USER_PROPERTY_COUNT_MAX,
 )
 from eruca.contract.wire import PullStatus
 
-Tag = Annotated[str, Meta(min_length=1, description="One tag; consumers filter by it.")]
-Key = Annotated[str, Meta(min_length=1, pattern=r"^\S+$", description="A key to find it by.")]
+Tag = Annotated[
+    str, Meta(min_length=1, max_length=KEY_SIZE_MAX, description="One tag; consumers filter by it.")
+]
+Key = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=KEY_SIZE_MAX,
+        pattern=r"^\S+$",
+        description="A key to find it by.",
+    ),
+]
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,7 +154,8 @@ class FoundMessages(Struct, frozen=True):
     """What a look-up by key found, newest first."""
 
     messages: list[PulledMessage]
-    is_complete: bool  # false: the bodies of further ones would have made the answer too large
+    is_complete: bool  # false: there are more; go on with next_cursor
+    next_cursor: str | None = None  # null: there are no more
 
 
 class QueuePosition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

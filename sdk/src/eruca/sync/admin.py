@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from eruca.aio.admin import AsyncAdmin
-from eruca.contract.limits import KEY_QUERY_COUNT_MAX, QUEUE_COUNT_DEFAULT
+from eruca.contract.limits import QUEUE_COUNT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
@@ -245,12 +245,18 @@ class Admin:
         *,
         begin: datetime | None = None,
         end: datetime | None = None,
-        limit: int = KEY_QUERY_COUNT_MAX,
+        limit: int | None = None,
     ) -> list[PulledMessage]:
-        """Return messages of *topic* with this key or unique id, newest first.
+        """Return all messages of *topic* with this key or unique id, newest first.
 
-        All brokers of the topic are asked; *begin* and *end* limit when they stored them. Each
-        returns its newest, up to about 8 MiB of bodies: ask for the others with an earlier *end*.
+        All brokers of the topic are asked, page by page.
+
+        Args:
+            topic: The topic.
+            key: One of their keys, or their unique id.
+            begin: Stored then or later.
+            end: Stored before then.
+            limit: How many of the newest; None: all that there are.
         """
         return self._portal.call(
             self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit

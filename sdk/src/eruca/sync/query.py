@@ -60,7 +60,7 @@ class Query:
             key: Only those with this key; compared exactly.
             tag: Only those with this tag.
             begin: Stored then or later.
-            end: Stored then or before.
+            end: Stored before then.
             group: Only those that this group has read, or not.
             group_state: Which of the two; "past" is refused where no group is given.
             bodies: Whether they come with bodies and properties; 100 at most do.

@@ -134,14 +134,16 @@ class BrokerApi:
         begin: datetime | None,
         end: datetime | None,
         limit: int,
+        cursor: str | None = None,
     ) -> FoundMessages:
-        """Return messages of a topic on this broker by key or unique id, newest first."""
+        """Return a page of a topic's messages on this broker by key or unique id, newest first."""
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/messages",
             key=key,
             from_=None if begin is None else utc_text(begin),
             to=None if end is None else utc_text(end),
             limit=limit,
+            cursor=cursor,
         )
         answer = await self._send("GET", url, target)
         try:

@@ -64,8 +64,8 @@ async def find(
     begin: Annotated[
         str | None, typer.Option("--from", help="Stored then or later: a time, or so long ago.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Stored then or earlier.")] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=64)] = 64,
+    end: Annotated[str | None, typer.Option("--to", help="Stored before then.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
 ) -> int:
     """Find messages of a topic by key, newest first.
 
@@ -73,8 +73,11 @@ async def find(
     """
     async with session.client() as client:
         found = await client.admin.messages_by_key(
-            topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit
+            topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit + 1
         )
+        if len(found) > limit:
+            session.say(f"there are more than {limit}, of which the newest are shown; see --limit")
+            found = found[:limit]
         unanswered = await silent_brokers.away(client)
     if session.is_json:
         session.show_json(found)
@@ -106,9 +109,11 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
 
     elsewhere = f"eruca query id {message_id}, which looks for either id everywhere"
     if topic is not None:
-        found = await client.admin.messages_by_key(topic, message_id, limit=1)
-        if found:
-            return found[0]
+        found = await client.admin.messages_by_key(topic, message_id)
+        # Others may have it among their keys.
+        its = [message for message in found if message.message_id == message_id]
+        if its:
+            return its[0]
     try:
         return (await client.admin.message_by_offset_id(message_id)).message
     except (RecordNotFoundError, ValidationError) as error:

@@ -39,7 +39,7 @@ FromOption = Annotated[
         "--from", help="Stored then or later: a time (2026-11-01T12:00:00Z), or so long ago (15m)."
     ),
 ]
-ToOption = Annotated[str | None, typer.Option("--to", help="Stored then or earlier.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="Stored before then.")]
 GroupOption = Annotated[
     str | None, typer.Option("--group", "-g", help="Only what this group has not read yet.")
 ]

@@ -24,6 +24,7 @@ from eruca.contract.limits import (
     BODY_SIZE_MAX,
     DELAY_LEVEL_MAX,
     DELAY_SECONDS_MAX,
+    KEY_SIZE_MAX,
     MESSAGE_ID_SIZE_MAX,
     PROPERTIES_SIZE_MAX,
     USER_PROPERTY_COUNT_MAX,
@@ -100,6 +101,7 @@ def checked_keys(keys: object) -> tuple[str, ...]:
                 f"keys: {_shown(key)} is not a key",
                 fix="a key is a text of at least one character, without blanks",
             )
+        _check_size("keys", key)
         checked.append(key)
     return tuple(checked)
 
@@ -131,6 +133,7 @@ def head_of_tag(tag: str) -> str:
             f"tag: {_shown(tag)} holds a |, a control character or a blank at an end",
             fix="no filter could ask for it: use a plain word, one tag per message",
         )
+    _check_size("tag", tag)
     return f"{TAGS}{NAME_SEPARATOR}{tag}{PROPERTY_SEPARATOR}"
 
 
@@ -214,6 +217,15 @@ def check_sizes(body: bytes, text: str, message_id: str | None) -> None:
             f"properties: {size} bytes with tag and keys exceed the {PROPERTIES_SIZE_MAX}"
             " of one message",
             fix="move what is long into the body",
+        )
+
+
+def _check_size(what: str, word: str) -> None:
+    if len(word) > KEY_SIZE_MAX:
+        raise ValidationError(
+            f"{what}: {_shown(word)} has {len(word)} characters; at most {KEY_SIZE_MAX} can be "
+            "looked for",
+            fix="move what is long into the body, and give its hash as the key",
         )
 
 

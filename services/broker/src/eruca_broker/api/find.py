@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
-from eruca.contract.errors import OverloadedError, TopicNotFoundError
-from eruca.contract.limits import KEY_QUERY_COUNT_MAX, PULL_SIZE_MAX
+from eruca.contract.errors import OverloadedError, TopicNotFoundError, ValidationError
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
 from eruca.contract.models import OFFSET_MAX, Moment, TopicName
 from eruca_broker.api.answers import CountedResponse
@@ -16,8 +16,10 @@ from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.core.records.rendering import render
-from eruca_broker.core.records.times import ms_not_before, ms_of
+from eruca_broker.core.records.times import ms_not_before
+from eruca_chassis.documents.nulls import with_nulls
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
 
 router = APIRouter(prefix="/v1/topics", tags=["messages"])
@@ -28,7 +30,7 @@ _FOUND: Final[dict[int | str, dict[str, Any]]] = {
         "content": {
             JSON_MEDIA_TYPE: {
                 "schema": {"$ref": "#/components/schemas/FoundMessages"},
-                "example": examples.FOUND_MESSAGES,
+                "example": with_nulls(examples.FOUND_MESSAGES),
             }
         },
     }
@@ -50,7 +52,7 @@ async def find_messages(
         str,
         Query(
             min_length=1,
-            max_length=1024,
+            max_length=KEY_SIZE_MAX,
             description="one of its keys, or its unique id; compared exactly",
             examples=["UA1545"],
         ),
@@ -61,30 +63,52 @@ async def find_messages(
     ] = None,
     end: Annotated[
         Moment | None,
-        Query(alias="to", description="stored then or before", examples=["2026-11-22T08:00:00Z"]),
+        Query(alias="to", description="stored before then", examples=["2026-11-22T08:00:00Z"]),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+    ] = None,
 ) -> Response:
-    """Return the topic's messages on this broker that have the key, newest first.
+    """Return the topic's messages on this broker that have the key, newest first, page by page.
 
-    Whatever was acknowledged before the request is found. The answer ends early, and says so, where
-    the bodies would make it too large.
+    Whatever was acknowledged before the request is found. Follow `next_cursor` until it is null:
+    then `is_complete` is true. A page ends with `limit` messages, or earlier where the bodies would
+    make it too large. Messages that are stored meanwhile do not shift pages.
     """
     check_order(begin, end, pointer="/query/from")
     records = broker.finder.by_key(
         topic,
         key,
-        max_count=limit,
+        max_count=limit + 1,  # the last one only says that there are more
         begin_ms=0 if begin is None else ms_not_before(begin),
-        end_ms=OFFSET_MAX if end is None else ms_of(end),
+        end_ms=OFFSET_MAX if end is None else ms_not_before(end) - 1,
+        before_offset=_log_offset(cursor),
     )
     found = []
     room = PULL_SIZE_MAX
-    for record in records:
+    for record in records[:limit]:
         if room <= 0:
             break
         message, body_size = render(record, body_room=room)
         found.append(message)
         room -= body_size
-    answer = FoundMessages(messages=found, is_complete=len(found) == len(records))
+    following = len(found) < len(records)
+    answer = FoundMessages(
+        messages=found,
+        is_complete=not following,
+        next_cursor=encode_cursor(str(records[len(found) - 1].log_offset)) if following else None,
+    )
     return CountedResponse(broker.consume_in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)
+
+
+def _log_offset(cursor: str | None) -> int | None:
+    """Return before which log offset a page begins; None: at the end."""
+    text = decode_cursor(cursor)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        detail = "not a cursor that this look-up gave as next_cursor"
+        raise ValidationError.at("/query/cursor", detail)
+    return int(text)

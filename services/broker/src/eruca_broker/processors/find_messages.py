@@ -19,17 +19,31 @@ class Finder:
         self._topics = topics
 
     def by_key(
-        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        before_offset: int | None = None,
     ) -> list[Record]:
         """Return messages of *topic* that have *key*, or it as their unique id, newest first.
 
-        The times are the broker's store times, both inclusive. One whose body has rotted comes as
-        it is, as a pull returns it.
+        The times are the broker's store times, both inclusive. With *before_offset*, only records
+        before that log offset are returned, which is where the page before ended. One whose body
+        has rotted comes as it is, as a pull returns it.
 
         Raises:
             TopicNotFoundError: There is no such topic.
         """
         self._topics.get(topic)
         return self._store.by_key(
-            topic, key, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms, is_proved=False
+            topic,
+            key,
+            max_count=max_count,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            before_offset=before_offset,
+            is_proved=False,
         )

@@ -161,6 +161,7 @@ class LogReader:
         begin_ms: int,
         end_ms: int,
         since_offset: int,
+        before_offset: int | None = None,
         unindexed: Iterable[int] = (),
         is_proved: bool = True,
         is_wanted: Callable[[Record], bool] | None = None,
@@ -169,8 +170,9 @@ class LogReader:
 
         The index knows hashes and seconds; the records themselves decide. Of those at the log
         offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
-        is not looked at, however much it is. Records whose bodies have rotted are left out, unless
-        they need not be *is_proved*; and so are those that are not *is_wanted*.
+        is not looked at, however much it is, nor what lies at *before_offset* or behind. Records
+        whose bodies have rotted are left out, unless they need not be *is_proved*; and so are those
+        that are not *is_wanted*.
 
         Raises:
             UnavailableError: The index cannot be read; what it leads to must not seem not to exist.
@@ -178,7 +180,10 @@ class LogReader:
         found = []
         indexed = self._indexed(key_hash(topic, key), begin_ms, end_ms)
         lowest = max(since_offset, self._log.min_offset)
-        for record in self._candidates(chain(unindexed, indexed), lowest, is_proved=is_proved):
+        offsets: Iterable[int] = chain(unindexed, indexed)
+        if before_offset is not None:  # what earlier pages held is not even read
+            offsets = (offset for offset in offsets if offset < before_offset)
+        for record in self._candidates(offsets, lowest, is_proved=is_proved):
             properties = record.property_map()
             if (
                 record.topic == topic

@@ -322,6 +322,7 @@ class MessageStore:
         is_latest_left_out: bool = False,
         is_proved: bool = True,
         since_offset: int | None = None,
+        before_offset: int | None = None,
         is_wanted: Callable[[Record], bool] | None = None,
     ) -> list[Record]:
         """Return a topic's newest messages with *key* as unique id or among their keys.
@@ -337,6 +338,7 @@ class MessageStore:
             is_proved: Whether those whose bodies have rotted are left out.
             since_offset: Log offset of the first record that counts; None: where the topic that is
                 there now was created.
+            before_offset: Log offset behind the last record that counts; None: the log's end.
             is_wanted: What else one must be, to count; None: nothing.
 
         Raises:
@@ -356,6 +358,7 @@ class MessageStore:
             begin_ms=begin_ms,
             end_ms=end_ms,
             since_offset=since_offset,
+            before_offset=before_offset,
             unindexed=() if is_latest_left_out else self._dispatcher.unindexed(),
             is_proved=is_proved,
             is_wanted=is_wanted,

@@ -13,6 +13,7 @@ from eruca.contract.errors import (
     NotAcceptableError,
     RecordNotFoundError,
     SearchIncompleteError,
+    TopicNotFoundError,
     ValidationError,
 )
 from eruca.contract.limits import (
@@ -31,7 +32,7 @@ from eruca_chassis.requests.negotiation import accept_of, choose
 from eruca_chassis.requests.time_ranges import check_order
 from eruca_query.api import examples
 from eruca_query.api.dependencies import TheService
-from eruca_query.core.found_messages import ms_not_before, ms_of
+from eruca_query.core.found_messages import ms_not_before
 from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.core.page_cursors import position_of
 from eruca_query.core.page_queries import PageQuery
@@ -100,7 +101,7 @@ async def get_message(
     operation_id="findMessages",
     summary="Find a topic's messages",
     responses=answer(examples.MESSAGE_PAGE)
-    | problems(GroupNotFoundError, ValidationError, DatabaseUnavailableError),
+    | problems(GroupNotFoundError, TopicNotFoundError, ValidationError, DatabaseUnavailableError),
 )
 async def find_messages(
     service: TheService,
@@ -126,7 +127,7 @@ async def find_messages(
     ] = None,
     end: Annotated[
         Moment | None,
-        Query(alias="to", description="stored then or before", examples=["2026-11-22T08:00:00Z"]),
+        Query(alias="to", description="stored before then", examples=["2026-11-22T08:00:00Z"]),
     ] = None,
     group: Annotated[
         GroupFilter | None, Query(description="only what this group has read, or not")
@@ -151,7 +152,9 @@ async def find_messages(
     """Return a page of a topic's messages, the newest first.
 
     Go on with `next_cursor` until it is null: a page may be short, or even empty, before that,
-    where there is much to look through. Messages that are stored meanwhile do not shift pages.
+    where there is much to look through. Messages that are stored meanwhile do not shift pages. A
+    topic that no broker has is 404. Where a broker does not answer, that is not known: the page is
+    empty, and `incomplete` says why.
     """
     if topic in ROWLESS_TOPICS:
         raise _refused(
@@ -178,7 +181,7 @@ async def find_messages(
         key=None if key is None else key.encode(),
         tag=None if tag is None else tag.encode(),
         from_ms=0 if begin is None else max(ms_not_before(begin), 0),
-        to_ms=OFFSET_MAX if end is None else ms_of(end),
+        to_ms=OFFSET_MAX if end is None else ms_not_before(end) - 1,
         group=group,
         group_state=group_state,
         limit=limit,

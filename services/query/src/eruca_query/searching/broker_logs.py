@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from eruca.aio.cluster.broker_api import BrokerApi
 from eruca.aio.http.transport import problem_error, target_of
-from eruca.contract.errors import ErucaError, RecordNotFoundError, TransportError
+from eruca.contract.errors import (
+    ErucaError,
+    RecordNotFoundError,
+    TopicNotFoundError,
+    TransportError,
+)
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
 from eruca.contract.messages import LogRecordView
 from eruca.contract.queries import IncompleteReason
@@ -61,7 +66,7 @@ class KeyAnswer:
     """What a broker's own index has, newest first."""
 
     messages: list[FoundMessage]
-    is_complete: bool  # false: with further ones its answer would have been too large
+    is_complete: bool  # false: it has more than one answer holds
 
 
 class BrokerLogs:
@@ -112,6 +117,23 @@ class BrokerLogs:
         except ErucaError as error:
             self._directory.forget()
             return Fault("broker_unreachable", str(error))
+
+    async def lack(self, topic: str) -> bool:
+        """Tell whether it is known that no living broker has *topic*, as each of them says."""
+        known = await self.brokers()
+        if known.fault is not None or not known.urls:  # there may be brokers all the same
+            return False
+
+        async def lacks(url: str) -> bool:
+            try:
+                await self._api.get_topic(url, topic)
+            except TopicNotFoundError:
+                return True
+            except ErucaError:  # nobody knows
+                return False
+            return False
+
+        return all(await asyncio.gather(*map(lacks, known.urls.values())))
 
     async def by_key(
         self, broker_name: str, topic: str, key: str, *, begin: datetime | None, limit: int

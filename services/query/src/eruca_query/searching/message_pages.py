@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import select
 
-from eruca.contract.errors import GroupNotFoundError
+from eruca.contract.errors import GroupNotFoundError, TopicNotFoundError
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
+from eruca.contract.names import is_system_topic
 from eruca.contract.queries import MessagePage, Missing
 from eruca_chassis.requests.cursors import encode_cursor
 from eruca_postgres.database import Database
@@ -94,6 +95,8 @@ class MessagePages:
 
         Raises:
             GroupNotFoundError: The group that was asked for is not known in this topic.
+            TopicNotFoundError: There is no such topic. Where a broker does not answer, that is not
+                known, and the page is empty and says what it may lack.
         """
         known = await self._logs.brokers()
         look, group = None, _Group()
@@ -123,6 +126,10 @@ class MessagePages:
         }
         ordered = sorted(candidates.values(), key=lambda m: m.position, reverse=True)
         ordered = [message for message in ordered if message.position >= look.looked_to]
+        if await self._is_of_no_topic(query, ordered, look, completeness):
+            raise TopicNotFoundError(
+                f"no broker has topic {query.topic}", fix=TopicNotFoundError.fix_of(query.topic)
+            )
         page, next_cursor = ordered[: query.limit], None
         messages = (
             await with_bodies(self._logs, page)
@@ -139,6 +146,22 @@ class MessagePages:
             read_model=completeness.read_model,
             incomplete=completeness.missing,
         )
+
+    async def _is_of_no_topic(
+        self,
+        query: PageQuery,
+        found: Sequence[FoundMessage],
+        look: _Look,
+        completeness: Completeness,
+    ) -> bool:
+        """Tell whether a page is empty because it is known that the topic does not exist.
+
+        Topics of the system are in no list; whether a broker has one is not asked.
+        """
+        is_last = look.looked_to <= _begin_of(query.from_ms)
+        if found or not is_last or completeness.undecided() or is_system_topic(query.topic):
+            return False
+        return await self._logs.lack(query.topic)
 
     async def _look_for_page(self, view: ReadView, query: PageQuery, group: _Group) -> _Look:
         look = _Look([], _begin_of(query.from_ms))
@@ -241,15 +264,10 @@ class MessagePages:
 
 def _too_many(answer: KeyAnswer) -> str | None:
     """Return why a broker may have more messages with a key than it told of; None: it has not."""
-    if len(answer.messages) >= KEY_QUERY_COUNT_MAX:
-        return (
-            f"it has more than {KEY_QUERY_COUNT_MAX} messages with this key that the read model "
-            "does not have yet"
-        )
     if not answer.is_complete:
         return (
-            "its messages with this key that the read model does not have yet are too large for "
-            f"one answer, which held the newest {len(answer.messages)}"
+            "it has more messages with this key that the read model does not have yet than the "
+            f"newest {len(answer.messages)}, which one answer held"
         )
     return None
 

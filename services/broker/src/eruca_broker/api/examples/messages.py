@@ -68,7 +68,7 @@ MESSAGE: Final = {
     "stored_at": "2026-11-21T08:00:00.123Z",
     "store_host": "127.0.0.1:10911",
 }
-FOUND_MESSAGES: Final = {"messages": [MESSAGE], "is_complete": True}
+FOUND_MESSAGES: Final = {"messages": [MESSAGE], "is_complete": True, "next_cursor": None}
 LOG_RECORD: Final = {
     "log_offset": 8_201_544,
     "size": 231,

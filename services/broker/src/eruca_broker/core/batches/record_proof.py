@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 from isal import isal_zlib
 
 from eruca.contract.errors import MalformedBatchError, TooLargeError
-from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
+from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, PROPERTIES_SIZE_MAX
+from eruca.contract.properties import KEYS, TAGS, decode_properties, split_keys
 from eruca.contract.records import (
     BODY_CRC_MASK,
     COMPRESSION_MASK,
@@ -77,6 +78,7 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
         sys_flag_mask=_SYS_FLAGS_REFUSED & 0xFFFF_FFFF | HOST_BITS,
         sys_flag=host_bits,
         key_hash_start=prefix_hash(topic),
+        key_size_max=KEY_SIZE_MAX,
     )
     return Expected(
         topic,
@@ -130,9 +132,23 @@ def prove_record(
         raise _fault(index, "its properties end in U+0000, as only a torn record's do")
     if SUSPICIOUS in properties:
         refuse_delayed(properties, index)
+    if properties_size > KEY_SIZE_MAX:
+        _refuse_long_keys(properties, index)
     if _crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
         raise _fault(index, "its body does not match its CRC")
     return properties
+
+
+def _refuse_long_keys(properties: bytes, index: int) -> None:
+    """Raise MalformedBatchError where a key or the tag is longer than one that can be asked for."""
+    found = decode_properties(properties.decode("utf-8", "replace"))
+    words = [*split_keys(found.get(KEYS)), found.get(TAGS, "")]
+    longest = max(map(len, words))
+    if longest > KEY_SIZE_MAX:
+        raise _fault(
+            index,
+            f"a key or tag has {longest} characters; at most {KEY_SIZE_MAX} can be looked for",
+        )
 
 
 def _fault(index: int, complaint: str) -> MalformedBatchError:

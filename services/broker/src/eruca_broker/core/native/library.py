@@ -48,6 +48,7 @@ class ExpectedRecord(ctypes.Structure):
         ("sys_flag_mask", c_uint32),
         ("sys_flag", c_uint32),
         ("key_hash_start", c_uint32),
+        ("key_size_max", c_uint32),
     )
 
 

@@ -34,6 +34,7 @@ struct expected {
     uint32_t sys_flag_mask;       /* bits of the sys flag that must be … */
     uint32_t sys_flag;            /* … as here */
     uint32_t key_hash_start;      /* the hash of "topic#", which precedes every key */
+    uint32_t key_size_max; /* bytes; what may have a longer key, or tag, needs Python */
 };
 
 /* What a reader has found; `key_room` keys have their place behind the records. */

@@ -71,6 +71,11 @@ static int note(struct value text, uint32_t start, uint32_t size, uint32_t key_h
     return hash_properties(properties, key_hash_start, start, found, keys);
 }
 
+static int is_longer(struct value value, uint32_t size)
+{
+    return value.begin && value.end - value.begin > (ptrdiff_t)size;
+}
+
 static uint32_t end_of(const struct found *found)
 {
     return found->count ? found->records[found->count - 1].end : 0;
@@ -96,7 +101,8 @@ EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, ui
             break;
         const struct properties properties =
             find_properties(text.begin, (uint32_t)(text.end - text.begin));
-        if (properties.may_ask_for_delay
+        if (properties.may_ask_for_delay || is_longer(properties.keys, expected->key_size_max)
+            || is_longer(properties.tag, expected->key_size_max)
             || !note(text, start, size, expected->key_hash_start, &properties, found, keys))
             break;
     }

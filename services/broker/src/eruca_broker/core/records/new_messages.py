@@ -22,7 +22,7 @@ from msgspec import UNSET
 from eruca.contract import properties as names
 from eruca.contract.errors import TooLargeError, ValidationError
 from eruca.contract.hashing import queue_of_hash, string_hash
-from eruca.contract.limits import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, RECORDS_SIZE_MAX
+from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, PROPERTIES_SIZE_MAX, RECORDS_SIZE_MAX
 from eruca.contract.messages import Body, NewMessage
 from eruca.contract.records import (
     BODY_CRC_MASK,
@@ -269,11 +269,20 @@ def _check_keys(keys: Sequence[str], pointer: str) -> None:
     for index, key in enumerate(keys):
         if key.split() != [key]:
             raise _fault(f"{pointer}/{index}", "a key holds no blank")
+        _check_size(key, f"{pointer}/{index}")
 
 
 def _check_tag(tag: str, pointer: str) -> None:
     if tag != tag.strip() or not tag or "|" in tag:
         raise _fault(pointer, "a tag neither starts nor ends with a blank and holds no |")
+    _check_size(tag, pointer)
+
+
+def _check_size(word: str, pointer: str) -> None:
+    if len(word) > KEY_SIZE_MAX:
+        raise _fault(
+            pointer, f"it has {len(word)} characters; at most {KEY_SIZE_MAX} can be looked for"
+        )
 
 
 def _fault(pointer: str, detail: str) -> ValidationError:
