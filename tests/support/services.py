@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.serving import Server, listen, serve
+from eruca_chassis.listening import listen
+from eruca_chassis.serving import Server, serve
 from eruca_chassis.settings import ServiceSettings
 
 
@@ -54,14 +55,14 @@ async def serving(
 
     Yields server and address. Port 0 is any free one.
     """
-    listener = listen("127.0.0.1", port, settings.backlog)
+    listeners = listen("127.0.0.1", port, settings.backlog)
     server = _WatchedServer(app, settings)
-    task = asyncio.create_task(serve(server, listener))
+    task = asyncio.create_task(serve(server, listeners))
     has_begun = asyncio.create_task(server.has_begun.wait())
     await asyncio.wait((task, has_begun), return_when=asyncio.FIRST_COMPLETED)
     has_begun.cancel()
     try:
-        yield server, listener.getsockname()[:2]
+        yield server, listeners[0].getsockname()[:2]
     finally:
         server.should_exit = True
         await task

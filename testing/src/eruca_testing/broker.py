@@ -271,8 +271,7 @@ async def _registered(name_server: NameServer) -> None:
 
 
 def _url(server: EmbeddedServer) -> str:
-    assert server.service.address is not None
-    host, port = server.service.address
+    [(host, port)] = server.service.addresses
     return f"http://{host}:{port}"
 
 

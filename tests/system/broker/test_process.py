@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from eruca.contract.records import Record, encode_record
+from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_chassis.settings import SETTINGS_EXIT_CODE
 from eruca_deploy.ports import free_ports
@@ -177,6 +179,54 @@ def test_it_listens_and_stores_on_ipv6_too(tmp_path: Path) -> None:
         read = httpx.get(f"{process.url}/v1/topics/orders/queues/0/messages?offset=0").json()
         assert read["messages"][0]["store_host"].startswith("[::1]:")
         assert read["messages"][0]["born_host"].startswith("[::1]:")
+
+
+@pytest.mark.parametrize("host", ["::", "0.0.0.0", "localhost", "::1"])
+def test_it_registers_where_it_listens(tmp_path: Path, host: str) -> None:
+    with (
+        forked("eruca_namesrv", NAMESRV | {"ERUCA_NAMESRV_HOST": "::"}) as namesrv,
+        forked(MODULE, settings(tmp_path, NAMESRV_URLS=namesrv.url, HOST=host)) as broker,
+    ):
+        [group] = until(functools.partial(listed, namesrv.url, "brokers"))
+        [registered] = group["brokers"]
+        url = registered["urls"]["default"]
+
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        assert url == f"http://{registered['store_host']}"
+        assert urlsplit(url).port == urlsplit(broker.url).port
+
+
+@pytest.mark.parametrize("way", ["json", "octets", "records"])
+def test_a_record_names_its_sender_whichever_network_it_came_by(tmp_path: Path, way: str) -> None:
+    with (
+        forked("eruca_namesrv", NAMESRV) as namesrv,
+        forked(MODULE, settings(tmp_path, NAMESRV_URLS=namesrv.url, HOST="::")) as broker,
+    ):
+        port = urlsplit(broker.url).port
+        for ip in ("[::1]", "127.0.0.1"):
+            target = f"http://{ip}:{port}/v1/topics/orders"
+            if way == "records":
+                for record in (encode_record(Record("orders", b"x", queue_id=0)),) * 2:
+                    body = encode_batch([record] * 40)
+                    sent = httpx.post(
+                        f"{target}/queues/0/records",
+                        content=body,
+                        headers={"content-type": RECORDS_MEDIA_TYPE},
+                    )
+                    assert sent.status_code == 201, sent.text
+            elif way == "octets":
+                octets = {"content-type": "application/octet-stream"}
+                httpx.post(f"{target}/messages?queue_id=0", content=b"x", headers=octets)
+            else:
+                send(f"http://{ip}:{port}")
+        found = httpx.get(
+            f"{broker.url}/v1/topics/orders/queues/0/messages?offset=0&max_count=1000"
+        ).json()["messages"]
+
+    born = [message["born_host"].rpartition(":")[0] for message in found]
+    half = len(born) // 2
+    assert len(born) == (160 if way == "records" else 2)
+    assert born == ["[::1]"] * half + ["127.0.0.1"] * half
 
 
 def test_every_name_server_learns_of_it_and_of_its_end(tmp_path: Path) -> None:

@@ -60,8 +60,7 @@ async def thing() -> Thing:
 
 
 def url_of(server: EmbeddedServer) -> str:
-    assert server.service.address is not None
-    host, port = server.service.address
+    [(host, port)] = server.service.addresses
     return f"http://{host}:{port}"
 
 
@@ -128,9 +127,8 @@ def test_a_connection_that_is_just_being_accepted_is_cut_as_well() -> None:
 
     async def in_turns() -> None:
         async with embedded(Thing().app, ServiceSettings()) as server:
-            assert server.service.address is not None
             for turns in range(8):
-                with socket.create_connection(server.service.address) as client:
+                with socket.create_connection(server.service.addresses[0]) as client:
                     client.setblocking(False)
                     for _ in range(turns):
                         await asyncio.sleep(0)
@@ -153,8 +151,8 @@ async def test_it_may_end_while_it_is_away(thing: Thing) -> None:
 async def test_one_that_refuses_to_start_keeps_no_port() -> None:
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        assert app.address is not None
-        addresses.append(app.address)
+        assert app.addresses
+        addresses.extend(app.addresses)
         raise StartError("the store is on fire; put it out")
         yield
 
@@ -170,7 +168,7 @@ async def test_one_that_refuses_to_start_keeps_no_port() -> None:
 
 async def test_a_port_that_is_taken_is_an_error(thing: Thing) -> None:
     async with embedded(thing.app, ServiceSettings()) as server:
-        _, port = server.service.address or ("", 0)
+        [(_, port)] = server.service.addresses
 
         with pytest.raises(OSError, match="in use"):
             async with embedded(Thing().app, ServiceSettings(port=port)):

@@ -38,7 +38,7 @@ run(create_app, settings_or_exit(Settings, sys.argv[1:]), name="thing")
 
 
 NEVER_STARTED = """
-    sys.stderr.write(f"{app.address[1]}\\n"); sys.stderr.flush(); await asyncio.sleep(600)
+    sys.stderr.write(f"{app.addresses[0][1]}\\n"); sys.stderr.flush(); await asyncio.sleep(600)
 """
 
 

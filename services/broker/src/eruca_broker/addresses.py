@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from eruca.contract.records import Host
 from eruca_broker.settings import BrokerSettings, advertised_urls
+from eruca_chassis.listening import Address, reached_at, url_of
 from eruca_chassis.start import StartError
 
 
-def store_host_of(settings: BrokerSettings, port: int) -> Host:
+def store_host_of(settings: BrokerSettings, addresses: Sequence[Address]) -> Host:
     """Return the address and port this broker writes into its records.
 
-    Taken from ``store_ip``, else from the advertised URL or the host where that is one machine's
-    address, else the machine's own.
+    Taken from ``store_ip``, else from the advertised URL's host where that can be resolved, else
+    one of the *addresses* on which it listens.
 
     Raises:
         StartError: ``store_ip`` is no IP address.
     """
+    ip, port = reached_at(addresses)
     if settings.store_ip is not None:
         try:
             return Host.parse(settings.store_ip, port)
@@ -27,23 +30,19 @@ def store_host_of(settings: BrokerSettings, port: int) -> Host:
             raise StartError(
                 f"ERUCA_BROKER_STORE_IP={settings.store_ip} is no IP address"
             ) from error
-    names = [settings.host, socket.gethostname()]
     if settings.advertised_url is not None:
         default = advertised_urls(settings.advertised_url)["default"]
-        names.insert(0, urlsplit(default).hostname or "")
-    for name in names:
-        address = _address_of(name)
-        if address is not None:
-            return Host(address, port)
-    return Host.parse("127.0.0.1", port)
+        advertised = _address_of(urlsplit(default).hostname or "")
+        if advertised is not None:
+            return Host(advertised, port)
+    return Host.parse(ip.partition("%")[0], port)
 
 
-def urls_of(settings: BrokerSettings, store_host: Host) -> dict[str, str]:
+def urls_of(settings: BrokerSettings, addresses: Sequence[Address]) -> dict[str, str]:
     """Return where clients reach this broker, by network."""
     if settings.advertised_url is not None:
         return advertised_urls(settings.advertised_url)
-    ip = f"[{store_host.ip}]" if store_host.is_v6 else store_host.ip
-    return {"default": f"http://{ip}:{store_host.port}"}
+    return {"default": url_of(reached_at(addresses))}
 
 
 def _address_of(name: str) -> bytes | None:

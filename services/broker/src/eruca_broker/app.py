@@ -131,9 +131,9 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        port = app.address[1] if app.address is not None else settings.port
-        store_host = store_host_of(settings, port)
-        urls = urls_of(settings, store_host)
+        addresses = app.addresses or [("127.0.0.1", settings.port)]  # it is called in process
+        store_host = store_host_of(settings, addresses)
+        urls = urls_of(settings, addresses)
         async with AsyncExitStack() as stack:
             store = await _open_store(settings, store_host, clock)
             stack.push_async_callback(store.close)

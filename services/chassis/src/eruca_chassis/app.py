@@ -63,6 +63,7 @@ from eruca_chassis.cross_origin import is_preflight, send_preflight, sender_with
 from eruca_chassis.documents.openapi import finish
 from eruca_chassis.explorer.routes import ListServices, explorer_router
 from eruca_chassis.guard import Guard
+from eruca_chassis.listening import Address
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
@@ -162,7 +163,7 @@ class ServiceApp(FastAPI):
         self.metrics = RequestMetrics()
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
-        self.address: tuple[str, int] | None = None  # where it listens; known to the lifespan
+        self.addresses: list[Address] = []  # where it listens; known to the lifespan
         self.hot = hot or HotRoutes()
         for route in self.hot.routes:
             self.metrics.adopt(route.method, route.template, route.metrics)

@@ -21,7 +21,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Final, NoReturn
 
 import structlog
@@ -33,6 +33,7 @@ from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.connection_watch import ConnectionLimits, ConnectionWatch
 from eruca_chassis.connections.connections import SWEEP_SECONDS, protocol_class
 from eruca_chassis.directories import keep_private
+from eruca_chassis.listening import addresses_of, listen, listen_again, shown_host, url_of
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.process import (
@@ -93,12 +94,12 @@ class Server(uvicorn.Server):
         ):
             Gauge(metric, meaning, registry=app.registry).set_function(read)
 
-    async def accept(self, listener: socket.socket) -> None:
+    async def accept(self, listeners: list[socket.socket]) -> None:
         """Begin to accept connections."""
         if not self.config.loaded:
             self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
-        await super().startup([listener])
+        await super().startup(listeners)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say that the service is there: connections are accepted, signals taken care of by now."""
@@ -118,9 +119,9 @@ class Server(uvicorn.Server):
             self._captured_signals.clear()
 
     def _say_listening(self) -> None:
-        assert self.service.address is not None
-        host, port = self.service.address
-        _log.info("listening", url=f"http://{_shown_host(host)}:{port}", pid=os.getpid())
+        urls = [url_of(address) for address in self.service.addresses]
+        also = {"also": urls[1:]} if urls[1:] else {}
+        _log.info("listening", url=urls[0], **also, pid=os.getpid())
 
     def _begin_stop(self) -> None:
         _log.info("stopping")
@@ -150,14 +151,13 @@ class EmbeddedServer(Server):
         await self.watch.all_lost()
 
     async def come_back(self) -> None:
-        """Be there again, at the same address.
+        """Be there again, at the same addresses.
 
         Raises:
             OSError: Somebody else has taken the port meanwhile.
         """
-        assert self.service.address is not None
         self.watch.is_away = False
-        await self.accept(listen(*self.service.address, self.config.backlog))
+        await self.accept(listen_again(self.service.addresses, self.config.backlog))
 
     def close(self, why: str) -> None:
         """Let go of the port and of every client, at once."""
@@ -204,20 +204,19 @@ class EmbeddedServer(Server):
             await asyncio.wait(self.server_state.tasks)
 
 
-async def serve(server: Server, listener: socket.socket) -> None:
-    """Start the service on a listening socket, serve until told to exit, and stop it."""
+async def serve(server: Server, listeners: list[socket.socket]) -> None:
+    """Start the service on listening sockets, serve until told to exit, and stop it."""
 
     async def sweep_connections() -> None:
         server.watch.sweep(time.monotonic())
 
     sweep = BackgroundLoop("connections", sweep_connections, period_seconds=SWEEP_SECONDS)
-    host, port = listener.getsockname()[:2]
-    server.service.address = (host, port)
-    await server.accept(listener)
+    server.service.addresses = addresses_of(listeners)
+    await server.accept(listeners)
     sweep.start()
     try:
         async with server.service.router.lifespan_context(server.service):
-            await server.serve(sockets=[listener])
+            await server.serve(sockets=listeners)
     finally:
         await sweep.stop()
     _log.info("stopped")
@@ -231,9 +230,9 @@ async def embedded(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[
         OSError: As :func:`listen`.
         StartError: The service refuses to start.
     """
-    listener = listen(settings.host, settings.port, settings.backlog)
+    listeners = listen(settings.host, settings.port, settings.backlog)
     server = EmbeddedServer(app, settings)
-    serving = asyncio.create_task(serve(server, listener))
+    serving = asyncio.create_task(serve(server, listeners))
     has_begun = asyncio.create_task(server.has_begun.wait())
     try:
         await asyncio.wait((serving, has_begun), return_when=asyncio.FIRST_COMPLETED)
@@ -260,32 +259,20 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
     raise_file_limit()
     keep_freed_memory()
     try:
-        listener = listen(settings.host, settings.port, settings.backlog)
+        listeners = listen(settings.host, settings.port, settings.backlog)
     except (OSError, UnicodeError) as error:
         _fail(
-            f"{name}: cannot listen on {_shown_host(settings.host)}:{settings.port}: "
+            f"{name}: cannot listen on {shown_host(settings.host)}:{settings.port}: "
             f"{_why_not(error, settings.prefix())}",
             LISTEN_EXIT_CODE,
         )
     try:
-        uvloop.run(serve(Server(create_app(), settings), listener))
+        uvloop.run(serve(Server(create_app(), settings), listeners))
     except StartError as error:
         _fail(f"{name}: {error}", START_EXIT_CODE)
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED_EXIT_CODE) from None
     raise SystemExit(0)
-
-
-def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """Return a socket that listens on *host* and *port* (0: any free one).
-
-    Raises:
-        OSError: The port is taken, the address is not this machine's, or the name is unknown.
-        UnicodeError: The name is none that a resolver could be asked for.
-    """
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = addresses[0]
-    return socket.create_server(_host_and_port(address), family=family, backlog=backlog)
 
 
 def _why_not(error: OSError | UnicodeError, prefix: str) -> str:
@@ -301,17 +288,6 @@ def _why_not(error: OSError | UnicodeError, prefix: str) -> str:
     if number == errno.EACCES:
         return f"{reason}; set {prefix}PORT to one that needs no privilege, above 1023"
     return f"{reason}; set {prefix}HOST to an address of this machine"
-
-
-def _host_and_port(address: Sequence[object]) -> tuple[str, int]:
-    host, port = address[:2]
-    assert isinstance(host, str)
-    assert isinstance(port, int)
-    return host, port
-
-
-def _shown_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -99,7 +99,12 @@ class ServiceSettings(BaseSettings):
     shared_variables: ClassVar[frozenset[str]] = frozenset()
     """Variables with the service's prefix that belong to somebody else."""
 
-    host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="where to listen: an IP address; a name, with all of its addresses; 0.0.0.0: "
+        "every IPv4 address of this machine; '::': every address",
+    )
     port: int = Field(default=0, ge=0, le=65_535, description="port to listen on; 0: any free one")
     group_access: bool = Field(
         default=False,

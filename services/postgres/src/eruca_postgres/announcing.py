@@ -8,7 +8,6 @@ that is gone tries another one, so nobody depends on this being exact.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from eruca import AsyncClient
 
 PERIOD_SECONDS: Final = HEARTBEAT_SECONDS_DEFAULT  # name servers that start wait for it
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})  # compared, not bound
 
 _log = structlog.get_logger()
 
@@ -98,18 +96,3 @@ class Announcing:
                 await self._client.admin.delete_kv(self._namespace, name)
             except KeyNotFoundError:
                 continue  # somebody else was faster
-
-
-def url_of(host: str, port: int) -> str:
-    """Return where a service that listens on *host* is reached."""
-    if host in _WILDCARDS:
-        host = _own_address()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _own_address() -> str:
-    """Return an address of this machine that others know; the loopback's if it has no other."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"

@@ -28,8 +28,9 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
+from eruca_chassis.listening import reached_at, url_of
 from eruca_chassis.loops import BackgroundLoop
-from eruca_postgres.announcing import Announcing, url_of
+from eruca_postgres.announcing import Announcing
 from eruca_postgres.broker_shares import BrokerShares, WorkT
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
@@ -146,7 +147,7 @@ class Instance:
             sharing.start()
             for part in parts:
                 part.start()
-            if app.address is not None:
+            if app.addresses:
                 announcing.start()
             _log.info("working", instance=self.name, schema=self._kind.schema)
 
@@ -170,8 +171,7 @@ class Instance:
 
     def _announcing(self, app: ServiceApp) -> Announcing:
         def own_url() -> str:
-            assert app.address is not None
-            return self._settings.advertised_url or url_of(*app.address)
+            return self._settings.advertised_url or url_of(reached_at(app.addresses))
 
         return Announcing(
             self.client,

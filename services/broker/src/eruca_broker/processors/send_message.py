@@ -23,6 +23,7 @@ from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.records import Host
 from eruca.core.messages.unique_ids import UniqueIds
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
+from eruca_broker.core.batches.born_hosts import with_room_for
 from eruca_broker.core.records.new_messages import encode_messages, queue_of_sharding_keys
 from eruca_broker.core.records.scheduled import Destination, Wait
 from eruca_broker.core.records.times import rfc3339
@@ -119,7 +120,7 @@ class Sender:
     def append_checked(self, batch: Batch, born_host: Host, done: Sent) -> None:
         """Append what :meth:`checked` has returned, and tell *done*."""
         wanted = self._topics.for_sending(batch.topic, batch.queue_id)
-        self._append(wanted, batch, born_host, done)
+        self._append(wanted, *with_room_for(batch, born_host), done)
 
     def send(  # noqa: PLR0917 - as above
         self,

@@ -108,7 +108,8 @@ class Batch:
             log_offset: Where the first record goes.
             store_timestamp: ms since the epoch; the same for all of them.
             store_host: The broker's; of the family the layout has room for.
-            born_host: The peer's. Left out where it is None or of the other family.
+            born_host: The peer's, of the family the layout has room for, else it is left out; None:
+                the records have theirs.
         """
         layout = self.layout
         common = _stored_part(store_timestamp, store_host)
@@ -163,8 +164,12 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
 
 def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
     """Return the batch of *records* that this broker has encoded itself, which are sound."""
-    layout = layout_of(int.from_bytes(records[0][_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
-    buffer, count = bytearray().join(records), len(records)
+    return read_batch(topic, queue_id, bytearray().join(records), len(records))
+
+
+def read_batch(topic: str, queue_id: int, buffer: bytearray, count: int) -> Batch:
+    """Return the batch in *buffer*, which holds *count* sound records and nothing else."""
+    layout = layout_of(int.from_bytes(buffer[_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
     batch = Batch(topic, queue_id, buffer, 0, layout, count)
     found, prefix = batch.found, prefix_hash(topic)
     while (row := read_records(batch.at, count, layout.body, prefix, found.at)) < count:

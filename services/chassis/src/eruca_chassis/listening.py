@@ -1,0 +1,137 @@
+"""Where a service listens, and where it says that others reach it: decided together.
+
+Others are told an address that is listened on, of the family that is. ``::`` means every address of
+this machine, of both families; so does a host name with several addresses mean all of them. Each
+has a socket of its own, so that an IPv4 client is one on every machine, whatever its kernel does
+with IPv6 sockets.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from ipaddress import ip_address
+from typing import Final, TypeAlias
+
+import structlog
+
+Address: TypeAlias = tuple[str, int]  # IP address and port
+
+_EVERY_V4: Final = "0.0.0.0"
+_EVERY_V6: Final = "::"
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_ATTEMPTS: Final = 16  # to find a port that is free at every address
+
+_log = structlog.get_logger()
+
+
+def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Return sockets that listen on *port* (0: any free one) of every address of *host*.
+
+    Of a name's addresses, those that this machine does not have are left out: ``localhost`` names
+    an IPv6 address on machines without IPv6, too.
+
+    Raises:
+        OSError: The port is taken, no address is this machine's, or the name is unknown.
+        UnicodeError: The name is none that a resolver could be asked for.
+    """
+    addresses = _addresses_of(host, port)
+    for left in range(_ATTEMPTS, 0, -1):
+        try:
+            return _listen_on(addresses, port, backlog)
+        except OSError as error:
+            # Any free port is one that is free at the first address; at another it may be taken.
+            if port or error.errno != errno.EADDRINUSE or left == 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def listen_again(addresses: Sequence[Address], backlog: int) -> list[socket.socket]:
+    """Return sockets that listen where others did before; raises OSError."""
+    with ExitStack() as opened:
+        listeners = [_listener(address, backlog, opened) for address in addresses]
+        opened.pop_all()
+    return listeners
+
+
+def addresses_of(listeners: Sequence[socket.socket]) -> list[Address]:
+    """Return where *listeners* listen."""
+    return [listener.getsockname()[:2] for listener in listeners]
+
+
+def reached_at(addresses: Sequence[Address]) -> Address:
+    """Return the one of *addresses*, which are listened on, that others are told; IPv4 rather.
+
+    For every address of this machine that is the one that its name stands for, where it has one of
+    a family that is listened on; else the loopback's.
+    """
+    assert addresses, "a service listens somewhere"
+    host, port = min(addresses, key=lambda address: ":" in address[0])
+    if not ip_address(host.partition("%")[0]).is_unspecified:
+        return host, port
+    families = {":" in listened for listened, _ in addresses}
+    own = [ip for ip in _own_addresses() if (":" in ip) in families]
+    return (own[0] if own else "::1" if ":" in host else "127.0.0.1"), port
+
+
+def url_of(address: Address) -> str:
+    """Return the URL of a service at *address*, an IPv6 address in brackets."""
+    host, port = address
+    return f"http://{shown_host(host)}:{port}"
+
+
+def shown_host(host: str) -> str:
+    """Return *host* as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _addresses_of(host: str, port: int) -> list[Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    hosts = [str(place[0]) for _, _, _, _, place in found]
+    if _EVERY_V6 in hosts:
+        hosts.append(_EVERY_V4)
+    return [(host, port) for host in dict.fromkeys(hosts)]
+
+
+def _listen_on(addresses: Sequence[Address], port: int, backlog: int) -> list[socket.socket]:
+    listeners: list[socket.socket] = []
+    missing: dict[str, OSError] = {}
+    with ExitStack() as opened:
+        for host, _ in addresses:
+            try:
+                listener = _listener((host, port), backlog, opened)
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing[host] = error
+            else:
+                listeners.append(listener)
+                port = listener.getsockname()[1]
+        if not listeners:
+            raise next(iter(missing.values()))
+        opened.pop_all()
+    for host, error in missing.items():
+        _log.warning("not listening at an address of the name", address=host, why=error.strerror)
+    return listeners
+
+
+def _listener(address: Address, backlog: int, opened: ExitStack) -> socket.socket:
+    host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Of IPv6 addresses alone: so it is made, whatever the kernel's default.
+    listener = socket.create_server((host, port), family=family, backlog=backlog)
+    return opened.enter_context(listener)
+
+
+def _own_addresses() -> list[str]:
+    """Return the addresses that this machine's name stands for, IPv4 first."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    # IPv4 first: other tools of the field read it more easily.
+    places = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
+    hosts = [str(place[0]).partition("%")[0] for _, _, _, _, place in places]
+    return [host for host in hosts if not ip_address(host).is_unspecified]
