@@ -14,9 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from eruca_chassis.serving import START_EXIT_CODE
 from support.answers import check_answers
 from support.disks import free_size, small_disk
-from support.forked import forked_broker
+from support.forked import forked_broker, forked_to_the_end
 from support.log_model import LogModel, read_log
 from support.waiting import wait_until
 
@@ -200,3 +201,45 @@ def test_a_disk_without_room_stops_nothing_but_writing(disk: Path) -> None:
         producer.check(process.url, store)
         producer.send_until_accepted(process.url)
         producer.check(process.url, store)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("count", [1, 83], ids=["queues have no room", "a segment is full"])
+def test_a_broker_that_is_restarted_on_a_full_disk_reads_and_takes_writes_once_there_is_room(
+    disk: Path, count: int, end: signal.Signals
+) -> None:
+    producer, store = Producer(), disk / "store"
+    with forked_broker(settings(store, "async")) as process:
+        for _ in range(count):
+            assert producer.send(process.url).status_code == 201
+        fill(disk)
+        assert is_disk_full(producer.send_until_refused(process.url))
+        process.stop(end)
+    (disk / "ballast").unlink()
+    make_room = fill(disk)  # what stopping has freed is taken, too
+
+    with forked_broker(settings(store, "async")) as process:
+        assert httpx.get(f"{process.url}/readyz").status_code == 200
+        assert is_disk_full(producer.send(process.url))
+        producer.check(process.url, store)
+        status = httpx.get(f"{process.url}/v1/status").json()
+        assert not status["is_writable"]
+        assert "No space left on device" in status["refusal"]
+        make_room()
+        producer.send_until_accepted(process.url)
+        producer.check(process.url, store)
+        assert process.stop() == 0
+    with forked_broker(settings(store, "async")) as process:
+        producer.check(process.url, store)
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_said_and_no_other_one_advised(
+    disk: Path,
+) -> None:
+    fill(disk)
+
+    code, text = forked_to_the_end("eruca_broker", settings(disk / "store", "async"))
+
+    assert code == START_EXIT_CODE
+    assert "o room" in text or "No space left" in text
+    assert "STORE_DIR" not in text

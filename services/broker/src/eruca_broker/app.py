@@ -53,6 +53,7 @@ from eruca_broker.processors.topics import topic_config
 from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.files.directory_lock import StoreLockedError
+from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
@@ -221,9 +222,14 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
     except (StoreLockedError, CorruptLogError, UnreadableConfigError, UnavailableError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
+        # Never another directory: under it the broker would begin empty.
+        fix = "see that the broker's user may read and write all that is in it"
+        if is_scarcity(error):
+            fix = "make room there and start again; what was acknowledged is kept"
+        where = f"{error.filename}: " if error.filename else ""
+        reason = f"{where}{error.strerror or error}"
         raise StartError(
-            f"the store in {settings.store_dir} cannot be opened: {error.strerror or error}; "
-            "set ERUCA_BROKER_STORE_DIR to a directory that can be written to"
+            f"the store in {settings.store_dir} cannot be opened: {reason}; {fix}"
         ) from error
 
 

@@ -30,6 +30,7 @@ from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.core.properties.found import KEY_DTYPE, FoundProperties, Keys, find_properties
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.core.state.events import EVENTS_QUEUE_ID, TopicDeleted, decode_event
+from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
@@ -39,6 +40,7 @@ from eruca_broker.store.queues.queue_files import DamagedQueueError
 
 INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
 INDEX_BACKLOG_SIZE_MAX: Final = 2 * 1024 * 1024  # … and bytes of their keys, in memory
+_KEPT_RECORDS_MAX: Final = 65_536  # records whose keys a start on a full disk keeps in memory
 _DELETED_TAG: Final = tags_code("topic_deleted")
 
 
@@ -53,6 +55,8 @@ class Dispatcher:
         self.indexed_offset = log.min_offset  # everything before it is in the key index
         self.lagging: dict[Key, Lag] = {}  # what could not be written; see KEY_INDEX
         self._backlog = KeyBacklog()
+        self.shortage: OSError | None = None  # why keys could not be indexed at the start
+        self._kept_to = -1  # log offset of the last record whose keys are kept because of that
         self._waiting: list[bytes] = []  # entries of messages that wait for their time
 
     def dispatch(
@@ -211,9 +215,23 @@ class Dispatcher:
             first = row + 1
         rows = slice(first, None)
         self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
-        self._put_keys(columns, base_offset, found)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
-        self.queued_offset = self.indexed_offset = end
+        if not self.is_index_lagging:
+            try:
+                self.catch_up_index()
+                self._put_keys(columns, base_offset, found)
+                self.indexed_offset = end
+            except OSError as error:
+                if not is_scarcity(error):
+                    raise
+                self._keep_keys(columns, base_offset, found, error)
+        self.queued_offset = end
+
+    def end_start(self, end_offset: int) -> None:
+        """Note that the log ends at *end_offset*, and the queues have all of it."""
+        self.queued_offset = end_offset
+        if not self.is_index_behind and not self.is_index_lagging:
+            self.indexed_offset = end_offset
 
     def _put_entries(
         self,
@@ -290,6 +308,25 @@ class Dispatcher:
             columns.starts[rows] + base_offset,
             columns.store_timestamps[rows],
         )
+
+    def _keep_keys(
+        self, columns: RecordColumns, base_offset: int, found: FoundProperties, error: OSError
+    ) -> None:
+        """Let the keys of a start on a full disk wait in memory, or too many of them in the log."""
+        self.shortage = error.with_traceback(None)
+        keys = _indexed_keys(columns, found)
+        known_to = max(self._index.end_offset, self._kept_to)  # a log may be walked twice
+        keys = keys[columns.starts[keys["record"]] + base_offset > known_to]
+        rows, firsts = np.unique(keys["record"], return_index=True)
+        if self._backlog.count + len(rows) > _KEPT_RECORDS_MAX:
+            self.let_index_lag(error)
+            return
+        for row, its in zip(rows.tolist(), np.split(keys, firsts[1:]), strict=False):
+            of_one = its.copy()
+            of_one["record"] = 0  # where the record starts, counted from its own place
+            place = base_offset + int(columns.starts[row])
+            self._backlog.add(1, of_one.tobytes(), place, int(columns.store_timestamps[row]))
+            self._kept_to = place
 
     def _delete_topic_of(self, columns: RecordColumns, row: int) -> None:
         start = int(columns.body_starts[row])

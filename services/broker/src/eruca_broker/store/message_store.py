@@ -25,6 +25,7 @@ did not close it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,7 +36,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import structlog
 
-from eruca.contract.errors import ErucaError, StoreFailedError
+from eruca.contract.errors import ErucaError, StoreFailedError, UnavailableError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
@@ -55,6 +56,7 @@ from eruca_broker.store.config.config_snapshots import ConfigSnapshot
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directory_lock import lock_directory
+from eruca_broker.store.files.refusals import is_scarcity, refusal_of
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
@@ -66,7 +68,7 @@ from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
-from eruca_broker.store.recovery.recovery import Recovered, recover
+from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.state_snapshots import StateSnapshots
@@ -101,6 +103,8 @@ class MessageStore:
         clock: Clock,
         lock: FileLock,
         recovered: Recovered,
+        *,
+        is_marked: bool,
     ) -> None:
         self.directory = directory
         self.settings = settings
@@ -137,6 +141,11 @@ class MessageStore:
             head_of_segment=self._snapshot_batches,
             publish=self._published,
         )
+        self._needs_snapshot = recovered.needs_snapshot
+        self._doubted_from = recovered.doubted_from
+        self._is_marked = is_marked
+        if recovered.shortage is not None:
+            self.refusal = refusal_of(recovered.shortage, "a projection could not be written")
         self.retention = Retention(recovered, self.queues, self._snapshots, self._writer)
 
     @classmethod
@@ -151,7 +160,8 @@ class MessageStore:
         """
         lock = _lock(directory, settings)
         try:
-            stopped_cleanly = _mark_as_open(directory)
+            stopped_cleanly = not (directory / ABORT_NAME).exists()
+            is_marked = _mark_as_open(directory)
             # In a thread, so that a health check is answered while a long log is walked.
             # Cancelled, it is waited for: the lock must not go while it mends the files.
             recovered = await finished_in_thread(
@@ -160,9 +170,9 @@ class MessageStore:
         except BaseException:
             lock.release()
             raise
-        store = cls(directory, settings, clock, lock, recovered)
+        store = cls(directory, settings, clock, lock, recovered, is_marked=is_marked)
         try:
-            await store._begin(needs_snapshot=recovered.needs_snapshot)
+            await store._begin()
         except BaseException:
             store._let_go()
             raise
@@ -426,6 +436,8 @@ class MessageStore:
                 the log is flushed is noted all the same.
         """
         await self._writer.flush()
+        if self._doubted_from is not None or not self._is_marked:
+            await self._settle()
         try:
             self._consume_queues.delete_left_over()
             await finished_in_thread(self._consume_queues.free_deleted)
@@ -445,6 +457,8 @@ class MessageStore:
         Raises:
             OSError: A file could not be written; its predecessor stands.
         """
+        if self._needs_snapshot:
+            return  # RocketMQ's may be the only ones that tell what they do
         async with self._saving_config:  # two would write the same temporary files
             snapshot = ConfigSnapshot.of(self.state, now_ms=self._clock.now_ms())
             # Encoding, too: with many groups that takes much longer than the copy.
@@ -465,7 +479,13 @@ class MessageStore:
 
     async def probe_disk(self) -> None:
         """See whether there is room again on a disk that was full, or what else was short."""
+        try:
+            await self._settle()
+        except OSError:
+            return
         await self._writer.probe()
+        if self.refusal is None and self._needs_snapshot:
+            await self._begin()
 
     def log_file(self, log_offset: int) -> LogFile:
         """Return the file that holds *log_offset*, which is in the log."""
@@ -475,16 +495,47 @@ class MessageStore:
 
     # --- Inside -----------------------------------------------------------------------------------
 
-    async def _begin(self, *, needs_snapshot: bool) -> None:
-        """See to it that the log tells the whole state, before anything is served."""
-        if needs_snapshot:
-            if not self._log.segments:
+    async def _begin(self) -> None:
+        """Write the state into the log where that does not tell all of it.
+
+        Where there is no room for it, a store that has a log is served as it is.
+        """
+        if not self._needs_snapshot:
+            return
+        is_new = not self._log.segments
+        try:
+            if is_new:
                 await self._prepare_next()
             await self._writer.write_snapshot()
             await self._writer.flush()
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
+            self._needs_snapshot = False
             await self.save_config()
             self._save_delay_offsets()
+        except OSError as error:
+            self._needs_snapshot = True
+            if is_new or not is_scarcity(error):
+                raise
+            self.refusal = refusal_of(error, "the state could not be written")
+        except UnavailableError as error:
+            if is_new or isinstance(error, StoreFailedError):
+                raise
+            self.refusal = error
+
+    async def _settle(self) -> None:
+        """Write what a start without room could not.
+
+        Raises:
+            OSError: There still is no room.
+        """
+        if not self._is_marked:
+            self._is_marked = _mark_as_open(self.directory)
+            if not self._is_marked:
+                raise OSError(errno.ENOSPC, "no room to note that the store is open")
+        if self._doubted_from is not None:
+            end = self._log.written_offset
+            await finished_in_thread(partial(make_durable, self._log, self._doubted_from, end))
+            self._doubted_from = None
 
     async def _prepare_next(self) -> None:
         with suppress(OSError):  # of no room: it is the roll that needs it, and says so
@@ -558,9 +609,12 @@ def _lock(directory: Path, settings: StoreSettings) -> FileLock:
 
 
 def _mark_as_open(directory: Path) -> bool:
-    """Note that the store is open; tell whether the last process had closed it."""
-    abort = directory / ABORT_NAME
-    stopped_cleanly = not abort.exists()
-    abort.touch(FILE_MODE)
-    sync_directory(directory)  # or after a power cut it would seem that nobody had opened it
-    return stopped_cleanly
+    """Note that the store is open; return False where there is no room for that."""
+    try:
+        (directory / ABORT_NAME).touch(FILE_MODE)
+        sync_directory(directory)  # or after a power cut it would seem that nobody had opened it
+    except OSError as error:
+        if not is_scarcity(error):
+            raise
+        return False
+    return True

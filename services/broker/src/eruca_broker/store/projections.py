@@ -85,6 +85,7 @@ class Projections:
             OSError, DamagedQueueError: Still not possible.
         """
         async with self._catching_up:
+            self._queues.held.settle()
             late = set(self._dispatcher.lagging)
             for _ in self._dispatcher.catch_up():
                 await asyncio.sleep(0)
@@ -100,6 +101,8 @@ class Projections:
         end, indexed_offset = self._dispatcher.queued_offset, self._dispatcher.indexed_offset
         lagging = self._dispatcher.lagging
         queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]
+        if (held := self._queues.held.error) is not None:
+            queues.append((end, reason_of(held)))
         queues += [(end, damage) for damage in self._queues.distrusted.values()]
         index = lagging.get(KEY_INDEX)
         return [

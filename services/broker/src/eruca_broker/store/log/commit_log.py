@@ -29,6 +29,7 @@ from typing import Final
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
+from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.log.segment import NAME_DIGITS, Segment
 from eruca_chassis.directories import make_directory, sync_directory
 
@@ -122,7 +123,12 @@ class CommitLog:
         if self.segments:
             last = self.segments[-1]
             if not is_tail_clean and offset < last.end_offset:
-                last.cut_tail(offset - last.base_offset)
+                try:
+                    last.cut_tail(offset - last.base_offset)
+                except OSError as error:
+                    if not is_scarcity(error):
+                        raise
+                    self._is_tail_foul = True  # cut before anything is written behind it
             if last.size < self.segment_size and not is_full:
                 self.segments[-1] = last.extend(self.segment_size)
             self.segment_size = self.segments[-1].size

@@ -37,6 +37,7 @@ from eruca_broker.core.consume_queue_entry import (
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_broker.store.queues.queue_files import MisplacedRecordError, QueueFiles
 
 ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
@@ -75,6 +76,7 @@ class ConsumeQueue:
         open_files: OpenFiles,
         unflushed: Unflushed,
         limit: int | None = None,
+        holding: HeldEntries | None = None,
     ) -> ConsumeQueue:
         """Open the queue in *directory*; it is empty if that does not exist.
 
@@ -84,11 +86,12 @@ class ConsumeQueue:
             open_files: The descriptors it shares with other queues.
             unflushed: Where it notes what must be flushed.
             limit: See :meth:`recover`.
+            holding: Says whether entries may be held in memory.
 
         Raises:
             DamagedQueueError: Its files cannot be what was written.
         """
-        queue = cls(QueueFiles(directory, entries_per_file, open_files, unflushed))
+        queue = cls(QueueFiles(directory, entries_per_file, open_files, unflushed, holding))
         queue.recover(limit)
         return queue
 

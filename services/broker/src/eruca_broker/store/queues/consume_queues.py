@@ -30,6 +30,7 @@ from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.queues.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
+from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_broker.store.queues.lagging import Key, queue_damaged, reason_of
 from eruca_broker.store.queues.queue_check import (
     QueueDigest,
@@ -73,6 +74,7 @@ class ConsumeQueues:
         self._open_files = OpenFiles(open_files_max)
         self._unflushed = Unflushed()
         self._taken = Unflushed()
+        self.held = HeldEntries()
         self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
         self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
         self._distrusted: dict[Key, str] = {}  # with what was found wrong
@@ -136,6 +138,7 @@ class ConsumeQueues:
         self._forget((topic, queue_id))
         directory = self._path(topic, queue_id)
         self._open_files.forget_below(directory)
+        self.held.forget_below(directory)
         with suppress(FileNotFoundError):
             shutil.rmtree(directory)
         self._unflushed.directories.add(f"{self._directory}/{topic}")
@@ -264,6 +267,7 @@ class ConsumeQueues:
     def _delete_files(self, topic: str) -> None:
         directory = f"{self._directory}/{topic}"
         self._open_files.forget_below(directory)
+        self.held.forget_below(directory)
         self._deleted_count += 1
         if os.path.lexists(directory):
             os.makedirs(self._deleted, DIRECTORY_MODE, exist_ok=True)  # noqa: PTH103 - paths are strings here
@@ -280,6 +284,7 @@ class ConsumeQueues:
             open_files=self._open_files,
             unflushed=self._unflushed,
             limit=limit,
+            holding=self.held,
         )
         self._queues[key] = queue
         return queue
@@ -302,7 +307,8 @@ class ConsumeQueues:
 
     def _discover(self, key: Key) -> QueueFiles:
         files = QueueFiles(
-            self._path(*key), self._entries_per_file, self._open_files, self._unflushed
+            self._path(*key),
+            *(self._entries_per_file, self._open_files, self._unflushed, self.held),
         )
         files.discover()
         return files

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
+from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_chassis.directories import DIRECTORY_MODE
 
 _NAME_SIZE = 20  # digits
@@ -39,6 +41,9 @@ class QueueFiles:
     """
 
     __slots__ = (
+        "_held",
+        "_held_from",
+        "_holding",
         "_open_files",
         "_path",
         "_path_number",
@@ -50,7 +55,12 @@ class QueueFiles:
     )
 
     def __init__(
-        self, directory: str, entries_per_file: int, open_files: OpenFiles, unflushed: Unflushed
+        self,
+        directory: str,
+        entries_per_file: int,
+        open_files: OpenFiles,
+        unflushed: Unflushed,
+        holding: HeldEntries | None = None,
     ) -> None:
         self.directory = directory
         self.entries_per_file = entries_per_file
@@ -58,6 +68,9 @@ class QueueFiles:
         self.last = -1  # below first: there is no file
         self._open_files = open_files
         self._unflushed = unflushed
+        self._holding = holding or HeldEntries()
+        self._held: bytearray | None = None  # entries that are in no file yet
+        self._held_from = 0  # queue offset of the first of them
         self._path_number = -2  # no file has it
         self._path = ""
 
@@ -101,10 +114,18 @@ class QueueFiles:
                 )
         self.first, self.last = first, last
         if sizes[f"{last * self.file_size:020d}"] < self.file_size:
-            os.truncate(self.path(last), self.file_size)
+            self._lengthen(self.path(last))
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Return the bytes of *count* entries, all of which lie in existing files."""
+        """Return the bytes of *count* entries, all of which lie in existing files, or are held."""
+        if self._held is not None and queue_offset + count > self._held_from:
+            in_files = max(self._held_from - queue_offset, 0)
+            found = self._read_files(queue_offset, in_files) if in_files else b""
+            first = (queue_offset + in_files - self._held_from) * ENTRY_SIZE
+            return found + bytes(self._held[first : first + (count - in_files) * ENTRY_SIZE])
+        return self._read_files(queue_offset, count)
+
+    def _read_files(self, queue_offset: int, count: int) -> bytes:
         number, index = divmod(queue_offset, self.entries_per_file)
         if index + count <= self.entries_per_file:
             return self._read(number, index, count)
@@ -118,9 +139,57 @@ class QueueFiles:
     def write(self, queue_offset: int, data: memoryview) -> int:
         """Write as many of the entries in *data* as one file takes; return how many.
 
+        What a disk without room refuses during a start is held in memory.
+
         Raises:
             OSError: Not one whole entry could be written.
         """
+        if self._held is not None:
+            self._hold(queue_offset, data)
+            return len(data) // ENTRY_SIZE
+        try:
+            return self._write(queue_offset, data)
+        except OSError as error:
+            if not self._holding.takes(error):
+                raise
+            self._held, self._held_from = bytearray(), queue_offset
+            self._holding.note(self.directory, self, error)
+            self._hold(queue_offset, data)
+            return len(data) // ENTRY_SIZE
+
+    def settle(self) -> None:
+        """Write the entries that are held in memory.
+
+        Raises:
+            OSError: The disk does not take them yet; calling again goes on.
+        """
+        if self._held is None:
+            if self.first <= self.last:
+                self._lengthen(self.path(self.last))
+            return
+        # As if they had never been held: files that are made for them are noted again.
+        number = (self._held_from - 1) // self.entries_per_file if self._held_from else -1
+        while self.last > number and not os.path.exists(self.path(self.last)):  # noqa: PTH110
+            self.last -= 1
+        offset, rest = self._held_from, memoryview(bytes(self._held))
+        if rest and self.first <= self.last:
+            self._lengthen(self.path(self.last))
+        while rest:
+            count = self._write(offset, rest)
+            offset, rest = offset + count, rest[count * ENTRY_SIZE :]
+        self._held = None
+
+    def _hold(self, queue_offset: int, data: memoryview) -> None:
+        assert self._held is not None
+        position = (queue_offset - self._held_from) * ENTRY_SIZE
+        assert 0 <= position <= len(self._held), (queue_offset, self._held_from)
+        self._held[position:] = data
+        last = (queue_offset + len(data) // ENTRY_SIZE - 1) // self.entries_per_file
+        if self.last < self.first:
+            self.first = queue_offset // self.entries_per_file
+        self.last = max(self.last, last)
+
+    def _write(self, queue_offset: int, data: memoryview) -> int:
         number, index = divmod(queue_offset, self.entries_per_file)
         path = self.path(number)
         descriptor = (
@@ -140,6 +209,10 @@ class QueueFiles:
 
         What was there reads as zero, so that a later recovery cannot take it for entries.
         """
+        if self._held is not None and queue_offset >= self._held_from:
+            del self._held[(queue_offset - self._held_from) * ENTRY_SIZE :]
+            return
+        self._held = None
         while self.last >= self.first and self.last * self.entries_per_file >= queue_offset:
             self._delete(self.last)
             self.last -= 1
@@ -149,7 +222,7 @@ class QueueFiles:
             if index < self.entries_per_file:
                 descriptor = self._open_files.descriptor(path)
                 os.ftruncate(descriptor, index * ENTRY_SIZE)
-                os.ftruncate(descriptor, self.file_size)
+                self._lengthen(path)
                 self._unflushed.files.add(path)
 
     def delete_before(self, number: int) -> int:
@@ -159,6 +232,15 @@ class QueueFiles:
             self._delete(self.first)
             self.first += 1
         return self.first - before
+
+    def _lengthen(self, path: str) -> None:
+        """Give a file its length; where a start may not, it has that once it is written again."""
+        try:
+            os.truncate(path, self.file_size)
+        except OSError as error:
+            if not self._holding.takes(error):
+                raise
+            self._holding.note(self.directory, self, error)
 
     def _number(self, name: str) -> int:
         number, rest = divmod(int(name), self.file_size) if name.isdecimal() else (0, 1)
@@ -193,6 +275,7 @@ class QueueFiles:
     def _delete(self, number: int) -> None:
         path = self.path(number)
         self._open_files.forget(path)
-        os.unlink(path)  # noqa: PTH108 - paths are strings here
+        with suppress(FileNotFoundError):  # of one whose entries are held there may be none
+            os.unlink(path)  # noqa: PTH108 - paths are strings here
         self._unflushed.files.discard(path)
         self._unflushed.directories.add(self.directory)

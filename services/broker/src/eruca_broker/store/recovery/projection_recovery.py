@@ -18,7 +18,13 @@ import structlog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.store.config.projection_digests import Digests
 from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
-from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from eruca_broker.store.files.checkpoint import (
+    Checkpoint,
+    delete_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
@@ -120,6 +126,7 @@ def open_projections(
         entries_per_file=settings.queue_file_entries,
         open_files_max=settings.open_files_max,
     )
+    queues.held.is_allowed = True
     if digests is None:
         start = trusted = _trusted_offset(log, promises)
         damaged = _check_after_crash(queues, trusted, log.min_offset)
@@ -151,7 +158,12 @@ def retract(directory: Path) -> None:
     """
     promises = read_checkpoint(directory)
     if promises is not None:
-        write_checkpoint(directory, Checkpoint(0, 0, 0, *promises[3:]))
+        try:
+            write_checkpoint(directory, Checkpoint(0, 0, 0, *promises[3:]))
+        except OSError as error:
+            if not is_scarcity(error):
+                raise
+            delete_checkpoint(directory)  # which takes no room
 
 
 def _open_index(

@@ -26,7 +26,8 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormall
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,7 @@ from eruca_broker.store.files.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -65,7 +67,7 @@ from eruca_broker.store.recovery.projection_recovery import (
     retract,
 )
 from eruca_broker.store.settings import StoreSettings
-from eruca_broker.store.state.state_fold import fold
+from eruca_broker.store.state.state_fold import Folded, fold
 
 _GROUP_CODES: Final = {tags_code(str(head.__struct_config__.tag)) for head in GROUP_HEADS}
 
@@ -85,6 +87,8 @@ class Recovered:
     last_store_timestamp: int
     snapshot_offset: int  # where the latest whole snapshot begins
     needs_snapshot: bool
+    shortage: OSError | None  # what is short, so that not all could be written
+    doubted_from: int | None  # log offset from which the log could not be written again
 
 
 def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) -> Recovered:
@@ -124,22 +128,9 @@ def _recover(
     )
     opened.callback(log.close)
     log.is_warming = settings.is_log_warmed
-    checkpoint = read_checkpoint(directory)
-    was_rocketmqs = (
-        checkpoint is None
-        and (directory / CHECKPOINT_NAME).exists()
-        and config_snapshots.has_rocketmqs(directory)
-    )
-    if was_rocketmqs:  # asked before its checkpoint goes, or the next start would not ask again
-        config_snapshots.load_changes(directory, {}, was_rocketmqs=True)
-        delay_offsets.load(directory)
+    checkpoint, was_rocketmqs = _take_checkpoint(directory)
     promises = checkpoint or Checkpoint(0, 0, 0, 0, 0)
     flushed = promises.flushed_offset
-    # What is rebuilt now is not yet what RocketMQ may believe, should it take over after a kill.
-    if checkpoint is None:
-        delete_checkpoint(directory)  # nor may one be there that says nothing had been flushed
-    else:
-        write_checkpoint(directory, promises._replace(index_timestamp=0))
     is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
     found = take_digests(directory)
     digests = found if is_orderly else None
@@ -154,8 +145,7 @@ def _recover(
     if walked.end < durable:
         _give_up(directory, walked.end, durable, is_damage_cut=settings.is_damage_cut)
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
-    if end != flushed or checkpoint is None:
-        _note_end(directory, end)
+    doubted_from = _flush_end(directory, log, end, checkpoint)
     index.truncate(end)
     for _ in queues.delete_expired(log.min_offset):
         pass
@@ -176,16 +166,9 @@ def _recover(
     ):
         # Files of queues are gone, and nothing but the state still knew that there were some, or
         # the offsets of records that came after those they told of.
-        logger.warning("consume queues are missing and are rebuilt from the log")
-        retract(directory)
-        if (rebuilt := walker.rebuild()).end < end:
-            # The next start, which finds all queues retracted, may cut it.
-            _give_up(directory, rebuilt.end, end, is_damage_cut=False)
-        folded = folded_state()
-        for place, queue_end in folded.state.queue_ends.items():
-            if lacks(queues, place, queue_end):  # all it had has expired
-                queues.queue(*place).begin(queue_end)  # or every start would look for it again
-    dispatcher.queued_offset = dispatcher.indexed_offset = end
+        folded = _rebuild_queues(directory, walker, end, folded_state)
+    dispatcher.end_start(end)
+    queues.held.is_allowed = False
     logger.info(
         "store opened",
         directory=str(directory),
@@ -206,7 +189,69 @@ def _recover(
         last_store_timestamp,
         folded.snapshot_offset,
         folded.needs_snapshot,
+        queues.held.error or dispatcher.shortage,
+        doubted_from,
     )
+
+
+def _take_checkpoint(directory: Path) -> tuple[Checkpoint | None, bool]:
+    """Return the checkpoint there is, and whether RocketMQ has had the store since it was Eruca's.
+
+    What is rebuilt from now on is not yet what RocketMQ may believe, should it take over.
+
+    Raises:
+        UnreadableConfigError: It has, and ``config/`` is damaged.
+    """
+    checkpoint = read_checkpoint(directory)
+    if checkpoint is not None:
+        with _room_or_not("the checkpoint"):
+            write_checkpoint(directory, checkpoint._replace(index_timestamp=0))
+        return checkpoint, False
+    has_one = (directory / CHECKPOINT_NAME).exists()
+    was_rocketmqs = has_one and config_snapshots.has_rocketmqs(directory)
+    if was_rocketmqs:  # asked before its checkpoint goes, or the next start would not ask again
+        config_snapshots.load_changes(directory, {}, was_rocketmqs=True)
+        delay_offsets.load(directory)
+    delete_checkpoint(directory)  # nor may one be there that says nothing had been flushed
+    return None, was_rocketmqs
+
+
+def _flush_end(
+    directory: Path, log: CommitLog, end: int, checkpoint: Checkpoint | None
+) -> int | None:
+    """Make the log durable up to its end and note that; return where that begins to be doubtful.
+
+    None where nothing is. On a disk without room it is left to whoever writes first.
+    """
+    flushed = 0 if checkpoint is None else checkpoint.flushed_offset
+    if flushed < end:
+        try:
+            make_durable(log, flushed, end)
+        except OSError as error:
+            if not is_scarcity(error):
+                raise
+            return flushed
+    if end != flushed or checkpoint is None:
+        # One that promises too much must not stay.
+        with _room_or_not("the checkpoint") if flushed <= end else nullcontext():
+            _note_end(directory, end)
+    return None
+
+
+def _rebuild_queues(
+    directory: Path, walker: Walker, end: int, folded_state: Callable[[], Folded]
+) -> Folded:
+    """Make all consume queues anew; return the state folded from them."""
+    logger.warning("consume queues are missing and are rebuilt from the log")
+    retract(directory)
+    if (rebuilt := walker.rebuild()).end < end:
+        # The next start, which finds all queues retracted, may cut it.
+        _give_up(directory, rebuilt.end, end, is_damage_cut=False)
+    folded = folded_state()
+    for place, queue_end in folded.state.queue_ends.items():
+        if lacks(walker.queues, place, queue_end):  # all it had has expired
+            walker.queues.queue(*place).begin(queue_end)  # or every start would look for it again
+    return folded
 
 
 def _walked(directory: Path, walker: Walker, start: int) -> Walked:
@@ -251,9 +296,18 @@ def _settle_end(
         queues.truncate(end)
     is_full = walked.is_full and torn is None
     log.set_end(end, is_full=is_full, is_tail_clean=is_orderly and end == flushed)
-    if flushed < end:
-        _make_durable(log, flushed, end)
     return end
+
+
+@contextmanager
+def _room_or_not(what: str) -> Iterator[None]:
+    """Go on without having written *what* where there is no room for it."""
+    try:
+        yield
+    except OSError as error:
+        if not is_scarcity(error):
+            raise
+        logger.warning(f"{what} cannot be written", reason=error.strerror)
 
 
 def _note_end(directory: Path, end: int) -> None:
@@ -266,8 +320,14 @@ def _note_end(directory: Path, end: int) -> None:
     write_checkpoint(directory, last._replace(projected_offset=projected, flushed_offset=end))
 
 
-def _make_durable(log: CommitLog, first: int, end: int) -> None:
-    """Flush the log from *first* to *end*: its writer has not, or has met a disk that failed."""
+def make_durable(log: CommitLog, first: int, end: int) -> None:
+    """Write the log again from *first* to *end* and flush it.
+
+    Its last writer has not, or has met a disk that failed.
+
+    Raises:
+        OSError: Some of it may not be durable; calling again tries again.
+    """
     # Where nobody knows what was flushed that would be all of the log, of RocketMQ's perhaps.
     doubted = first or log.segment_start(end - 1)
     for segment in log.segments_between(first, end):
