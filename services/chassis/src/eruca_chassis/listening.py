@@ -112,8 +112,8 @@ def _listen_on(addresses: Sequence[Address], port: int, backlog: int) -> list[so
         if not listeners:
             raise next(iter(missing.values()))
         opened.pop_all()
-    for host, error in missing.items():
-        _log.warning("not listening at an address of the name", address=host, why=error.strerror)
+    for host, refusal in missing.items():
+        _log.warning("not listening at an address of the name", address=host, why=refusal.strerror)
     return listeners
 
 
