@@ -5,10 +5,15 @@ Matplotlib is imported by who draws: it takes most of a second, and most command
 
 from __future__ import annotations
 
+import sys
+import unicodedata
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from eruca_spark.fonts import INSTALL, fonts_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +21,8 @@ if TYPE_CHECKING:
 
 _WIDTH: Final = 10.0  # inches
 _HEIGHT: Final = 4.0  # inches, of each chart
-_LABEL_SIZE_MAX: Final = 40  # characters
+_LABEL_WIDTH_MAX: Final = 40  # columns; a Chinese character takes two
+_MISSING_SHOWN: Final = 12  # characters that no font has, in the warning
 _NUMBERS: Final = "{x:,.10g}"
 _ROOM: Final = 0.1  # of the width, right of the longest bar: for its number
 _MARGIN: Final = timedelta(minutes=1)  # of a line: a single point is not to span years
@@ -105,9 +111,31 @@ class Picture:
         axes.legend()
 
     def save(self, path: Path) -> None:
-        """Write the picture as PNG."""
+        """Write the picture as PNG; say once what no installed font can draw."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._figure.savefig(path, format="png")
+        missing = self._set_fonts()
+        with warnings.catch_warnings():
+            if missing:
+                # One warning tells all of them; matplotlib has one for each character and place.
+                sys.stderr.write(
+                    f"warning: {path.name} shows boxes: no font here has {_some(missing)}; "
+                    f"install one: {INSTALL}\n"
+                )
+                warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            self._figure.savefig(path, format="png")
+
+    def _set_fonts(self) -> str:
+        """Choose the fonts that the picture's texts need; return the characters that none has."""
+        from matplotlib.text import Text
+
+        drawn = [text for text in self._figure.findobj(Text) if isinstance(text, Text)]
+        labels = [text for axes in self._axes for text in axes.get_yticklabels()]
+        fonts = fonts_for(text.get_text() for text in (*drawn, *labels))
+        for text in drawn:
+            text.set_fontfamily(fonts.families)
+        for axes in self._axes:
+            axes.tick_params(labelfontfamily=fonts.families)  # their texts are made when drawn
+        return fonts.missing
 
     def _axes_for(self, title: str, *, is_empty: bool) -> Axes:
         axes = self._axes[self._next]
@@ -124,8 +152,34 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def _some(characters: str) -> str:
+    shown = " ".join(characters[:_MISSING_SHOWN])
+    more = len(characters) - _MISSING_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def _shortened(label: str) -> str:
     # A dollar sign would begin a formula.
     label = printable(label)
-    text = label if len(label) <= _LABEL_SIZE_MAX else label[: _LABEL_SIZE_MAX - 1] + "…"
+    text = label if _width(label) <= _LABEL_WIDTH_MAX else _cut(label, _LABEL_WIDTH_MAX - 1) + "…"
     return text.replace("$", r"\$")
+
+
+def _width(text: str) -> int:
+    return sum(map(_columns, text))
+
+
+def _cut(text: str, width_max: int) -> str:
+    """Return as much of *text* from its beginning on as has room in so many columns."""
+    width = 0
+    for at, char in enumerate(text):
+        width += _columns(char)
+        if width > width_max:
+            return text[:at]
+    return text
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "FW" else 1
