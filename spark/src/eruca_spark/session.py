@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 import pyspark_eruca
 from eruca_spark.java import find_java_home
+from eruca_spark.workers import worker_python
 
 LOCAL_MASTER: Final = "local[*,4]"  # every core; a task is tried four times, as on a cluster
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
@@ -31,7 +32,6 @@ CONFIGURATION: Final[Mapping[str, str]] = {
     # Days are UTC's, wherever the driver is; a replayed batch must find its rows in the same ones.
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Or every row is sorted by topic and day before it is written: a fifth of the work.
     "spark.sql.maxConcurrentOutputFileWriters": "50",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
@@ -86,11 +86,15 @@ def spark_session(
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool) -> None:
     """Set what the JVM and the workers take from the environment; what is set already stays.
 
+    Call it before a session of your own starts, with ``os.environ``.
+
     Raises:
         JavaError: There is no Java to run on.
     """
     environment["JAVA_HOME"] = str(find_java_home(environment))
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Elsewhere executors have this path only if it is that of an installed Python.
+    python = worker_python(environment) if is_local else sys.executable
+    environment.setdefault("PYSPARK_PYTHON", python)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
