@@ -103,7 +103,7 @@ def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], tol
     [
         (EXPORT, "--url http://127.0.0.1:10931), or set ERUCA_QUERY_URLS"),
         ((*EXPORT, "--url", "query:10931"), "'query:10931' is no http URL"),
-        ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option colour"),
+        ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option 'colour'"),
         (("export", "lake", "--topic", "a b", "--url", NOWHERE), "'a b' is no name of a topic"),
         (("latency", "--topic", "orders"), "option url is missing"),
         (("hot-keys", "--lake", "l", "--option", "codec=lz4"), "say nothing of a lake"),

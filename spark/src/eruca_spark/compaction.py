@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from eruca_spark.lake import LakeError
 from eruca_spark.lake_files import lake_files
+from eruca_spark.parquet import parquet_settings
 
 KeyColumn = Literal["key", "sharding_key"]
 
@@ -48,4 +49,5 @@ def write_compacted(latest: DataFrame, path: str) -> None:
     if strange:
         raise LakeError(f"{path} is no table of a compaction, it has {strange[0]}: nothing deleted")
     writer = latest.write.mode("overwrite").option("partitionOverwriteMode", "static")
-    writer.option("compression", "zstd").partitionBy("topic").parquet(path)
+    with parquet_settings(latest.sparkSession):
+        writer.option("compression", "zstd").partitionBy("topic").parquet(path)

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest
+from eruca_spark.parquet import parquet_settings
 from pyspark_eruca.columns import SCHEMA_VERSION
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
@@ -189,8 +190,9 @@ class BatchWriter:
 def _write(rows: DataFrame, batch: int, root: str) -> int:
     """Write the rows of a batch, and return how many there were."""
     counted = Observation()
-    dated = rows.withColumn("dt", f.to_date("stored_at")).withColumn("batch", f.lit(batch))
-    observed = dated.observe(counted, f.count(f.lit(1)).alias("rows"))
-    writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
-    writer.options(**WRITER_OPTIONS).parquet(root)
+    with parquet_settings(rows.sparkSession):
+        dated = rows.withColumn("dt", f.to_date("stored_at")).withColumn("batch", f.lit(batch))
+        observed = dated.observe(counted, f.count(f.lit(1)).alias("rows"))
+        writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
+        writer.options(**WRITER_OPTIONS).parquet(root)
     return int(counted.get["rows"])

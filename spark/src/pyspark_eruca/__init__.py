@@ -35,7 +35,7 @@ from pyspark_eruca.ranges import Range
 from pyspark_eruca.replay import ReplayWriter
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.stream import StreamReader
-from pyspark_eruca.table import FilteringReader, TableReader, pinned_ranges
+from pyspark_eruca.table import TableReader, pinned_ranges
 
 FORMAT: Final = "eruca"
 
@@ -67,8 +67,7 @@ class DefaultSource(DataSource):
                 "a table is read from its earliest offsets, or from given ones, and without a "
                 "schema of one's own: use the option columns"
             )
-        kind = FilteringReader if options.pushdown else TableReader
-        return kind(options, self._ranges)
+        return TableReader(options, self._ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of a stream."""

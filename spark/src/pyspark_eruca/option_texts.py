@@ -25,7 +25,6 @@ _NAMES: Final = (
     "startingTimestamp",
     "endingTimestamp",
     "failOnDataLoss",
-    "pushdown",
     "retrySeconds",
     "timeoutSeconds",
     # of the writer
@@ -36,6 +35,11 @@ _NAMES: Final = (
     "summaryFile",
 )
 _LOWER: Final = frozenset(name.lower() for name in _NAMES)
+_REMOVED: Final = {
+    "pushdown": "Spark shares what one query pushes down with all queries of the same load, which "
+    "would then miss rows; leave the option out, and narrow what is loaded by startingOffsets, "
+    "endingOffsets, startingTimestamp and endingTimestamp"
+}
 
 
 class OptionTexts:
@@ -43,9 +47,13 @@ class OptionTexts:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._texts = {name.lower(): value for name, value in given.items()}
+        for name, reason in _REMOVED.items():
+            if name in self._texts:
+                raise OptionError(f"option {name} was removed: {reason}")
         unknown = sorted(set(self._texts) - _LOWER)
         if unknown:
-            raise OptionError(f"unknown option {', '.join(unknown)}; there are {', '.join(_NAMES)}")
+            named = ", ".join(repr(name) for name in unknown)
+            raise OptionError(f"unknown option {named}; valid options: {', '.join(_NAMES)}")
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None where it is empty or not given."""

@@ -33,7 +33,6 @@ class Options:
     starting_at: str | None  # RFC 3339: stored then or later
     ending_at: str | None  # RFC 3339: stored before
     fail_on_data_loss: bool
-    pushdown: bool
     patience_seconds: float  # for how long something is tried again without any progress
     timeout_seconds: float  # for an answer's next bytes
 
@@ -76,7 +75,6 @@ class Options:
             starting_at=starting_at,
             ending_at=ending_at,
             fail_on_data_loss=texts.flag("failOnDataLoss", default=True),
-            pushdown=texts.flag("pushdown", default=False),
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
         )

@@ -111,15 +111,3 @@ def share_out(available: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]
         shares[queue] += more
         left -= more
     return shares
-
-
-def within(ranges: Iterable[Range], held: Mapping[Queue, Held]) -> tuple[Range, ...]:
-    """Return what of *ranges* lies between a plan's starts and ends."""
-    left = []
-    for one in ranges:
-        now = held.get(one.queue)
-        if now is not None:
-            start, end = max(one.start, now.start), min(one.end, now.end)
-            if start < end:
-                left.append(Range(one.queue, start, end))
-    return tuple(left)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Range, pack, within
+from pyspark_eruca.ranges import Range, pack
 from pyspark_eruca.stream_offsets import data_loss
-from pyspark_eruca.wanted import Wanted
 
 
 class RangePartition(InputPartition):
@@ -53,7 +52,13 @@ def pinned_ranges(options: Options, exports: Exports) -> tuple[Range, ...]:
 
 
 class TableReader(DataSourceReader):
-    """Rows of the ranges that were pinned."""
+    """Rows of the ranges that were pinned.
+
+    It defines no ``pushFilters``. Spark 4.3 keeps the reader and the partitions that it planned
+    last with what was loaded, and not with the query: ``PythonScanBuilder.pushFilters`` replaces
+    them there. A reader narrowed by one query's conditions would so be read by every other query
+    of the same load, and by the other side of a join, which would miss rows.
+    """
 
     def __init__(self, options: Options, ranges: tuple[Range, ...]) -> None:
         self._options = options
@@ -66,34 +71,6 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a share's rows."""
         return read_partition(self._options, partition)
-
-
-class FilteringReader(TableReader):
-    """The same, of fewer ranges where a query's conditions allow it.
-
-    Conditions on topic, broker, queue, offset and the time stored save reading, and Spark looks at
-    each row again.
-
-    Only for a frame that is used in one query. Spark 4.3 keeps what was planned last with what was
-    loaded (``PythonScanBuilder.pushFilters`` sets it there), and not with the query: another query
-    of the same load, or a second branch of a join, would find those ranges only. That is why it
-    must be asked for.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the ranges; leave it to Spark to look at each row."""
-        wanted = Wanted()
-        for condition in filters:
-            wanted.add(condition)
-        ranges = wanted.narrow(self._ranges)
-        if ranges and (wanted.stored_from or wanted.stored_to):
-            topics = {one.queue.topic for one in ranges}
-            held = Exports(self._options).held(
-                sorted(topics), starting_at=wanted.stored_from, ending_at=wanted.stored_to
-            )
-            ranges = within(ranges, held)
-        self._ranges = ranges
-        return filters
 
 
 def read_partition(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

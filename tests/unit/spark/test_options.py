@@ -23,7 +23,6 @@ def test_a_url_and_a_topic_are_enough() -> None:
     assert options.starting == "earliest"
     assert options.ending == "latest"
     assert options.fail_on_data_loss
-    assert not options.pushdown
 
 
 def test_names_are_read_whatever_their_case() -> None:
@@ -62,7 +61,9 @@ def test_offsets_are_told_by_queue() -> None:
         ({"topic": "orders,no/such topic"}, "'no/such topic' is no name of a topic"),
         ({"url": ""}, "url is missing"),
         ({"url": "query:10931"}, "no http URL"),
-        ({"colums": "tag"}, "unknown option colums"),
+        ({"colums": "tag"}, "unknown option 'colums'; valid options: url, topic"),
+        ({"pushdown": "true"}, "pushdown was removed: .* narrow what is loaded by startingOffsets"),
+        ({"PushDown": "false"}, "leave the option out"),
         ({"columns": "tag,colour"}, "colour"),
         ({"columns": "tag,tag"}, "columns"),
         ({"codec": "gzip"}, "one of none, lz4, zstd"),

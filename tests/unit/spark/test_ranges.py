@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_eruca.errors import OptionError
-from pyspark_eruca.ranges import Held, Queue, Range, pack, share_out, within
+from pyspark_eruca.ranges import Queue, Range, pack, share_out
 
 ORDERS = Queue("orders", "broker-a", 0)
 
@@ -71,14 +71,6 @@ def test_all_queues_move_at_the_same_pace() -> None:
     small, large = ORDERS, ORDERS._replace(queue_id=1)
 
     assert share_out({small: 100, large: 900}, 100) == {small: 10, large: 90}
-
-
-def test_only_what_lies_between_a_plan_s_ends_is_left() -> None:
-    held = {ORDERS: Held(start=10, end=20, min_offset=0, max_offset=90)}
-
-    assert within([Range(ORDERS, 0, 15)], held) == (Range(ORDERS, 10, 15),)
-    assert within([Range(ORDERS, 20, 25)], held) == ()
-    assert within([Range(ORDERS._replace(queue_id=9), 10, 20)], held) == ()
 
 
 def test_a_queue_is_written_as_it_is_read() -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eruca_spark.charts import Picture, printable
+from eruca_spark.parquet import parquet_settings
 
 SHOWN_ROWS: Final = 25  # of a table on the screen
 KEPT_ROWS_MAX: Final = 100_000  # of a table in memory: more would be no aggregate
@@ -65,7 +66,8 @@ def finish(spark: SparkSession, report: Report, out: Path, console: Console) -> 
         show(console, table.title, table.rows.columns, kept)
         tables[table.name] = out / f"{report.name}-{table.name}.parquet"
         frame = spark.createDataFrame(kept, table.rows.schema)
-        frame.coalesce(1).write.mode("overwrite").parquet(str(tables[table.name]))
+        with parquet_settings(spark):
+            frame.coalesce(1).write.mode("overwrite").parquet(str(tables[table.name]))
     picture = out / f"{report.name}.png"
     report.draw(rows).save(picture)
     console.print(f"\nkept in {out}: {picture.name}, {', '.join(p.name for p in tables.values())}")
