@@ -102,11 +102,16 @@ def _rest_of_line(errors: IO[str]) -> str:
     return rest
 
 
-def started(module: str, settings: Mapping[str, str]) -> ServiceProcess:
-    """Start ``python -m <module>`` with settings of its own."""
+def started(
+    module: str, settings: Mapping[str, str], *, open_files_max: int | None = None
+) -> ServiceProcess:
+    """Start ``python -m <module>`` with settings of its own, and a limit of open files."""
+    command = [sys.executable, "-m", module]
+    if open_files_max is not None:
+        command = ["sh", "-c", f'ulimit -n {open_files_max} && exec "$@"', "sh", *command]
     return ServiceProcess(
         subprocess.Popen(
-            [sys.executable, "-m", module],
+            command,
             env={**clean_environment(), **settings},
             stderr=subprocess.PIPE,
             text=True,
@@ -115,9 +120,11 @@ def started(module: str, settings: Mapping[str, str]) -> ServiceProcess:
 
 
 @contextmanager
-def running(module: str, settings: Mapping[str, str]) -> Iterator[ServiceProcess]:
+def running(
+    module: str, settings: Mapping[str, str], *, open_files_max: int | None = None
+) -> Iterator[ServiceProcess]:
     """Yield a process that listens."""
-    with started(module, settings) as process:
+    with started(module, settings, open_files_max=open_files_max) as process:
         process.wait_until_listening()
         yield process
 

@@ -473,21 +473,55 @@ async def test_stuck_readers_together_cost_no_more_than_the_cap() -> None:
 
 
 async def test_connections_beyond_the_limit_are_told_so() -> None:
+    things = Things()
     async with (
-        serving(Things().app(), limits(connections_max=2)) as (server, address),
+        serving(things.app(), limits(connections_max=2)) as (server, address),
         raw_connection(address) as (reader, writer),
-        raw_connection(address),
-        raw_connection(address) as (refused_reader, refused_writer),
+        raw_connection(address) as (_, other),
     ):
-        await until(lambda: len(server.watch.connections) == 3)
-        refused_writer.write(HELLO)
-        status, headers, body = await answer_of(refused_reader)
-        assert (status, json.loads(body)["code"]) == (429, "overloaded")
-        assert headers["retry-after"] == "1"
-        assert await refused_reader.read() == b""
+        for busy in (writer, other):
+            busy.write(LATE)
+        await until(lambda: len(things.held) == 2)
+        async with raw_connection(address) as (refused_reader, refused_writer):
+            await until(lambda: len(server.watch.connections) == 3)
+            refused_writer.write(HELLO)
+            status, headers, body = await answer_of(refused_reader)
+            assert (status, json.loads(body)["code"]) == (429, "overloaded")
+            assert headers["retry-after"] == "1"
+            assert await refused_reader.read() == b""
 
-        writer.write(HELLO)
+        things.release()
         assert (await answer_of(reader))[0] == 200
+
+
+async def test_an_idle_connection_makes_room_for_one_beyond_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_watch, "IDLE_SPARED_SECONDS", 0)
+    things = Things()
+    async with (
+        serving(things.app(), limits(connections_max=4)) as (_, address),
+        AsyncExitStack() as stack,
+        raw_connection(address) as (hot_reader, hot),
+        raw_connection(address) as (ordinary_reader, ordinary),
+        raw_connection(address) as (silent_reader, _),
+        raw_connection(address) as (busy_reader, busy),
+    ):
+        hot.write(b"POST /v1/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+        assert (await answer_of(hot_reader))[0] == 200
+        ordinary.write(HELLO)
+        assert (await answer_of(ordinary_reader))[0] == 200
+        busy.write(LATE)
+        await until(lambda: things.held)
+
+        for idle in (silent_reader, hot_reader, ordinary_reader):  # the longest idle first
+            reader, writer = await stack.enter_async_context(raw_connection(address))
+            assert await idle.read() == b""
+            writer.write(HELLO)
+            assert (await answer_of(reader))[0] == 200
+
+        things.release()
+        assert (await answer_of(busy_reader))[2] == b"released"
 
 
 async def test_a_held_request_notices_that_its_client_left() -> None:

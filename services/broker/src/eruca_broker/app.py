@@ -59,7 +59,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.wiring import wire
-from eruca_chassis.app import ServiceApp
+from eruca_chassis.app import FILES_NEEDED, ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.documents.openapi import finish
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
@@ -143,6 +143,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             )
             broker = wire(settings, store, store_host, clock, registration.topics_changed)
             app.state.broker = broker
+            app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
             app.readiness.incapacities += [
                 broker.in_flight.exhaustion,
                 broker.consume_in_flight.exhaustion,

@@ -75,6 +75,7 @@ Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]
 
 BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a request that FastAPI reads, unless told otherwise
 BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
+FILES_NEEDED: Final = 128  # files, connections of its own …, that a service may have to open
 BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such requests that are under way
 
 _PIECE_COST: Final = 64  # bytes of memory that each piece of a body takes beside its own
@@ -86,7 +87,8 @@ _ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
 class ServiceApp(FastAPI):
     """One service's application; it refuses requests until ``app.readiness.ready()``.
 
-    Its lifespan may add to ``stop_hooks``, which are called when it begins to stop, and to
+    Its lifespan may let ``files_needed`` return how many descriptors connections have to leave to
+    it; and it may add to ``stop_hooks``, which are called when it begins to stop, and to
     ``metrics_hooks``, which are awaited before metrics are collected: for what takes a while.
 
     Args:
@@ -161,6 +163,7 @@ class ServiceApp(FastAPI):
         self.readiness.incapacities.append(self._bodies.exhaustion)
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
+        self.files_needed: Callable[[], int] = lambda: FILES_NEEDED
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
         self.addresses: list[Address] = []  # where it listens; known to the lifespan

@@ -44,6 +44,12 @@ def freeze_start_up_objects() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
+def file_limit() -> int | None:
+    """Return how many files this process may have open; None: any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 def raise_file_limit() -> int:
     """Allow as many open files as the system lets this process have, and return how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -37,6 +37,7 @@ from eruca_chassis.listening import addresses_of, listen, listen_again, shown_ho
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.process import (
+    file_limit,
     freeze_start_up_objects,
     keep_freed_memory,
     raise_file_limit,
@@ -64,7 +65,9 @@ class Server(uvicorn.Server):
                 bytes_per_second_min=settings.bytes_per_second_min,
                 unread_seconds=settings.unread_seconds,
                 unread_size_max=settings.unread_size_max,
-            )
+                files_max=file_limit(),
+            ),
+            lambda: app.files_needed(),
         )
         super().__init__(
             uvicorn.Config(

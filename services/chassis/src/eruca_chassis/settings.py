@@ -117,7 +117,10 @@ class ServiceSettings(BaseSettings):
         default=2_048, ge=1, le=2**31 - 1, description="connections the kernel may keep waiting"
     )
     connections_max: int = Field(
-        default=10_000, ge=1, description="open connections; each costs about 10 KB"
+        default=10_000,
+        ge=1,
+        description="open connections, each about 10 KB; fewer where the limit of open files "
+        "leaves no more. Beyond it the one that has been idle longest is closed",
     )
     keep_alive_seconds: int = Field(
         default=75, ge=1, description="an idle connection is closed after this"

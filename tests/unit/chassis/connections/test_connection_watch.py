@@ -10,6 +10,9 @@ import pytest
 from eruca.contract.errors import ErucaError
 from eruca_chassis.connections.connection_watch import (
     BODY_WINDOW_SECONDS,
+    REFUSED_CONNECTIONS_MAX,
+    REFUSED_FILES_MAX,
+    Admission,
     ConnectionLimits,
     ConnectionWatch,
     Unfinished,
@@ -43,6 +46,12 @@ class Watched:
 
     def close_idle(self, now: float) -> None:
         pass
+
+    def idle_since(self) -> float | None:
+        return None
+
+    def make_room(self) -> None:
+        raise AssertionError("it is never idle")
 
     def cut(self, why: str) -> None:
         self.ended = why
@@ -167,3 +176,93 @@ def test_an_answer_must_be_read(
     if ended is not None:
         assert ended[0] == 21
         assert "unread_seconds" in ended[1]
+
+
+class Idle(Watched):
+    """A connection that has been idle since a time, or is not; closing takes it off the watch."""
+
+    def __init__(self, watch: ConnectionWatch, since: float | None) -> None:
+        super().__init__(lambda _: None)
+        self.watch = watch
+        self.since = since
+        watch.connections.add(self)
+
+    def idle_since(self) -> float | None:
+        return self.since
+
+    def make_room(self) -> None:
+        self.since = None  # it is being closed
+        self.ended = "made room"
+
+
+def full_watch(*, connections_max: int = 3, files_max: int | None = None) -> ConnectionWatch:
+    limits = replace(LIMITS, connections_max=connections_max, files_max=files_max)
+    return ConnectionWatch(limits, lambda: 100)
+
+
+def test_connections_beyond_the_limit_are_refused_and_far_beyond_it_dropped() -> None:
+    watch = full_watch()
+    seen = []
+    for _ in range(3 + REFUSED_CONNECTIONS_MAX + 1):
+        seen.append(watch.admission(10, now=50))
+        Idle(watch, None)
+
+    assert set(seen[:3]) == {Admission.TAKEN}
+    assert set(seen[3:-1]) == {Admission.REFUSED}
+    assert seen[-1] is Admission.DROPPED
+
+
+def test_the_one_that_was_idle_longest_makes_room_and_busy_ones_stay() -> None:
+    watch = full_watch()
+    younger, busy, oldest = Idle(watch, 20), Idle(watch, None), Idle(watch, 10)
+
+    assert watch.admission(10, now=50) is Admission.TAKEN
+    assert (younger.ended, busy.ended, oldest.ended) == (None, None, "made room")
+    assert watch.admission(10, now=50) is Admission.TAKEN
+    assert (younger.ended, busy.ended) == ("made room", None)
+    assert watch.admission(10, now=50) is Admission.REFUSED
+
+
+def test_one_that_was_idle_for_a_moment_or_has_work_again_is_spared() -> None:
+    watch = full_watch()
+    fresh, again, _ = Idle(watch, 49.5), Idle(watch, 30), Idle(watch, 20)
+    assert watch.admission(10, now=50) is Admission.TAKEN
+    again.since = None
+
+    assert watch.admission(10, now=50) is Admission.REFUSED
+    assert (fresh.ended, again.ended) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("files_max", "descriptor", "admission"),
+    [
+        (1_000, 1_000 - 100 - REFUSED_FILES_MAX - 1, Admission.TAKEN),
+        (1_000, 1_000 - 100 - REFUSED_FILES_MAX, Admission.REFUSED),
+        (1_000, 1_000 - 100 - 1, Admission.REFUSED),
+        (1_000, 1_000 - 100, Admission.DROPPED),
+        (100, 24, Admission.TAKEN),
+        (100, 25, Admission.REFUSED),
+        (None, 10**6, Admission.TAKEN),
+    ],
+)
+def test_descriptors_that_the_service_needs_are_left_to_it(
+    files_max: int | None, descriptor: int, admission: Admission
+) -> None:
+    watch = full_watch(files_max=files_max)
+
+    assert watch.admission(descriptor, now=50) is admission
+
+
+def test_an_idle_connection_makes_room_where_descriptors_run_out() -> None:
+    watch = full_watch(files_max=1_000)
+    idle = Idle(watch, 10)
+
+    assert watch.admission(900, now=50) is Admission.TAKEN
+    assert idle.ended == "made room"
+
+
+def test_while_the_service_is_away_nobody_is_taken() -> None:
+    watch = full_watch()
+    watch.is_away = True
+
+    assert watch.admission(10, now=50) is Admission.DROPPED

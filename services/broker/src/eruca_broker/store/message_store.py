@@ -285,6 +285,11 @@ class MessageStore:
         return self._writer.is_leaving(topic)
 
     @property
+    def unopened_files_max(self) -> int:
+        """How many files of queues may still be opened; a new connection must leave as many."""
+        return self._consume_queues.unopened_files_max
+
+    @property
     def durability(self) -> str:
         """How safe an appended batch is: "flushed" or "written"."""
         return self._writer.durability

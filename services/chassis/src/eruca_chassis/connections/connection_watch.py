@@ -13,16 +13,34 @@ A slow client holds a connection and a place in a budget, which others need. One
 any line is ended. Transports that say they are full are added up at once; beyond
 ``unread_size_max`` the one that has been full longest is cut, so that a stuck reader harms only
 itself.
+
+A connection takes a file descriptor, which the service needs for its own files. So there are no
+more connections than ``connections_max``, nor than leave it as many as it says it needs: a new
+connection whose descriptor lies above that is one too many. The kernel gives out the lowest number
+that is free, so the number tells how many are in use, whoever uses them. Beyond the limit the
+connection that has been idle longest makes room; while none is, the new one is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from operator import itemgetter
 from typing import Final, Protocol
+
+import structlog
 
 from eruca.contract.errors import ErucaError, RequestTimeoutError
 
+_log = structlog.get_logger()
+
+REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason …
+REFUSED_FILES_MAX: Final = 64  # … and beyond the limit of open files; they are over in a second
+IDLE_SPARED_SECONDS: Final = 1.0  # a connection that was idle for less is not closed to make room
 BODY_WINDOW_SECONDS: Final = 5.0  # over which a body must keep its rate: a pause is no fault
 
 
@@ -36,6 +54,15 @@ class ConnectionLimits:
     bytes_per_second_min: int
     unread_seconds: float
     unread_size_max: int
+    files_max: int | None = None  # that the process may have open; None: any number
+
+
+class Admission(Enum):
+    """What becomes of a new connection."""
+
+    TAKEN = "taken"
+    REFUSED = "refused"  # it is told so
+    DROPPED = "dropped"  # without a word: there are too many to be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +109,14 @@ class WatchedConnection(Protocol):
         """Close the connection if nothing has been asked on it for the keep-alive time."""
         ...
 
+    def idle_since(self) -> float | None:
+        """Return since when nothing is asked on it; None: something is, or it is being closed."""
+        ...
+
+    def make_room(self) -> None:
+        """Close the connection, which is idle."""
+        ...
+
     def cut(self, why: str) -> None:
         """Drop the connection with whatever the client has not read."""
         ...
@@ -94,8 +129,13 @@ class WatchedConnection(Protocol):
 class ConnectionWatch:
     """The connections of one server."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, files_needed: Callable[[], int] = lambda: 0
+    ) -> None:
         self.limits = limits
+        self._files_needed = files_needed
+        self._idlest: deque[tuple[float, WatchedConnection]] = deque()  # idle longest first
+        self._looked_at = -math.inf  # for those, by the monotonic clock
         self.connections: set[WatchedConnection] = set()
         self.unread_size = 0  # bytes in transports that said they are full
         self.is_stopping = False  # whether each connection ends with its next answer
@@ -103,6 +143,56 @@ class ConnectionWatch:
         self._unread: dict[WatchedConnection, int] = {}  # longest full first
         self._unfinished: dict[WatchedConnection, _Since] = {}
         self._has_lost = asyncio.Event()  # a connection, since somebody looked
+
+    def admission(self, descriptor: int, now: float) -> Admission:
+        """Return what becomes of a new connection; where it is one too many, an idle one closes.
+
+        Args:
+            descriptor: The number of its file descriptor.
+            now: By the monotonic clock.
+        """
+        if self.is_away:
+            return Admission.DROPPED
+        too_many = len(self.connections) - self.limits.connections_max
+        above = descriptor - self._descriptors_max()
+        if (too_many < 0 and above < 0) or self._makes_room(now):
+            return Admission.TAKEN
+        if too_many < REFUSED_CONNECTIONS_MAX and above < REFUSED_FILES_MAX:
+            return Admission.REFUSED
+        return Admission.DROPPED
+
+    def _descriptors_max(self) -> float:
+        limit = self.limits.files_max
+        if limit is None:
+            return math.inf
+        # Of a very low limit the service gets the greater part, and others a few connections.
+        return max(limit - self._files_needed() - REFUSED_FILES_MAX, limit // 4)
+
+    def _makes_room(self, now: float) -> bool:
+        """Close the connection that has been idle longest, if any is; tell whether one was."""
+        if not self._idlest and now - self._looked_at >= IDLE_SPARED_SECONDS:
+            self._looked_at = now  # all are looked at, so not for each that comes
+            idle = [
+                (since, connection)
+                for connection in self.connections
+                if (since := connection.idle_since()) is not None
+                and now - since >= IDLE_SPARED_SECONDS
+            ]
+            self._idlest.extend(sorted(idle, key=itemgetter(0)))
+            if not idle:
+                _log.warning(
+                    "connections refused",
+                    connections=len(self.connections),
+                    connections_max=self.limits.connections_max,
+                    open_files_max=self.limits.files_max,
+                    files_needed=self._files_needed(),
+                )
+        while self._idlest:
+            since, connection = self._idlest.popleft()
+            if connection in self.connections and connection.idle_since() == since:
+                connection.make_room()
+                return True
+        return False
 
     def filled(self, connection: WatchedConnection) -> None:
         """Note that a transport is full, and cut the longest full ones if all are too much."""

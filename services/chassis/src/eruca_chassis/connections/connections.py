@@ -50,6 +50,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, Final, cast
 
 import httptools
@@ -61,7 +62,7 @@ from eruca.contract.errors import ErucaError, TooLargeError
 from eruca_chassis.asgi import Scope, joined_headers, new_request_id, request_id
 from eruca_chassis.connections.answer_queue import AnswerQueue
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
-from eruca_chassis.connections.connection_watch import ConnectionWatch, Unfinished
+from eruca_chassis.connections.connection_watch import Admission, ConnectionWatch, Unfinished
 from eruca_chassis.connections.exchange import Exchange, RequestHead
 from eruca_chassis.connections.hot import HotRoutes
 from eruca_chassis.connections.known_heads import HEAD_END, KnownHeads
@@ -75,7 +76,6 @@ from eruca_chassis.readiness import Readiness
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
 AHEAD_MAX: Final = 64  # exchanges of one connection; a client further ahead is held back
 PIPELINE_MAX: Final = 256  # requests sent ahead of those; each costs about 2 KB
-REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
 SWEEP_SECONDS: Final = 1.0
 
 _BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body that it matters to copy once less
@@ -93,6 +93,7 @@ class ServiceProtocol(HttpToolsProtocol):
     readiness: Readiness
     guard: Guard
 
+    _idle_since = 0.0  # when it was made, or uvicorn's latest request ended; monotonic
     _loose_size = 0  # bytes since a piece of body or the end of a message
     _is_refused = False
     _is_ending = False  # whether the connection is closed behind an answer that is decided on
@@ -111,11 +112,12 @@ class ServiceProtocol(HttpToolsProtocol):
         """Take the connection; or, beyond the limit, only to say so."""
         super().connection_made(transport)
         self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
-        count = len(self.watch.connections)
-        maximum = self.watch.limits.connections_max
-        if count >= maximum + REFUSED_CONNECTIONS_MAX or self.watch.is_away:
+        self._idle_since = monotonic()
+        descriptor = transport.get_extra_info("socket").fileno()
+        admission = self.watch.admission(descriptor, self._idle_since)
+        if admission is Admission.DROPPED:
             transport.abort()
-        elif count >= maximum:
+        elif admission is Admission.REFUSED:
             self._has_room = False
             self.app = refuse_connection
         self.watch.connections.add(self)
@@ -352,6 +354,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with what waits, or wait for the next request."""
         super().on_response_complete()
+        self._idle_since = monotonic()
         if self._is_amid and not self.cycle.more_body:
             self._unset_keepalive_if_required()  # the next has begun, and has its own time
 
@@ -431,6 +434,19 @@ class ServiceProtocol(HttpToolsProtocol):
         is_idle = since is not None and not self._answers.exchanges
         if since is not None and is_idle and now - since > self.timeout_keep_alive:
             self.transport.close()
+
+    def idle_since(self) -> float | None:
+        """Return since when nothing is asked on it; None: something is, or it is being closed."""
+        is_busy = self._answers.exchanges or self.pipeline or self._asgi_request() is not None
+        if is_busy or self._is_refused or self.transport.is_closing() or self.unread_size():
+            return None
+        if self._is_amid and (self._latest is not None or self._loose_size):
+            return None  # a request has begun to come
+        return max(self._answers.ended_at or 0, self._idle_since)
+
+    def make_room(self) -> None:
+        """Close the connection, which is idle."""
+        self.transport.close()
 
     def cut(self, why: str) -> None:
         """Drop the connection with whatever it has not read."""

@@ -55,5 +55,9 @@ class Lingering(asyncio.Protocol):
 
 async def refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None:
     """Answer whatever is asked on a connection beyond the limit: the application in its place."""
-    error = OverloadedError("connections_max connections are open already", retry_after_seconds=1)
+    error = OverloadedError(
+        "as many connections are open as may be: connections_max, or what the limit of open files "
+        "leaves",
+        retry_after_seconds=1,
+    )
     await send_problem(send, error, request_id(scope), [(b"connection", b"close")])

@@ -26,6 +26,11 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._descriptors)
 
+    @property
+    def room(self) -> int:
+        """How many more may be opened before one is closed for another."""
+        return self._limit - len(self._descriptors)
+
     def descriptor(self, path: str) -> int:
         """Return a descriptor of the existing file at *path*.
 

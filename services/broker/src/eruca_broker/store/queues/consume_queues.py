@@ -115,6 +115,11 @@ class ConsumeQueues:
             yield topic, queue_id, self.queue(topic, queue_id)
 
     @property
+    def unopened_files_max(self) -> int:
+        """How many more files may be opened, of those that may be open at a time."""
+        return self._open_files.room
+
+    @property
     def distrusted(self) -> Mapping[Key, str]:
         """The queues that have entries which are wrong, each with what was found."""
         return self._distrusted
