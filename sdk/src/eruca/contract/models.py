@@ -223,10 +223,24 @@ class QueueOffsets(Answer):
     latest_stored_at: Instant | None = Field(description="Of the last message.")
 
 
+TopicId = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")]
+"""A log's id, and where in that log the topic was created."""
+
+
 class TopicQueues(Answer):
     """A topic's queues on one broker."""
 
     topic: str
+    topic_id: str | None = Field(
+        default=None,
+        description="Tells this topic from an earlier or later one of its name, and from one in "
+        "another log; null: the broker is of a version that does not tell. Offsets under one id "
+        "are never those of other messages, unless the log was restored from an older copy.",
+    )
+    broker_started_at: Instant | None = Field(
+        default=None,
+        description="A log can only have been restored or cut while its broker was not running.",
+    )
     queues: list[QueueOffsets]
 
 
@@ -417,6 +431,11 @@ class ProjectionStatus(Answer):
 class LogStatus(Answer):
     """What the log holds."""
 
+    log_id: str | None = Field(
+        default=None,
+        description="Tells this log from any other that this broker has or had; null: the broker "
+        "is of a version that does not tell.",
+    )
     min_offset: int
     max_offset: int = Field(description="where the next record goes")
     flushed_offset: int = Field(description="everything before it survives power loss")

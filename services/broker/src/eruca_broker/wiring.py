@@ -126,6 +126,7 @@ def wire(
         store_host=store_host,
         clock=clock,
     )
+    started_at = datetime.now(UTC)
     return Broker(
         identity=Identity(
             cluster=settings.cluster,
@@ -133,7 +134,7 @@ def wire(
             broker_id=settings.id,
             store_host=host_text(store_host),
             version=version("eruca-broker"),
-            started_at=datetime.now(UTC),
+            started_at=started_at,
             flush_mode=settings.flush_mode.value,
         ),
         clock=clock,
@@ -161,7 +162,7 @@ def wire(
             store, transaction_log, transactions.turns, store_host=store_host, clock=clock
         ),
         puller=Puller(store, topics, held),
-        offsets=Offsets(store, topics),
+        offsets=Offsets(store, topics, started_at),
         finder=Finder(store, topics),
         log_feed=LogFeed(store, held),
         groups=groups,

@@ -21,9 +21,10 @@ from eruca_broker.store.message_store import MessageStore
 class Offsets:
     """Offsets of this broker's queues."""
 
-    def __init__(self, store: MessageStore, topics: Topics) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, started_at: datetime) -> None:
         self._store = store
         self._topics = topics
+        self._started_at = started_at
 
     def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
         """Return first and next offset of each of a topic's queues.
@@ -33,7 +34,10 @@ class Offsets:
         topic = self._topics.get(name, include_system=include_system)
         queue_count = max(topic.read_queue_count, topic.write_queue_count)
         return TopicQueues(
-            topic=name, queues=[self._of_queue(name, queue_id) for queue_id in range(queue_count)]
+            topic=name,
+            topic_id=self._store.state.topic_id(topic),
+            broker_started_at=self._started_at,
+            queues=[self._of_queue(name, queue_id) for queue_id in range(queue_count)],
         )
 
     def by_time(

@@ -51,6 +51,7 @@ def broker_status(
         refusal=None if store.refusal is None else store.refusal.detail,
         disk_used_ratio=store.disk_used_ratio,
         log=LogStatus(
+            log_id=store.state.log_id or None,
             min_offset=store.log_min_offset,
             max_offset=end,
             flushed_offset=store.flushed_offset,

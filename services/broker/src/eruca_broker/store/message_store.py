@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -81,6 +82,7 @@ from eruca_chassis.finishing import finished_in_thread
 logger = structlog.get_logger(__name__)
 
 ABORT_NAME: Final = "abort"
+LOG_ID_SIZE: Final = 8  # bytes of chance: two logs of one broker's name never share an id
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
@@ -129,7 +131,11 @@ class MessageStore:
         self._checkpoints = Checkpoints(directory, self._consume_queues, self._index)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
-            self.state, self.timers, self._consume_queues, recovered.snapshot_offset
+            self.state,
+            self.timers,
+            self._consume_queues,
+            recovered.snapshot_offset,
+            new_log_id=secrets.token_hex(LOG_ID_SIZE),
         )
         self._writer = Writer(
             self._log,
@@ -141,7 +147,8 @@ class MessageStore:
             head_of_segment=self._snapshot_batches,
             publish=self._published,
         )
-        self._needs_snapshot = recovered.needs_snapshot
+        # A log of RocketMQ's, or of an earlier version, gets its id with a snapshot.
+        self._needs_snapshot = recovered.needs_snapshot or not recovered.state.log_id
         self._doubted_from = recovered.doubted_from
         self._is_marked = is_marked
         if recovered.shortage is not None:

@@ -31,6 +31,8 @@ TOPIC_SETTINGS: Final[dict[str, Example]] = {
 TOPIC_LIST: Final = {"topics": [TOPIC], "next_cursor": "ZmxpZ2h0cw"}
 TOPIC_QUEUES: Final = {
     "topic": "flights",
+    "topic_id": "9f2c51d07ab3e846-1044",
+    "broker_started_at": "2026-11-21T07:58:12.404Z",
     "queues": [
         {
             "queue_id": 0,
@@ -102,6 +104,7 @@ STATUS: Final = {
     "refusal": None,
     "disk_used_ratio": 0.41,
     "log": {
+        "log_id": "9f2c51d07ab3e846",
         "min_offset": 0,
         "max_offset": 8_201_775,
         "flushed_offset": 8_201_544,

@@ -47,6 +47,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     leases: list[SnapshotLeases] = []
     transactions: list[LiveTransaction] = []
     runs: int = 0  # of the broker, in which groups changed; the same in every part
+    log_id: str = ""  # tells this log from every other; the same in every part
 
 
 class SnapshotItem(NamedTuple):
@@ -58,7 +59,7 @@ class SnapshotItem(NamedTuple):
 
 
 def split_snapshot(
-    items: Iterable[SnapshotItem], *, items_max: int, runs: int = 0
+    items: Iterable[SnapshotItem], *, items_max: int, runs: int = 0, log_id: str = ""
 ) -> list[StateSnapshot]:
     """Return the parts of a snapshot, each of at most about *items_max* items.
 
@@ -73,7 +74,7 @@ def split_snapshot(
         parts[-1].setdefault(field, []).append(item)
         room -= weight
     return [
-        StateSnapshot(part=number, parts=len(parts), runs=runs, **lists)
+        StateSnapshot(part=number, parts=len(parts), runs=runs, log_id=log_id, **lists)
         for number, lists in enumerate(parts, 1)
     ]
 

@@ -123,6 +123,7 @@ class BrokerState:
     runs: int = 0  # of the broker, in which groups changed
     redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
     transactions: Transactions = field(default_factory=Transactions)
+    log_id: str = ""  # random, from the log's first snapshot on; empty before that
     _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
 
     def apply(self, event: Event, log_offset: int) -> None:
@@ -171,6 +172,14 @@ class BrokerState:
                 self.groups.apply(event, log_offset)
                 self.leases.give_way(event)
 
+    def topic_id(self, topic: Topic) -> str | None:
+        """Return what tells *topic* from all others of its name, here and in other logs.
+
+        A topic that is deleted and created again has another one, and so has one in a log that
+        took this one's place. None: the log has no id yet.
+        """
+        return f"{self.log_id}-{topic.created_at}" if self.log_id else None
+
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset a group will read, or None where it never committed one."""
         return self.group_offsets(group).get((topic, queue_id))
@@ -191,6 +200,7 @@ class BrokerState:
             self.runs,
             self.redriven.copy(),
             self.transactions.copy(),
+            self.log_id,
             list(self._parts),
         )
 
@@ -200,6 +210,7 @@ class BrokerState:
         *,
         items_max: int = SNAPSHOT_ITEMS_MAX,
         more: Iterable[SnapshotItem] = (),
+        new_log_id: str = "",
     ) -> list[StateSnapshot]:
         """Return the whole state as events.
 
@@ -207,9 +218,11 @@ class BrokerState:
             queue_ends: Topic, queue and next offset of every queue that ever had a message.
             items_max: How many items one part may hold.
             more: What else a snapshot holds.
+            new_log_id: The log's id from now on, if it has none yet.
         """
         items = chain(self._items(queue_ends, items_max), more)
-        return split_snapshot(items, items_max=items_max, runs=self.runs)
+        log_id = self.log_id or new_log_id
+        return split_snapshot(items, items_max=items_max, runs=self.runs, log_id=log_id)
 
     def _items(
         self, queue_ends: Iterable[tuple[str, int, int]], items_max: int
@@ -246,6 +259,7 @@ class BrokerState:
         self.transactions = Transactions()
         for part in parts:
             self.runs = part.runs
+            self.log_id = part.log_id
             for topic in part.topics:
                 self.topics[topic.topic] = Topic(
                     topic.topic,

@@ -36,6 +36,7 @@ class StateSnapshots:
         timers: … and what waits for its time.
         queues: … and how far each queue has come.
         latest_offset: Log offset of the latest whole snapshot.
+        new_log_id: The log's id from its first snapshot on; of no use where it has one.
     """
 
     def __init__(
@@ -44,11 +45,14 @@ class StateSnapshots:
         timers: PendingTimers,
         queues: ConsumeQueues,
         latest_offset: int,
+        *,
+        new_log_id: str,
     ) -> None:
         self.latest_offset = latest_offset
         self._state = state
         self._timers = timers
         self._queues = queues
+        self._new_log_id = new_log_id
         self._begun_at = 0  # the one of which not all parts are published yet
 
     def batches(
@@ -81,7 +85,9 @@ class StateSnapshots:
         has_timers = any(topic in DELAYED_TOPICS for topic, _, _ in ends)
         while True:
             timers = self._timer_items(coming, visible_offset, items_max) if has_timers else ()
-            parts = state.snapshot(ends, items_max=items_max, more=timers)
+            parts = state.snapshot(
+                ends, items_max=items_max, more=timers, new_log_id=self._new_log_id
+            )
             batches: list[tuple[Batch, Event]] = [(batch_of(part), part) for part in parts]
             if items_max == 1 or all(b.size + BLANK_SIZE_MIN <= segment_size for b, _ in batches):
                 return batches
